@@ -1,0 +1,1 @@
+"""soda-agent: what runs on a node, sampled, spooled and reported."""

@@ -1,0 +1,1 @@
+"""A real Slurm cluster in containers, through the Docker SDK."""

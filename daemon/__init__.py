@@ -1,0 +1,1 @@
+"""sodad: observe → decide → act → record, beside slurmctld."""

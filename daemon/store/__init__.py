@@ -1,0 +1,1 @@
+"""Durable memory: jobs, runs, usage, cycles, and every change made to Slurm."""

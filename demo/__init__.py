@@ -1,0 +1,1 @@
+"""The demonstration: one job mix, two schedulers, one report."""

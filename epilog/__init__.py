@@ -1,0 +1,1 @@
+"""Epilog: closes the record of a run on a node."""

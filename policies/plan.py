@@ -1,0 +1,131 @@
+"""What a policy wants: an order, starts, preemptions and rewrites, with the reason of each.
+
+A plan is a value. It names jobs by id, so it outlives the snapshot it was made from, and it never says how Slurm is told
+(that is the actuator's work).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+
+
+class Verdict(IntEnum):
+    """What the plan says of one job."""
+
+    WAIT = 0
+    """Waits: it does not fit beside the jobs before it."""
+    START = 1
+    """Fits now: Slurm shall start it."""
+    RUN = 2
+    """Runs and keeps running."""
+    PREEMPT = 3
+    """Runs and shall be requeued for jobs before it."""
+    PROTECTED = 4
+    """Runs on although jobs before it want its GPUs: it cannot checkpoint, or its minimum run time is not over."""
+    WAIT_FOR_PREEMPTION = 5
+    """Starts as soon as the preempted jobs have left."""
+    BLOCKED = 6
+    """Not eligible in Slurm's eyes (held, dependency, begin time)."""
+    LEAVING = 7
+    """Completing or suspended: nothing to decide."""
+    TOO_LARGE = 8
+    """No set of nodes of its partition could ever hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Requeue a running job after its checkpoint; ``for_jobs`` get its GPUs."""
+
+    job_id: int
+    for_jobs: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Change the request of a PENDING job. ``None`` leaves a field as it is.
+
+    ``gres`` is Slurm's TresPerNode text (``gres/gpu:2``); ``node_names`` pins the job, empty text frees it again.
+    """
+
+    job_id: int
+    reason: str
+    cpus: int | None = None
+    gres: str | None = None
+    node_names: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobNotes:
+    """The policy's own numbers for every job of the snapshot, in the snapshot's row order (for ``explain``).
+
+    ``score`` is whatever the policy sorts by inside a queue (smaller is earlier); its name and unit are in
+    ``score_name``.
+    """
+
+    job_id: IntColumn
+    verdict: NDArray[np.int8]
+    queue: IntColumn
+    """Queue number, 0 first; all 0 for a policy without queues."""
+    score: FloatColumn
+    position: IntColumn
+    """Rank over all jobs that want or hold resources, 0 first; -1 where the job was not ranked."""
+    score_name: str = "score"
+
+    def of(self, job_id: int) -> JobNote:
+        """The notes of one job.
+
+        Raises:
+            KeyError: the plan knows no such job.
+        """
+        at = int(np.searchsorted(self.job_id, job_id))
+        if at == len(self.job_id) or self.job_id[at] != job_id:
+            raise KeyError(job_id)
+        return JobNote(
+            job_id=job_id,
+            verdict=Verdict(int(self.verdict[at])),
+            queue=int(self.queue[at]),
+            score=float(self.score[at]),
+            position=int(self.position[at]),
+            score_name=self.score_name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """One job's line of :class:`JobNotes`."""
+
+    job_id: int
+    verdict: Verdict
+    queue: int
+    score: float
+    position: int
+    score_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one decision.
+
+    ``order`` lists every PENDING job, most urgent first: ``starts`` leads it, in order, so that Slurm, which stops at the
+    first job of a partition that does not fit, meets the jobs that fit first.
+    """
+
+    policy: str
+    order: IntColumn
+    starts: IntColumn
+    preempts: tuple[Preempt, ...]
+    notes: JobNotes
+    rewrites: tuple[Rewrite, ...] = ()
+    promoted: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
+    next_event_s: float = float("inf")
+    """Earliest time at which this plan may change without any event (a queue threshold, a minimum run time)."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""

@@ -1,0 +1,1 @@
+"""Prolog: opens the record of a run on a node."""

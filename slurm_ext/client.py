@@ -1,0 +1,124 @@
+"""The port to Slurm: what the rest of slurm-soda may ask of it. Back ends implement :class:`SlurmClient`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slurm_soda.slurm_ext.hints import Hints
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as Slurm tells it, already typed. User-given text is kept with undecodable bytes as surrogate escapes."""
+
+    job_id: int
+    array_job_id: int
+    array_task: str
+    """Task index, a range for the pending rest of an array (``4-9``), or empty."""
+    state: str
+    """Slurm's base state, such as ``PENDING`` or ``RUNNING`` or ``COMPLETING``."""
+    reason: str
+    user: str
+    uid: int
+    account: str
+    partition: str
+    qos: str
+    name: str
+    comment: str
+    submit_s: float
+    eligible_s: float
+    start_s: float
+    """Start of the present or last run, or Slurm's estimate while pending; NaN if unknown."""
+    end_s: float
+    time_limit_s: float
+    priority: int
+    nice: int
+    restarts: int
+    nodes: int
+    cpus: int
+    memory_mib: int
+    gpus: int
+    gpus_per_node: int
+    gpu_type: str
+    node_names: str
+    """Slurm's compressed host list (``n[1-2]``), empty while pending."""
+    exit_code: str
+    dependency: str
+    hints: Hints = field(default_factory=Hints)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node as Slurm tells it."""
+
+    name: str
+    state: str
+    """Slurm's full state, such as ``MIXED+DRAIN``."""
+    usable: bool
+    cpus: int
+    cpus_allocated: int
+    memory_mib: int
+    memory_allocated_mib: int
+    gpus: int
+    gpus_allocated: int
+    gpu_type: str
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One ``scontrol update`` of a job: field names and values in Slurm's own words, such as ``("SiteFactor", "7")``."""
+
+    job_id: int
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What became of one :class:`Update`; ``error`` is empty when Slurm took it."""
+
+    job_id: int
+    error: str = ""
+
+
+class SlurmClient(Protocol):
+    """Reads and changes a Slurm cluster. Every call is bounded in time.
+
+    Raises:
+        SlurmCommandError: Slurm refused, or did not answer in time.
+        SlurmReplyError: the answer cannot be read.
+    """
+
+    def jobs(self) -> list[JobRecord]:
+        """All jobs that slurmctld still knows, ended ones included, by job id."""
+        ...
+
+    def nodes(self) -> list[NodeRecord]:
+        """All nodes, in slurmctld's order."""
+        ...
+
+    def site_factors(self) -> dict[int, int]:
+        """SiteFactor of the pending jobs that slurmctld reports one for (0 may be left out)."""
+        ...
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        """``(node, gpus, cpus)`` of a running job, exactly as allocated."""
+        ...
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        """Apply updates in order through one process; one result each, in order."""
+        ...
+
+    def signal(self, job_id: int, signal: str) -> None:
+        """Send a signal to every process of a job, its batch script included."""
+        ...
+
+    def requeue(self, job_id: int) -> None:
+        """Put a job back into the queue (Slurm sends SIGTERM, then SIGKILL after KillWait)."""
+        ...
+
+    def version(self) -> str:
+        """Slurm's version, such as ``24.11.5``."""
+        ...

@@ -1,0 +1,35 @@
+"""Errors of the Slurm boundary. Each says what was tried, what came back and what to do next."""
+
+from __future__ import annotations
+
+
+class SodaError(Exception):
+    """Base of every error that slurm-soda raises on purpose; its text is one line meant for a person."""
+
+
+class HintError(SodaError):
+    """A ``--soda-…`` value that is not allowed; names the flag, the value and what is allowed."""
+
+
+class SlurmError(SodaError):
+    """Slurm did not do what it was asked."""
+
+
+class SlurmCommandError(SlurmError):
+    """A Slurm command failed or ran out of time.
+
+    Attributes:
+        argv: the command as run.
+        status: exit status, or ``None`` when it was stopped at its time limit.
+        stderr: what it wrote to standard error, undecodable bytes escaped.
+    """
+
+    def __init__(self, argv: tuple[str, ...], status: int | None, stderr: str, remedy: str) -> None:
+        self.argv, self.status, self.stderr = argv, status, stderr
+        what = "did not answer in time" if status is None else f"exited with status {status}"
+        said = f": {stderr.strip()}" if stderr.strip() else ""
+        super().__init__(f"{' '.join(argv[:6])} {what}{said}; {remedy}")
+
+
+class SlurmReplyError(SlurmError):
+    """A reply of Slurm that is cut short or that this version of slurm-soda cannot read: nothing is done with it."""

@@ -1,0 +1,1 @@
+"""sodactl: the command line for people and scripts."""
