@@ -1,0 +1,70 @@
+# slurm-soda: `make demo` shows it, `make test` proves it. `make help` lists the rest.
+# Every target prepares what it needs: system packages (as root on Debian/Ubuntu), then a locked virtual environment.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SEED ?= 1
+OUT ?= build/demo
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help demo test lint unit slurm bench lock clean system
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir)
+	$(BIN)/sodactl demo --seed $(SEED) --out $(OUT)
+
+test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
+
+lint: $(READY) ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=.import $(BIN)/lint-imports --no-logo
+
+unit: $(READY) ## Unit and property tests (seconds), with branch coverage
+	$(BIN)/pytest -q --cov --cov-report=term:skip-covered
+
+slurm: $(READY) ## Tests on a real Slurm cluster in containers (minutes)
+	$(BIN)/pytest -q -m slurm tests/slurm
+
+bench: $(READY) ## Measure: decisions at scale, prolog and epilog, flags at submission
+	$(BIN)/sodactl bench decide
+	$(BIN)/python -m benchmarks
+
+lock: $(READY) ## Renew requirements.lock and requirements-dev.lock
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--upgrade --allow-unsafe --extra dev pyproject.toml -o requirements-dev.lock
+
+clean: ## Remove the virtual environment and everything built
+	rm -rf $(VENV) build *.egg-info
+
+# System packages: a Python of 3.11 or newer that can make virtual environments, and a C compiler.
+system:
+	@missing=; command -v gcc >/dev/null || missing="gcc libc6-dev"; \
+	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing $$missing"; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+		else echo "missing: $$missing. Install them, on Debian or Ubuntu with: sudo apt-get install $$missing" >&2; exit 1; fi; \
+	fi
+
+$(READY): requirements-dev.lock pyproject.toml | system
+	@python=$$(for p in $(PYTHON) python3; do command -v $$p && break; done); \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "slurm-soda needs Python 3.11 or newer; this is $$($$python --version). Debian 12, Ubuntu 24.04 and later have it; or: make PYTHON=/path/to/python" >&2; exit 1; }; \
+	echo "preparing $(VENV)"; $$python -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
