@@ -115,8 +115,12 @@ class SlurmClient(Protocol):
         """Send a signal to every process of a job, its batch script included."""
         ...
 
-    def requeue(self, job_id: int) -> None:
-        """Put a job back into the queue (Slurm sends SIGTERM, then SIGKILL after KillWait)."""
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        """Put a job back into the queue (Slurm sends SIGTERM, then SIGKILL after KillWait).
+
+        Only a job that runs (``scontrol requeue incomplete``), so that one that finished a moment ago is not run a second
+        time; with ``ended`` also a job that has ended.
+        """
         ...
 
     def version(self) -> str:

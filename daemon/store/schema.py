@@ -6,9 +6,9 @@ while databases insist on valid Unicode.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String, UniqueConstraint
+from sqlalchemy import JSON, Double, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
@@ -28,7 +28,21 @@ class RawText(TypeDecorator[str]):
 
 
 class Base(DeclarativeBase):
-    """Declarative base of all tables."""
+    """Declarative base of all tables.
+
+    Floats are double precision everywhere: MariaDB's FLOAT would round Unix seconds to two minutes. Constraints have names,
+    without which later migrations could not drop them.
+    """
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {float: Double()}
 
 
 class Epoch(Base):
@@ -96,6 +110,9 @@ class Job(Base):
     waited_since_s: Mapped[float | None]
     """When the present wait began, or the last promotion while waiting."""
     preemptions: Mapped[int] = mapped_column(default=0)
+    promotions: Mapped[int] = mapped_column(default=0)
+    promoted_s: Mapped[float | None]
+    """The last promotion: service and waiting before it no longer count."""
     last_seen_s: Mapped[float] = mapped_column(default=0.0)
     cpu_s: Mapped[float | None]
     """CPU seconds over all runs by Slurm's accounting, once it knows."""
