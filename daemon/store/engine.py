@@ -1,0 +1,231 @@
+"""Opening the store: one database, SQLite by default, always at the schema version that this code knows.
+
+A read is one transaction over one consistent picture; a write is one transaction that is there as a whole or not at all.
+On SQLite a write takes the write lock at its beginning, because a read that turns into a write half-way fails at once when
+another process wrote in between, whatever the busy time-out.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_soda.slurm_ext.errors import SodaError
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+SCHEMA_VERSION = "0001"
+"""Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+_BUSY_TIMEOUT_MS = 10_000
+_WRITE = "soda_write"
+
+
+class StoreError(SodaError):
+    """The store cannot be opened or used; names the database and the remedy."""
+
+
+class StoreMissingError(StoreError):
+    """There is no store yet, and the caller did not want to make one."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer slurm-soda, or must first be upgraded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An open store. Safe to share between threads; every ``with`` block has a connection of its own."""
+
+    engine: Engine
+    url: str
+    """As a person may see it: the password is hidden."""
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session over one consistent picture of the store; changes made in it are thrown away."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session that commits when the block ends well, and leaves no trace when it raises."""
+        engine = self.engine.execution_options(**{_WRITE: True})
+        with Session(engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self.engine.dispose()
+
+
+def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
+    """Open the database at ``url``, an SQLAlchemy URL such as ``sqlite:////var/lib/slurm-soda/soda.db``.
+
+    Args:
+        url: where the store is.
+        migrate: bring an older or empty store to this version; otherwise refuse it.
+        create: make an SQLite file that does not exist; otherwise refuse.
+
+    Raises:
+        StoreMissingError: ``create`` is false and there is no such file.
+        StoreVersionError: a newer slurm-soda wrote the store, or it is older and ``migrate`` is false.
+        StoreError: the URL is wrong, or the database does not answer or is not one of ours.
+    """
+    parsed = _parse(url)
+    shown = parsed.render_as_string(hide_password=True)
+    _prepare_file(parsed, shown, create=create)
+    try:
+        engine = _engine(parsed)
+    except (ImportError, NoSuchModuleError, ArgumentError) as error:
+        raise StoreError(f"store {shown}: {_first_line(error)}; install the driver or correct store.url") from error
+    try:
+        _check_version(engine, shown, migrate=migrate)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise StoreError(f"store {shown} cannot be used: {_cause(error)}; check store.url and your rights") from error
+    except SodaError:
+        engine.dispose()
+        raise
+    return Store(engine, shown)
+
+
+def version_of(engine: Engine) -> str | None:
+    """Revision that the database is at; ``None`` for one without our tables."""
+    with engine.connect() as connection:
+        return _version(connection)
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        # The text may hold a password, so it is not repeated.
+        raise StoreError(
+            "store.url is not a database URL; it looks like sqlite:////var/lib/slurm-soda/soda.db"
+        ) from error
+
+
+def _sqlite_file(url: URL) -> Path | None:
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return None
+    return None if url.database.startswith("file:") else Path(url.database)
+
+
+def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
+    """Make the SQLite file with narrow rights, for the directory's owner: root must not lock out a daemon of SlurmUser."""
+    path = _sqlite_file(url)
+    if path is None:
+        return
+    try:
+        if path.exists():
+            return
+        if not create:
+            raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
+        owner = path.parent.stat()
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o640))
+        if os.geteuid() == 0:
+            os.chown(path, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        raise StoreError(
+            f"store {shown} cannot be opened: {error.strerror}; make its directory, owned by SlurmUser"
+        ) from error
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
+    event.listen(engine, "connect", _prepare_connection)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare_connection(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver's own transactions begin late and not before DDL: we say BEGIN ourselves.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    # FULL: a change must be on disk before Slurm is told of it, whatever happens to the machine next.
+    cursor.execute("PRAGMA synchronous=FULL")
+    try:
+        cursor.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError:
+        # A reader without the right to write keeps whatever mode the file has; a writer fails at its first write.
+        if _is_writable(cursor):
+            raise
+    cursor.close()
+
+
+def _is_writable(cursor: sqlite3.Cursor) -> bool:
+    path = cursor.execute("PRAGMA database_list").fetchone()[2]
+    return not path or (os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK))
+
+
+def _begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITE) else "BEGIN")
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _check_version(engine: Engine, shown: str, *, migrate: bool) -> None:
+    version = version_of(engine)
+    if version == SCHEMA_VERSION:
+        return
+    if version is not None and version not in known_versions():
+        raise StoreVersionError(
+            f"store {shown} is at version {version!r}, newer than the {SCHEMA_VERSION!r} of this program; "
+            "upgrade slurm-soda, or point store.url to another store"
+        )
+    if not migrate:
+        have = "empty" if version is None else f"at version {version!r}"
+        raise StoreVersionError(
+            f"store {shown} is {have}, not yet {SCHEMA_VERSION!r}; restart sodad, which upgrades it"
+        )
+    try:
+        _upgrade(engine)
+    except SQLAlchemyError:
+        # Another process may have upgraded the same store in this very moment: only the outcome counts.
+        if version_of(engine) != SCHEMA_VERSION:
+            raise
+
+
+def known_versions() -> set[str]:
+    """Every revision that this program can read or upgrade from."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - slow to import, seldom needed
+
+    return {script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()}
+
+
+def _upgrade(engine: Engine) -> None:
+    from alembic import command  # noqa: PLC0415 - slow to import, seldom needed
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    with engine.execution_options(**{_WRITE: True}).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _cause(error: SQLAlchemyError) -> str:
+    return _first_line(getattr(error, "orig", None) or error)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

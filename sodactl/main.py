@@ -1,0 +1,132 @@
+"""Entry point of ``sodactl``: the command group, and the one place where errors become one line and an exit status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import click
+from slurm_soda.slurm_ext.errors import SodaError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A sub-command by the name of its module and object, so that ``--help`` imports none of them."""
+
+    target: str
+    """``package.module:object``."""
+    summary: str
+    """Its line in ``sodactl --help``; a test compares it with the command's own."""
+
+    def load(self) -> click.Command:
+        """Import the command.
+
+        Raises:
+            SodaError: its module cannot be imported.
+        """
+        module_name, _, attribute = self.target.partition(":")
+        try:
+            command = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as error:
+            raise SodaError(
+                f"this command cannot be loaded: {error}; reinstall slurm-soda with its dependencies"
+            ) from error
+        if not isinstance(command, click.Command):
+            raise SodaError(f"{self.target} is not a command; reinstall slurm-soda")
+        return command
+
+
+_HERE = "slurm_soda.sodactl"
+
+COMMANDS: Mapping[str, LazyCommand] = {
+    "status": LazyCommand(f"{_HERE}.status:status", "Is slurm-soda alive, and what does it do?"),
+    "jobs": LazyCommand(f"{_HERE}.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
+    "explain": LazyCommand(f"{_HERE}.explain:explain", "Why a job waits, or where it went."),
+    "history": LazyCommand(f"{_HERE}.history:history", "What finished jobs used and how long they waited."),
+    "policy": LazyCommand(f"{_HERE}.settings:policy", "Show, list or set the scheduling policy."),
+    "mode": LazyCommand(f"{_HERE}.settings:mode", "Show or set the mode: observe, advise or enforce."),
+    "undo": LazyCommand(f"{_HERE}.undo:undo", "Take changes to jobs back."),
+    "release-all": LazyCommand(
+        f"{_HERE}.release:release_all", "Give every job back to Slurm alone; works with sodad down."
+    ),
+    "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
+    "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),
+    "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
+    "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure what slurm-soda costs."),
+    "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose sub-commands are imported when they are run, or asked for their own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = COMMANDS.get(cmd_name)
+        return lazy.load() if lazy else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("slurm-soda"), prog_name="sodactl")
+def cli() -> None:
+    """Look at, steer and check slurm-soda, which schedules deep-learning jobs beside Slurm.
+
+    \b
+    Examples:
+      sodactl status              is it alive, what did the last cycle do
+      sodactl jobs --json | jq .  the queue, for scripts
+      sodactl explain 4711        why job 4711 waits
+      sodactl mode observe        stop changing anything, keep watching
+      sodactl doctor              what is wrong with this site
+    """  # noqa: D301 - click reads the control character
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run ``sodactl`` with these arguments (default: the process's own) and return its exit status."""
+    try:
+        outcome = cli.main(args=argv, prog_name="sodactl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE if isinstance(error, click.UsageError) else error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except SodaError as error:
+        _complain(f"sodactl: {error}")
+        return EXIT_FAILED
+    return _flushed(outcome if isinstance(outcome, int) else 0)
+
+
+def _flushed(status: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted; without this Python would complain when it flushes again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _complain(line: str) -> None:
+    """One line on stderr, whatever is in it."""
+    flat = " ".join(line.split())
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in flat)
+    click.echo(safe.encode("utf-8", "backslashreplace").decode(), err=True)
