@@ -47,6 +47,16 @@ class JobRecord:
     exit_code: str
     dependency: str
     hints: Hints = field(default_factory=Hints)
+    req_node_names: str = ""
+    """Nodes the user asked for by name, as a host list."""
+    tres_per_node: str = ""
+    """What each node must give, in Slurm's words (``gres/gpu:2``); a rewrite's old value."""
+    cpus_per_task: int = 1
+    tasks: int = 1
+    het_job_id: int = 0
+    """Leader of the heterogeneous job that this is a component of, or 0."""
+    requeue: bool = True
+    """Slurm may requeue it (``--no-requeue`` says no)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""Which SiteFactors make Slurm's own priority order equal a plan's order, with as few writes as possible.
+
+Slurm runs pending jobs by priority, larger first, ties by smaller job id; priority/multifactor computes
+``Priority = max(1, other + SiteFactor)``. We write SiteFactor alone. Jobs that already stand in the right relative order
+keep their priority (a longest increasing subsequence); the others get values between their neighbours. Values are spaced
+widely, so a later insertion needs one write; where a space runs out the neighbours above it are renumbered with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from slurm_soda.policies.snapshot import JobState, JobTable
+
+SITE_FACTOR_LIMIT = 2_147_483_645
+"""Largest magnitude that scontrol takes; a larger one is ignored with exit status 1."""
+
+PRIORITY_CEILING = 2_000_000_000
+"""No priority of ours goes above this: other components and Slurm's 32 bits need room."""
+
+SPACING = 65_536
+"""Distance between neighbours when there is room for it: sixteen insertions at one place before a renumbering."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A job in the present priority order: ``(-priority, job_id)`` sorts most urgent first."""
+
+    job_id: int
+    priority: int
+    other: int
+    """The part of the priority that is not ours."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (-self.priority, self.job_id)
+
+
+def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: int) -> dict[int, int]:
+    """New SiteFactors by job id, only for jobs that need another one than they have.
+
+    Args:
+        jobs: the snapshot's jobs.
+        order: pending jobs, most urgent first.
+        depth: how many of them, from the first, shall be in exactly this order and before all others.
+        base: least priority that a first numbering gives out, so that other components can grow beneath it.
+    """
+    ids = jobs.job_id.tolist()
+    priority, factor = jobs.priority.tolist(), jobs.site_factor.tolist()
+    standing = {
+        job_id: _Standing(job_id, p, p - f) for job_id, p, f in zip(ids, priority, factor, strict=True)
+    }  # fmt: skip
+    head = [standing[job_id] for job_id in order[:depth]]
+    if not head:
+        return {}
+    waiting = np.isin(jobs.state, (JobState.PENDING, JobState.BLOCKED))
+    in_head = {job.job_id for job in head}
+    tail = [standing[i] for i in jobs.job_id[waiting].tolist() if i not in in_head]
+    kept = [head[i] for i in _longest_increasing([job.key for job in head])]
+    floor = _cheapest_floor(kept, tail)
+    wanted = _number(head, {job.job_id for job in kept if job.priority > floor}, floor=floor, base=base)
+    if max(wanted.values(), default=0) > PRIORITY_CEILING:
+        wanted = _number(head, frozenset(), floor=_lowest_floor(tail), base=base)
+        floor = _lowest_floor(tail)
+    changes = {job.job_id: wanted[job.job_id] - job.other for job in head if job.job_id in wanted}
+    changes |= {job.job_id: 0 for job in tail if job.priority > floor and job.priority != job.other}
+    return {i: max(-SITE_FACTOR_LIMIT, min(f, SITE_FACTOR_LIMIT)) for i, f in changes.items()}
+
+
+def _longest_increasing(keys: Sequence[tuple[int, int]]) -> list[int]:
+    """Positions of one longest strictly increasing subsequence."""
+    best_end: list[tuple[int, int]] = []
+    end_at: list[int] = []
+    before: list[int] = []
+    for at, key in enumerate(keys):
+        length = bisect_left(best_end, key)
+        before.append(end_at[length - 1] if length else -1)
+        best_end[length:length + 1] = [key]  # fmt: skip
+        end_at[length:length + 1] = [at]  # fmt: skip
+    chain: list[int] = []
+    at = end_at[-1] if end_at else -1
+    while at >= 0:
+        chain.append(at)
+        at = before[at]
+    return chain[::-1]
+
+
+def _lowest_floor(tail: Sequence[_Standing]) -> int:
+    """Highest priority in the tail once every SiteFactor there is 0."""
+    return max((job.other for job in tail), default=0)
+
+
+def _cheapest_floor(kept: Sequence[_Standing], tail: Sequence[_Standing]) -> int:
+    """The priority that separates head from tail with fewest writes.
+
+    A tail job above the floor must lose its old SiteFactor, a kept head job at or below it must be written anew.
+    """
+    lowest = _lowest_floor(tail)
+    ours = np.sort(np.array([job.priority for job in tail if job.priority != job.other], dtype=np.int64))
+    floors = np.unique(np.concatenate(([lowest], ours[ours > lowest])))
+    head = np.sort(np.array([job.priority for job in kept], dtype=np.int64))
+    resets = len(ours) - np.searchsorted(ours, floors, side="right")
+    rewrites = np.searchsorted(head, floors, side="right")
+    return int(floors[int(np.argmin(resets + rewrites))])
+
+
+def _number(head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor: int, base: int) -> dict[int, int]:
+    """Priorities for the jobs of ``head`` that are not kept; walks from the last job to the first.
+
+    A kept job whose neighbours below do not fit beneath it is numbered with them.
+    """
+    wanted: dict[int, int] = {}
+    below = floor
+    run: list[_Standing] = []
+    for job in reversed(head):
+        if job.job_id not in kept or job.priority - below <= len(run):
+            run.append(job)
+            continue
+        wanted |= _spread(run, below, job.priority)
+        below, run = job.priority, []
+    below = max(below, base) if below == floor else below
+    spacing = max(1, min(SPACING, (PRIORITY_CEILING - below) // (2 * len(head))))
+    wanted |= {job.job_id: below + spacing * (rank + 1) for rank, job in enumerate(run)}
+    return wanted
+
+
+def _spread(run: Sequence[_Standing], below: int, above: int) -> dict[int, int]:
+    """Distinct priorities strictly between two neighbours; ``run`` is least urgent first."""
+    return {job.job_id: below + (above - below) * (rank + 1) // (len(run) + 1) for rank, job in enumerate(run)}
