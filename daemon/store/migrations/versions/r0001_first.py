@@ -47,6 +47,8 @@ def upgrade() -> None:
         sa.Column("executed_s", sa.Double(), nullable=False),
         sa.Column("waited_since_s", sa.Double(), nullable=True),
         sa.Column("preemptions", sa.Integer(), nullable=False),
+        sa.Column("promotions", sa.Integer(), nullable=False),
+        sa.Column("promoted_s", sa.Double(), nullable=True),
         sa.Column("last_seen_s", sa.Double(), nullable=False),
         sa.Column("cpu_s", sa.Double(), nullable=True),
         sa.Column("memory_peak_mib", sa.Double(), nullable=True),

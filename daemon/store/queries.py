@@ -1,0 +1,134 @@
+"""Reading the store for people: what the last cycles did, and one job's whole story.
+
+Every function takes an open session, so that one command reads one consistent picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_soda.daemon.store.schema import (
+    Action,
+    Cycle,
+    Epoch,
+    Job,
+    NodeEvent,
+    NodeSeen,
+    Preemption,
+    Run,
+    Setting,
+    Usage,
+)
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
+"""Phases of a preemption that is not over."""
+
+CLOCK_SLACK_S = 60.0
+"""How far a node's clock may be off when its records are matched with a job by time."""
+
+
+def latest_epoch(session: Session) -> Epoch | None:
+    """The newest life of a daemon."""
+    return session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+
+
+def recent_cycles(session: Session, limit: int) -> Sequence[Cycle]:
+    """The last cycles, newest first."""
+    return session.scalars(select(Cycle).order_by(Cycle.id.desc()).limit(limit)).all()
+
+
+def last_failed_cycle(session: Session) -> Cycle | None:
+    """The newest cycle that ended in an error, however long ago."""
+    return session.scalars(select(Cycle).where(Cycle.error != "").order_by(Cycle.id.desc()).limit(1)).first()
+
+
+def settings(session: Session) -> dict[str, Setting]:
+    """What admins set at run time, by key."""
+    return {setting.key: setting for setting in session.scalars(select(Setting))}
+
+
+def put_setting(session: Session, key: str, value: str, *, now_s: float, by: str) -> None:
+    """Set one run-time setting; needs a writing session."""
+    session.merge(Setting(key=key, value=value, changed_s=now_s, changed_by=by))
+
+
+def nodes_seen(session: Session) -> Sequence[NodeSeen]:
+    """Every agent that ever reported, by node name."""
+    return session.scalars(select(NodeSeen).order_by(NodeSeen.node)).all()
+
+
+def running_preemptions(session: Session) -> Sequence[Preemption]:
+    """Preemptions that are not over, oldest first."""
+    return session.scalars(select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)).all()
+
+
+def live_jobs(session: Session) -> Sequence[Job]:
+    """Jobs that have not ended, by job id."""
+    return session.scalars(select(Job).where(Job.end_s.is_(None)).order_by(Job.job_id, Job.submit_s)).all()
+
+
+def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Job | None:
+    """The newest job of this id (Slurm reuses ids after a reset), or the one submitted at ``submit_s``."""
+    query = select(Job).where(Job.job_id == job_id)
+    if submit_s is not None:
+        query = query.where(Job.submit_s == submit_s)
+    return session.scalars(query.order_by(Job.submit_s.desc()).limit(1)).first()
+
+
+def runs_of(session: Session, job: Job) -> Sequence[Run]:
+    """A job's runs, first to last."""
+    return session.scalars(select(Run).where(Run.job_pk == job.id).order_by(Run.restart)).all()
+
+
+def usage_of(session: Session, job: Job) -> Sequence[Usage]:
+    """What the job's runs used, by run and node; records of another job of the same id are left out by their time."""
+    query = select(Usage).where(Usage.job_id == job.job_id).order_by(Usage.restart, Usage.node, Usage.first_s)
+    return [usage for usage in session.scalars(query) if belongs_to(usage.first_s, job)]
+
+
+def events_of(session: Session, job: Job) -> Sequence[NodeEvent]:
+    """What prolog and epilog recorded of the job, in the order of time."""
+    query = select(NodeEvent).where(NodeEvent.job_id == job.job_id).order_by(NodeEvent.at_s, NodeEvent.id)
+    return [event for event in session.scalars(query) if belongs_to(event.at_s, job)]
+
+
+def belongs_to(at_s: float, job: Job) -> bool:
+    """Whether a node's record of this instant can be of this job and not of an earlier or later one with its id."""
+    over_s = float("inf") if job.end_s is None else job.end_s + CLOCK_SLACK_S
+    return job.submit_s - CLOCK_SLACK_S <= at_s <= over_s
+
+
+def actions_of(session: Session, job: Job) -> Sequence[Action]:
+    """Every change made to one job, oldest first."""
+    query = select(Action).where(Action.job_id == job.job_id, Action.submit_s == job.submit_s)
+    return session.scalars(query.order_by(Action.id)).all()
+
+
+def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:
+    """Every preemption of one job, oldest first."""
+    query = select(Preemption).where(Preemption.job_id == job.job_id, Preemption.submit_s == job.submit_s)
+    return session.scalars(query.order_by(Preemption.id)).all()
+
+
+def last_actions(session: Session, limit: int) -> Sequence[Action]:
+    """The newest changes that Slurm took and that were not taken back, newest first."""
+    return session.scalars(select(Action).where(Action.state == "done").order_by(Action.id.desc()).limit(limit)).all()
+
+
+def later_actions(session: Session, action: Action) -> Sequence[Action]:
+    """Changes of the same job that were made after this one and still stand, oldest first."""
+    query = select(Action).where(
+        Action.job_id == action.job_id,
+        Action.submit_s == action.submit_s,
+        Action.id > action.id,
+        Action.state.in_(("intended", "sent", "done")),
+    )
+    return session.scalars(query.order_by(Action.id)).all()
+
+
+def action_counts(session: Session, since_s: float) -> dict[str, int]:
+    """Changes by state since an instant."""
+    query = select(Action.state, func.count()).where(Action.created_s >= since_s).group_by(Action.state)
+    return dict(session.execute(query).tuples().all())

@@ -1,0 +1,237 @@
+"""Opening a store: versions, rights, concurrency, and that migrations and tables agree."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from slurm_soda.daemon.store.engine import (
+    MIGRATIONS,
+    SCHEMA_VERSION,
+    Store,
+    StoreError,
+    StoreMissingError,
+    StoreVersionError,
+    open_store,
+    version_of,
+)
+from slurm_soda.daemon.store.schema import Base, Job, Run, Setting
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateTable
+
+
+def test_a_fresh_store_is_made_by_the_migrations_and_equals_the_tables(store: Store) -> None:
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_comparison_sees_a_difference(store: Store) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE job DROP COLUMN note"))
+    with store.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) != []
+
+
+def test_the_constant_is_the_newest_revision() -> None:
+    assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == SCHEMA_VERSION
+
+
+def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(store: Store) -> None:
+    with store.read() as session:
+        values = {name: session.execute(text(f"PRAGMA {name}")).scalar() for name in
+                  ("journal_mode", "busy_timeout", "foreign_keys", "synchronous")}  # fmt: skip
+    assert values == {"journal_mode": "wal", "busy_timeout": 10_000, "foreign_keys": 1, "synchronous": 2}
+
+
+def test_a_run_without_its_job_is_refused(store: Store) -> None:
+    with pytest.raises(IntegrityError), store.write() as session:
+        session.add(Run(job_pk=99, restart=0, start_s=1.0))
+
+
+def test_reopening_keeps_what_was_written(store_url: str) -> None:
+    first = open_store(store_url)
+    with first.write() as session:
+        session.add(Setting(key="mode", value="enforce", changed_s=1_700_000_000.25))
+    first.close()
+    second = open_store(store_url, migrate=False, create=False)
+    with second.read() as session:
+        setting = session.get(Setting, "mode")
+        assert setting is not None
+        assert (setting.value, setting.changed_s) == ("enforce", 1_700_000_000.25)
+    second.close()
+
+
+def test_a_write_that_raises_leaves_no_trace(store: Store) -> None:
+    def write_and_stop() -> None:
+        with store.write() as session:
+            session.add(Setting(key="mode", value="enforce", changed_s=1.0))
+            session.flush()
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        write_and_stop()
+    with store.read() as session:
+        assert session.get(Setting, "mode") is None
+
+
+def test_a_read_throws_changes_away(store: Store) -> None:
+    with store.read() as session:
+        session.add(Setting(key="mode", value="enforce", changed_s=1.0))
+        session.flush()
+    with store.read() as session:
+        assert session.get(Setting, "mode") is None
+
+
+def test_a_store_of_a_newer_version_gives_one_clear_error(store_url: str) -> None:
+    opened = open_store(store_url)
+    with opened.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    opened.close()
+    with pytest.raises(StoreVersionError, match=r"soda\.db is at version '9999', newer than .*; upgrade slurm-soda"):
+        open_store(store_url)
+    with pytest.raises(StoreVersionError, match="newer"):
+        open_store(store_url, migrate=False)
+
+
+def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
+    (tmp_path / "soda.db").touch()
+    with pytest.raises(StoreVersionError, match="is empty, not yet '0001'; restart sodad"):
+        open_store(f"sqlite:///{tmp_path}/soda.db", migrate=False)
+
+
+def test_a_reader_does_not_create(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError, match="does not exist; sodad makes it"):
+        open_store(f"sqlite:///{tmp_path}/soda.db", migrate=False, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("soda.db", "store.url is not a database URL; it looks like sqlite:////var"),
+        ("secret:pass@word", "store.url is not a database URL"),
+        ("sqlite:////nonexistent/dir/soda.db", "cannot be opened: No such file or directory; make its directory"),
+        ("mysql+nope://root:secret@h/db", "install the driver or correct store.url"),
+        ("nonsense://h/db", "install the driver or correct store.url"),
+    ],
+)
+def test_a_url_that_cannot_work_gives_one_line_without_the_password(url: str, message: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store(url)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_gives_one_line(tmp_path: Path) -> None:
+    (tmp_path / "soda.db").write_text("[store]\nurl = 'x'\n" * 100)
+    with pytest.raises(StoreError, match=r"file is not a database; check store\.url"):
+        open_store(f"sqlite:///{tmp_path}/soda.db")
+
+
+def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE job (what TEXT)")
+    with pytest.raises(StoreError, match="already exists"):
+        open_store(f"sqlite:///{path}")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("job",)]
+
+
+def test_the_file_is_not_for_everybody(store: Store, tmp_path: Path) -> None:
+    assert stat.S_IMODE((tmp_path / "soda.db").stat().st_mode) & 0o007 == 0
+    assert store.url.endswith("soda.db")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_makes_the_file_for_the_owner_of_its_directory(tmp_path: Path) -> None:
+    home = tmp_path / "var"
+    home.mkdir()
+    os.chown(home, 12345, 12346)
+    open_store(f"sqlite:///{home}/soda.db").close()
+    made = (home / "soda.db").stat()
+    assert (made.st_uid, made.st_gid) == (12345, 12346)
+
+
+def test_two_processes_may_make_the_same_store(tmp_path: Path) -> None:
+    code = (
+        "import sys; from slurm_soda.daemon.store.engine import open_store, version_of;"
+        "print(version_of(open_store(sys.argv[1]).engine))"
+    )
+    argv = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/soda.db"]
+    running = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    outcomes = [process.communicate() for process in running]
+    assert [out.strip() for out, _ in outcomes] == [SCHEMA_VERSION] * 3, outcomes
+
+
+def test_writers_wait_for_each_other_even_when_they_read_first(store: Store) -> None:
+    with store.write() as session:
+        session.add(Setting(key="n", value="0", changed_s=0.0))
+
+    def count_up() -> None:
+        for _ in range(20):
+            with store.write() as session:
+                setting = session.get_one(Setting, "n")
+                setting.value = str(int(setting.value) + 1)
+
+    threads = [threading.Thread(target=count_up) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with store.read() as session:
+        assert session.get_one(Setting, "n").value == "80"
+
+
+def test_a_reader_without_rights_to_write_still_reads(store: Store, tmp_path: Path) -> None:
+    with store.write() as session:
+        session.add(Setting(key="mode", value="advise", changed_s=0.0))
+    engine = create_engine(f"sqlite:///file:{tmp_path}/soda.db?mode=ro&uri=true")
+    assert version_of(engine) == SCHEMA_VERSION
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(name=st.binary(max_size=200).map(lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")))
+def test_any_bytes_that_slurm_hands_on_come_back(store: Store, name: str) -> None:
+    with store.write() as session:
+        job = Job(job_id=1, submit_s=1.5, user="alice", state="PENDING", name=name, hints={"model": name})
+        session.add(job)
+        session.flush()
+        key = job.id
+    with store.read() as session:
+        kept = session.scalars(select(Job).where(Job.id == key)).one()
+        assert kept.name == name
+        assert kept.hints == {"model": name}
+    with store.write() as session:
+        session.delete(session.get_one(Job, key))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "double", "raw"),
+    [(postgresql.dialect(), "DOUBLE PRECISION", "BYTEA"), (mysql.dialect(), "DOUBLE", "BLOB")],  # type: ignore[no-untyped-call]
+    ids=["postgresql", "mariadb"],
+)
+def test_other_databases_keep_unix_seconds_and_raw_bytes(dialect: object, double: str, raw: str) -> None:
+    for table in Base.metadata.sorted_tables:
+        ddl = str(CreateTable(table).compile(dialect=dialect))  # type: ignore[arg-type]
+        columns = {line.split()[0].strip('`"'): line for line in ddl.splitlines() if line.startswith("\t")}
+        for name, line in columns.items():
+            if name.endswith("_s"):
+                assert f" {double}" in line or "JSON" in line, line
+    assert raw in str(CreateTable(Base.metadata.tables["job"]).compile(dialect=dialect))  # type: ignore[arg-type]
