@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from slurm_soda.wire.errors import SodaError
 
-class SodaError(Exception):
-    """Base of every error that slurm-soda raises on purpose; its text is one line meant for a person."""
+__all__ = ["HintError", "SlurmCommandError", "SlurmError", "SlurmReplyError", "SodaError"]
 
 
 class HintError(SodaError):

@@ -9,7 +9,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.fields import Fields, decode_object
+
 WIRE_VERSION = 1
+
+MAX_REPORT_BYTES = 4 << 20
+MAX_RECORDS = 4096
+"""Openings, closings and usages in one report, each."""
+MAX_FAULTS = 64
+MAX_FAULT_LENGTH = 400
+MAX_GPUS = 256
+"""GPUs of one node."""
+MAX_JOB_ID = 0x7FFF_FFFF
+MAX_RESTARTS = 1_000_000
+MAX_CPUS = 1_000_000
+MAX_TIME_S = 1e11
 
 RecordKind = Literal["open", "close", "sample"]
 
@@ -31,6 +46,27 @@ class JobOpened:
     cpus: int
     hints: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def from_dict(cls, data: object) -> JobOpened:
+        """Check and take one opening that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = Fields("opened", data)
+        return cls(
+            job_id=read.whole("job_id", 1, MAX_JOB_ID),
+            restart=read.whole("restart", 0, MAX_RESTARTS),
+            node=read.name("node"),
+            uid=read.whole("uid", 0, 0xFFFF_FFFF),
+            user=read.text("user", 255),
+            partition=read.text("partition", 1024),
+            at_s=read.number("at_s", 0, MAX_TIME_S),
+            gpus=read.wholes("gpus", MAX_GPUS, 0, 65_535),
+            cpus=read.whole("cpus", 0, MAX_CPUS),
+            hints=read.text_map("hints", 32, 256),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class JobClosed:
@@ -42,6 +78,22 @@ class JobClosed:
     at_s: float
     exit_code: str = ""
     """``code:signal`` as Slurm gives it."""
+
+    @classmethod
+    def from_dict(cls, data: object) -> JobClosed:
+        """Check and take one closing that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = Fields("closed", data)
+        return cls(
+            job_id=read.whole("job_id", 1, MAX_JOB_ID),
+            restart=read.whole("restart", 0, MAX_RESTARTS),
+            node=read.name("node"),
+            at_s=read.number("at_s", 0, MAX_TIME_S),
+            exit_code=read.text("exit_code", 16, ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +117,30 @@ class JobUsage:
     cpu_source: str = ""
     """Where CPU seconds and memory came from: ``cgroup/v1``, ``cgroup/v2`` or ``process tree``."""
 
+    @classmethod
+    def from_dict(cls, data: object) -> JobUsage:
+        """Check and take one usage that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = Fields("usage", data)
+        return cls(
+            job_id=read.whole("job_id", 1, MAX_JOB_ID),
+            restart=read.whole("restart", 0, MAX_RESTARTS),
+            node=read.name("node"),
+            first_s=read.number("first_s", 0, MAX_TIME_S),
+            last_s=read.number("last_s", 0, MAX_TIME_S),
+            samples=read.whole("samples", 0, 1 << 40),
+            gpu_util_ratio=read.number("gpu_util_ratio", 0, 1),
+            gpu_util_last_ratio=read.number("gpu_util_last_ratio", 0, 1),
+            gpu_memory_peak_mib=read.number("gpu_memory_peak_mib"),
+            gpu_count=read.whole("gpu_count", 0, MAX_GPUS),
+            cpu_s=read.number("cpu_s"),
+            memory_peak_mib=read.number("memory_peak_mib"),
+            cpu_source=read.text("cpu_source", 32, ""),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
@@ -86,3 +162,40 @@ class NodeReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: object) -> NodeReport:
+        """Check and take one report that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds, or a record is about another node.
+        """
+        read = Fields("report", data)
+        version = read.whole("version", 1, 1 << 30, WIRE_VERSION)
+        if version != WIRE_VERSION:
+            remedy = "upgrade the controller" if version > WIRE_VERSION else "upgrade the node"
+            raise RecordError(f"report: version is {version}; this end reads version {WIRE_VERSION}: {remedy}")
+        report = cls(
+            node=read.name("node"),
+            agent_id=read.name("agent_id"),
+            seq=read.whole("seq", 0, 1 << 53),
+            sent_s=read.number("sent_s", 0, MAX_TIME_S),
+            opened=tuple(JobOpened.from_dict(item) for item in read.objects("opened", MAX_RECORDS)),
+            closed=tuple(JobClosed.from_dict(item) for item in read.objects("closed", MAX_RECORDS)),
+            usage=tuple(JobUsage.from_dict(item) for item in read.objects("usage", MAX_RECORDS)),
+            gpu_count=read.whole("gpu_count", 0, MAX_GPUS, 0),
+            faults=read.texts("faults", MAX_FAULTS, MAX_FAULT_LENGTH),
+        )
+        for record in (*report.opened, *report.closed, *report.usage):
+            if record.node != report.node:
+                raise RecordError(f"report: node {report.node} speaks for node {record.node}; allowed is its own name")
+        return report
+
+    @classmethod
+    def from_json(cls, body: bytes) -> NodeReport:
+        """Check and take one report as it came over the network.
+
+        Raises:
+            RecordError: as :meth:`from_dict`, or the body is too long or no JSON.
+        """
+        return cls.from_dict(decode_object(body, MAX_REPORT_BYTES, "report"))
