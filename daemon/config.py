@@ -1,0 +1,182 @@
+"""The configuration file: one TOML file, every key optional, a wrong one said in one line before anything starts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from slurm_soda.slurm_ext.errors import SodaError
+
+CONFIG_FILE = Path("/etc/slurm-soda/soda.toml")
+"""Where the file is looked for; without one every default holds."""
+
+Mode = Literal["observe", "advise", "enforce"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class ConfigError(SodaError):
+    """A configuration that cannot be used; names file, key, value and what is expected there."""
+
+
+class _Section(BaseModel):
+    # strict: `interval_s = "5"` is a mistake worth a word, not a 5; whole numbers still do for a float.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PolicySettings(_Section):
+    """``[policy]``: which policy decides, with its parameters by name."""
+
+    name: str = "tiresias-las"
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class CycleSettings(_Section):
+    """``[cycle]``: how often sodad looks."""
+
+    interval_s: float = Field(default=10.0, gt=0)
+    """Longest time between two cycles when nothing wakes the daemon."""
+    busy_interval_s: float = Field(default=0.5, gt=0)
+    """The same while a preemption is on its way."""
+    debounce_s: float = Field(default=0.1, ge=0)
+    """Events this close together share one cycle."""
+    order_depth: int = Field(default=1000, ge=1)
+    """How many pending jobs get a place of their own; those behind keep Slurm's own order."""
+
+
+class RailSettings(_Section):
+    """``[rails]``: how much sodad may change, and when it stops by itself."""
+
+    max_changes_per_cycle: int = Field(default=2000, ge=0)
+    min_change_interval_s: float = Field(default=1.0, ge=0)
+    """Least time between two changes of one job."""
+    breaker_failures: int = Field(default=5, ge=1)
+    """Failing cycles in a row that open the breaker."""
+    breaker_slow_s: float = Field(default=15.0, gt=0)
+    """A read of Slurm slower than this counts as a failure."""
+    breaker_pause_s: float = Field(default=60.0, ge=0)
+    """Time for which an open breaker only observes."""
+
+
+class PreemptionSettings(_Section):
+    """``[preemption]``: bounds on taking a job's GPUs for another."""
+
+    default_grace_s: float = Field(default=60.0, ge=0)
+    """Time to checkpoint for a job that named a signal but no grace."""
+    max_grace_s: float = Field(default=900.0, ge=0)
+    """Longest grace that a job may ask for."""
+    release_after_s: float = Field(default=30.0, ge=0)
+    """A requeued job competes again at the latest this long after it left its GPUs, whatever became of its successors."""
+
+
+class StoreSettings(_Section):
+    """``[store]``: where sodad remembers."""
+
+    url: str = "sqlite:////var/lib/slurm-soda/soda.db"
+
+
+class ApiSettings(_Section):
+    """``[api]``: where agents report to and what they may send."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - agents of all nodes report here; every report is authenticated
+    port: int = Field(default=6830, ge=0, le=65535)
+    report_uids: list[int] = Field(default_factory=lambda: [0])
+    """Users whose reports are believed."""
+    max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    max_report_age_s: float = Field(default=300.0, gt=0)
+
+
+class SlurmSettings(_Section):
+    """``[slurm]``: time limits on everything that Slurm is asked."""
+
+    read_timeout_s: float = Field(default=20.0, gt=0)
+    write_timeout_s: float = Field(default=60.0, gt=0)
+    accounting: bool = True
+    """Complete ended jobs from sacct."""
+    accounting_timeout_s: float = Field(default=20.0, gt=0)
+    accounting_interval_s: float = Field(default=5.0, gt=0)
+
+
+class Settings(_Section):
+    """All of the configuration file."""
+
+    mode: Mode = "observe"
+    log_level: LogLevel = "info"
+    state_dir: str = "/var/lib/slurm-soda"
+    """Holds the lock that keeps a second sodad out."""
+    wake_path: str = "/run/slurm-soda/wake"
+    """File that job_submit.lua and EpilogSlurmctld touch."""
+    policy: PolicySettings = PolicySettings()
+    cycle: CycleSettings = CycleSettings()
+    rails: RailSettings = RailSettings()
+    preemption: PreemptionSettings = PreemptionSettings()
+    store: StoreSettings = StoreSettings()
+    api: ApiSettings = ApiSettings()
+    slurm: SlurmSettings = SlurmSettings()
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read the configuration.
+
+    Args:
+        path: the file; ``None`` means :data:`CONFIG_FILE` if it exists, else all defaults.
+
+    Raises:
+        ConfigError: the file is missing though named, unreadable, not TOML, or has a wrong key, type or value.
+    """
+    file = path or CONFIG_FILE
+    if path is None and not file.exists():
+        return Settings()
+    try:
+        data = tomllib.loads(file.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; name a readable file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not valid TOML: {error}; correct the file") from error
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {_first_mistake(error)}") from error
+
+
+def _first_mistake(error: ValidationError) -> str:
+    """The first mistake as ``key = value: expected …``; the others show once it is mended."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"]) or "the file"
+    if first["type"] == "extra_forbidden":
+        return f"{key}: no such key; expected one of {', '.join(_keys_beside(first['loc']))}"
+    return f"{key} = {first['input']!r}: expected {_expected(first)}"
+
+
+def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:
+    section: type[BaseModel] = Settings
+    for part in loc[:-1]:
+        inner = section.model_fields[str(part)].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        section = inner
+    return sorted(section.model_fields)
+
+
+_TYPE_NAMES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text in quotes",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "list_type": "a list",
+    "model_type": "a table",
+}
+
+
+def _expected(mistake: Any) -> str:
+    context = mistake.get("ctx") or {}
+    if "expected" in context:
+        return f"one of {context['expected']}"
+    for bound, words in (("gt", "more than"), ("ge", "at least"), ("le", "at most"), ("lt", "less than")):
+        if bound in context:
+            return f"{words} {context[bound]}"
+    return _TYPE_NAMES.get(str(mistake["type"]), str(mistake["msg"]))
