@@ -186,7 +186,8 @@ class NodeReport:
             gpu_count=read.whole("gpu_count", 0, MAX_GPUS, 0),
             faults=read.texts("faults", MAX_FAULTS, MAX_FAULT_LENGTH),
         )
-        for record in (*report.opened, *report.closed, *report.usage):
+        records: list[JobOpened | JobClosed | JobUsage] = [*report.opened, *report.closed, *report.usage]
+        for record in records:
             if record.node != report.node:
                 raise RecordError(f"report: node {report.node} speaks for node {record.node}; allowed is its own name")
         return report

@@ -1,0 +1,36 @@
+"""Closes a run's record. The job's processes are gone by now, and as a rule its cgroups too."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from slurm_soda.wire import slurm_env
+from slurm_soda.wire.handover import hand_over
+
+
+def closing(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, object]:
+    """The event that closes a run, from slurmd's environment; ``job_id`` is 0 where that names no job.
+
+    The run is named by its start: SLURM_JOB_RESTART_COUNT already counts the next run when a job is requeued.
+    """
+    return {
+        "kind": "close",
+        "job_id": slurm_env.whole(environ, "SLURM_JOB_ID"),
+        "start_s": slurm_env.whole(environ, "SLURM_JOB_START_TIME"),
+        "restart": slurm_env.whole(environ, "SLURM_JOB_RESTART_COUNT"),
+        "uid": slurm_env.whole(environ, "SLURM_JOB_UID"),
+        "node": slurm_env.text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
+        "at_s": round(now_s, 3),
+        "exit_code": slurm_env.text(environ, "SLURM_JOB_EXIT_CODE2", 16),
+    }
+
+
+def close_run(*places: str) -> str:
+    """Hand the closing over; what went wrong is returned. ``places``: agent socket and spool, if not the usual ones."""
+    event = closing(os.environ, time.time(), os.uname().nodename)
+    if not event["job_id"]:
+        return "SLURM_JOB_ID names no job: nothing recorded"
+    # Limits that slurm-soda puts on a node for a job (CPU sets, MPS, bandwidth) are undone here, before the close.
+    return hand_over(event, *places)
