@@ -1,0 +1,215 @@
+#include "state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_DIR "/run/soda-gpus"
+#define MAGIC "soda-gpu 1"
+
+void gpu_state_dir(char *path, size_t size)
+{
+    const char *dir = getenv("SODA_GPU_STATE");
+    const char *node = getenv("SLURMD_NODENAME");
+    if (dir && *dir) {
+        snprintf(path, size, "%s", dir);
+        return;
+    }
+    if (node && *node && !strchr(node, '/') && *node != '.') {
+        snprintf(path, size, "%s/%s", DEFAULT_DIR, node);
+        if (access(path, X_OK) == 0)
+            return;
+    }
+    snprintf(path, size, "%s", DEFAULT_DIR);
+}
+
+int gpu_state_make_dir(void)
+{
+    char dir[PATH_MAX];
+    gpu_state_dir(dir, sizeof dir);
+    if (mkdir(dir, 0777) == 0)
+        return chmod(dir, 01777); /* mkdir obeys the umask */
+    return errno == EEXIST ? 0 : -1;
+}
+
+/* Start time in clock ticks, and the owner, of a live process; 0 if it is gone or a zombie (which holds no GPU). */
+static unsigned long long process_start(pid_t pid, uid_t *owner)
+{
+    char path[64], text[1024];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    int statted = fstat(fd, &st);
+    close(fd);
+    if (got <= 0 || statted != 0)
+        return 0;
+    text[got] = '\0';
+    char state = 0;
+    unsigned long long start = 0;
+    char *after = strrchr(text, ')'); /* the command's name may hold anything, a ')' too */
+    if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                         &state, &start) != 2)
+        return 0;
+    if (owner)
+        *owner = st.st_uid;
+    return state == 'Z' || state == 'X' ? 0 : start;
+}
+
+int gpu_state_write(const struct gpu_use *uses, unsigned count)
+{
+    char dir[PATH_MAX - 32], path[PATH_MAX], fresh[PATH_MAX], text[128 + GPU_MAX * 96];
+    gpu_state_dir(dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/%d", dir, (int)getpid());
+    snprintf(fresh, sizeof fresh, "%s/.%d", dir, (int)getpid());
+    int used = snprintf(text, sizeof text, MAGIC " %llu\n", process_start(getpid(), NULL));
+    for (unsigned i = 0; i < count && i < GPU_MAX; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%u %" PRIu64 " %u %u %u %u\n", uses[i].minor,
+                         uses[i].memory_mib, uses[i].util_pct, uses[i].demand_pct, uses[i].tx_kib_s, uses[i].rx_kib_s);
+    unlink(fresh);
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    int whole = write(fd, text, (size_t)used) == used;
+    int kept = fchmod(fd, 0644) == 0; /* a job's umask may hide it from the agent of another user */
+    close(fd);
+    if (whole && kept && rename(fresh, path) == 0)
+        return 0;
+    unlink(fresh);
+    return -1;
+}
+
+/* Process id of a state file's name, or 0. */
+static pid_t name_pid(const char *name)
+{
+    char *end;
+    long pid = strtol(name, &end, 10);
+    return *name >= '1' && *name <= '9' && *end == '\0' && pid <= INT_MAX ? (pid_t)pid : 0;
+}
+
+/* Append one file's uses, if its process still lives; returns 0 where the file is stale. */
+static int read_file(int dir_fd, const char *name, struct gpu_holder *holders, unsigned max, unsigned *count)
+{
+    struct stat st;
+    uid_t owner = 0;
+    unsigned long long start = 0;
+    pid_t pid = name_pid(name);
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return 1;
+    FILE *file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (!file) {
+        close(fd);
+        return 1;
+    }
+    int live = fscanf(file, MAGIC " %llu", &start) == 1 && start && process_start(pid, &owner) == start &&
+               (st.st_uid == owner || st.st_uid == 0);
+    struct gpu_use use;
+    while (live && *count < max && fscanf(file, "%u %" SCNu64 " %u %u %u %u", &use.minor, &use.memory_mib, &use.util_pct,
+                                          &use.demand_pct, &use.tx_kib_s, &use.rx_kib_s) == 6)
+        holders[(*count)++] = (struct gpu_holder){pid, use};
+    fclose(file);
+    return live;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct gpu_holder *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+/* Read every file; where clean, remove this user's stale ones. */
+static unsigned scan(struct gpu_holder *holders, unsigned max, int clean)
+{
+    char path[PATH_MAX];
+    unsigned count = 0;
+    gpu_state_dir(path, sizeof path);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (name_pid(entry->d_name) && !read_file(dirfd(dir), entry->d_name, holders, max, &count) && clean)
+            unlinkat(dirfd(dir), entry->d_name, 0); /* the sticky bit keeps other users' files safe */
+    closedir(dir);
+    qsort(holders, count, sizeof *holders, by_pid);
+    return count;
+}
+
+unsigned gpu_state_read(struct gpu_holder *holders, unsigned max)
+{
+    return scan(holders, max, 0);
+}
+
+void gpu_state_clear(void)
+{
+    static struct gpu_holder holders[GPU_HOLDERS_MAX];
+    char dir[PATH_MAX - 32], path[PATH_MAX];
+    gpu_state_dir(dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/%d", dir, (int)getpid());
+    unlink(path);
+    scan(holders, GPU_HOLDERS_MAX, 1);
+}
+
+static void parse_devices(const char *list, struct gpu_node *node)
+{
+    for (node->count = 0; *list && node->count < GPU_MAX;) {
+        char *end;
+        unsigned long minor = strtoul(list, &end, 10);
+        if (end == list)
+            return;
+        node->minor[node->count++] = (unsigned)minor;
+        list = *end == ',' ? end + 1 : end;
+    }
+}
+
+/* Where a devices cgroup denies a GPU, access() says so without waking a driver. */
+static void scan_devices(struct gpu_node *node)
+{
+    for (unsigned minor = 0; minor < GPU_MAX; minor++) {
+        char path[64];
+        struct stat st;
+        snprintf(path, sizeof path, "/dev/nvidia%u", minor);
+        if (stat(path, &st) == 0 && S_ISCHR(st.st_mode) && access(path, R_OK | W_OK) == 0)
+            node->minor[node->count++] = minor;
+    }
+}
+
+void gpu_node_read(struct gpu_node *node)
+{
+    char dir[PATH_MAX - 32], path[PATH_MAX], line[256], value[192];
+    int listed = 0;
+    *node = (struct gpu_node){.name = "NVIDIA A100-SXM4-40GB", .memory_mib = 40960, .power_limit_mw = 400000};
+    gpu_state_dir(dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/gpus.conf", dir);
+    struct stat st;
+    FILE *file = fopen(path, "re");
+    /* The directory is open to all users, the configuration is not: only root's or one's own is believed. */
+    if (file && (fstat(fileno(file), &st) != 0 || (st.st_uid != 0 && st.st_uid != geteuid()))) {
+        fclose(file);
+        file = NULL;
+    }
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "devices=%191[0-9,]", value) == 1) {
+            parse_devices(value, node);
+            listed = 1;
+        } else if (sscanf(line, "name=%95[^\n]", value) == 1) {
+            snprintf(node->name, sizeof node->name, "%.95s", value);
+        } else {
+            sscanf(line, "memory_mib=%" SCNu64, &node->memory_mib);
+            sscanf(line, "power_limit_mw=%u", &node->power_limit_mw);
+        }
+    }
+    if (file)
+        fclose(file);
+    if (!listed)
+        scan_devices(node);
+}

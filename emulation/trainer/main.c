@@ -1,0 +1,268 @@
+/* soda-train: an iterative training, emulated. It sleeps nearly all the time: see options.c for what it can do. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../gpu/state.h"
+#include "checkpoint.h"
+#include "options.h"
+#include "place.h"
+#include "profile.h"
+
+#define TICK_S 0.1
+#define STALL_S 1.0 /* a longer gap means that the process was stopped (suspended): it made no progress then */
+
+struct training {
+    struct options options;
+    struct profile profile;
+    struct place place;
+    double iteration, iterations, iteration_s; /* iteration_s: real seconds at full speed */
+    sigset_t signals;
+    char checkpoint[PATH_MAX], end_marker[PATH_MAX]; /* empty without --checkpoint-dir */
+    struct gpu_use uses[GPU_MAX];
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void say(const struct training *training, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (training->place.rank == 0) {
+        fputs("soda-train: ", stdout);
+        vprintf(format, arguments);
+        putchar('\n');
+        fflush(stdout);
+    }
+    va_end(arguments);
+}
+
+/* Wait for a signal; 0 when the time is over. */
+static int wait_signal(const struct training *training, double seconds)
+{
+    struct timespec limit = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
+    int sig = sigtimedwait(&training->signals, NULL, &limit);
+    return sig > 0 ? sig : 0;
+}
+
+/* Slurm's job id and restart count name the files; both are only digits. */
+static void name_files(struct training *training)
+{
+    const struct options *options = &training->options;
+    const char *job = options->name ? options->name : getenv("SLURM_JOB_ID");
+    const char *restart = getenv("SLURM_RESTART_COUNT");
+    if (!options->checkpoint_dir)
+        return;
+    if (!job || !*job || strchr(job, '/'))
+        job = "soda-train";
+    snprintf(training->checkpoint, sizeof training->checkpoint, "%s/%.64s.ckpt", options->checkpoint_dir, job);
+    snprintf(training->end_marker, sizeof training->end_marker, "%s/%.64s.%d.end", options->checkpoint_dir, job,
+             restart ? atoi(restart) : 0);
+}
+
+static void prepare(struct training *training, int argc, char **argv)
+{
+    char known[512];
+    struct options *options = &training->options;
+    options_parse(argc, argv, options);
+    int found = profile_find(options->profiles, options->model, &training->profile, known, sizeof known);
+    if (found == -1)
+        fprintf(stderr, "soda-train: cannot read %s: %s; name the file with --profiles\n", options->profiles, strerror(errno));
+    if (found == -2)
+        fprintf(stderr, "soda-train: --model: '%s' is not known; known are %s\n", options->model, known);
+    if (found)
+        exit(EXIT_USAGE);
+    if (!options->batch)
+        options->batch = training->profile.batch;
+    if (options->save_s < 0)
+        options->save_s = training->profile.save_s;
+    if (options->load_s < 0)
+        options->load_s = training->profile.load_s;
+    place_read(&training->place);
+    name_files(training);
+    unsigned gpus = training->place.gpu_count * training->place.ranks;
+    double nominal_s = profile_iteration_s(&training->profile, options->batch, gpus, training->place.nodes);
+    training->iterations = options->iterations > 0 ? options->iterations : fmax(1, round(options->duration_s / nominal_s));
+    training->iteration_s = nominal_s / options->time_scale;
+}
+
+/* Signals are waited for, never handled, so none can come at a bad moment. Slurm or a shell may have had them ignored. */
+static void take_signals(struct training *training)
+{
+    const int wanted[] = {training->options.signal, SIGTERM, SIGINT};
+    sigemptyset(&training->signals);
+    for (unsigned i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        signal(wanted[i], SIG_DFL);
+        sigaddset(&training->signals, wanted[i]);
+    }
+    sigprocmask(SIG_BLOCK, &training->signals, NULL);
+}
+
+/* Tell the emulated driver what this process uses; at speed 0 it holds memory alone. Written only when it changes. */
+static void occupy(struct training *training, double core_ratio, double slowdown)
+{
+    const struct profile *profile = &training->profile;
+    struct gpu_use uses[GPU_MAX] = {0};
+    double speed = core_ratio / slowdown;
+    for (unsigned i = 0; i < training->place.gpu_count; i++)
+        uses[i] = (struct gpu_use){
+            .minor = training->place.gpu[i],
+            .memory_mib = (uint64_t)(profile->fixed_mib + profile->sample_kib * training->options.batch / 1024),
+            .util_pct = (unsigned)lround(profile->util_pct * speed),
+            .demand_pct = (unsigned)lround(profile->util_pct * core_ratio),
+            .rx_kib_s = (unsigned)(profile->rx_mib_s * 1024 * speed),
+            .tx_kib_s = (unsigned)(profile->rx_mib_s * 102 * speed),
+        };
+    if (training->place.gpu_count == 0 || memcmp(uses, training->uses, sizeof uses) == 0)
+        return;
+    if (gpu_state_write(uses, training->place.gpu_count) == 0)
+        memcpy(training->uses, uses, sizeof uses);
+}
+
+/* Slowdown by other processes on the GPU that is shared worst. A synchronous training waits for its slowest GPU. */
+static double sharing(const struct training *training)
+{
+    static struct gpu_holder holders[GPU_HOLDERS_MAX];
+    unsigned all = gpu_state_read(holders, GPU_HOLDERS_MAX);
+    double worst = 1;
+    for (unsigned i = 0; i < training->place.gpu_count; i++) {
+        unsigned others = 0;
+        double others_pct = 0;
+        for (unsigned k = 0; k < all; k++)
+            if (holders[k].use.minor == training->place.gpu[i] && holders[k].pid != getpid()) {
+                others++;
+                others_pct += holders[k].use.demand_pct;
+            }
+        worst = fmax(worst, profile_sharing_slowdown(&training->profile, others, others_pct));
+    }
+    return worst;
+}
+
+static void burn(double seconds)
+{
+    for (double end = now_s() + seconds; now_s() < end;)
+        ;
+}
+
+/* Rank 0 saves; the others have had the same signal. Returns the exit status. */
+static int stop(struct training *training, int sig)
+{
+    const struct options *options = &training->options;
+    struct checkpoint checkpoint = {.batch = options->batch, .iteration = training->iteration};
+    if (sig != options->signal || !*training->checkpoint) {
+        say(training, "stopped at iteration %.0f, not saved", training->iteration);
+        return EXIT_UNSAVED;
+    }
+    occupy(training, 0, 1);
+    if (training->place.rank) { /* stay while rank 0 saves: srun may kill a step when its first task ends */
+        wait_signal(training, options->save_s / options->time_scale + TICK_S);
+    } else {
+        snprintf(checkpoint.model, sizeof checkpoint.model, "%s", training->profile.model);
+        if (checkpoint_save(training->checkpoint, &checkpoint, options->save_s / options->time_scale) != 0) {
+            fprintf(stderr, "soda-train: cannot write %s: %s\n", training->checkpoint, strerror(errno));
+            return EXIT_SAVING;
+        }
+        say(training, "saved at iteration %.0f of %.0f", training->iteration, training->iterations);
+    }
+    if (options->linger_s > 0)
+        wait_signal(training, options->linger_s);
+    return EXIT_STOPPED;
+}
+
+/* Go on from the checkpoint, if there is one. Returns a signal that came meanwhile, or 0. */
+static int resume(struct training *training)
+{
+    struct checkpoint checkpoint = {.batch = training->options.batch};
+    if (!*training->checkpoint)
+        return 0;
+    snprintf(checkpoint.model, sizeof checkpoint.model, "%s", training->profile.model);
+    int result = checkpoint_load(training->checkpoint, &checkpoint);
+    if (result < 0)
+        fprintf(stderr, "soda-train: %s is no checkpoint of this training; starting from the beginning\n", training->checkpoint);
+    if (result != 0)
+        return 0;
+    training->iteration = checkpoint.iteration;
+    say(training, "resuming at iteration %.0f of %.0f", training->iteration, training->iterations);
+    return wait_signal(training, training->options.load_s / training->options.time_scale);
+}
+
+/* Iterate until the end or a signal. Returns that signal, or 0. */
+static int iterate(struct training *training)
+{
+    const struct options *options = &training->options;
+    double last_s = now_s(), reported_s = last_s;
+    while (training->iteration < training->iterations) {
+        unsigned gpus = training->place.gpu_count ? training->place.gpu_count : 1;
+        double core_ratio = profile_core_ratio(&training->profile, (double)place_cores() / gpus);
+        double slowdown = sharing(training), iteration_s = training->iteration_s * slowdown / core_ratio;
+        occupy(training, core_ratio, slowdown);
+        double left_s = (training->iterations - training->iteration) * iteration_s;
+        burn(fmin(left_s, TICK_S) * options->cpu_load);
+        int sig = wait_signal(training, fmax(0, fmin(left_s, last_s + TICK_S - now_s())));
+        double time_s = now_s(), gone_s = time_s - last_s;
+        training->iteration += fmin(gone_s, STALL_S) / iteration_s;
+        last_s = time_s;
+        if (options->report_s > 0 && time_s - reported_s >= options->report_s) {
+            reported_s = time_s;
+            say(training, "iteration %.0f of %.0f (%.1f %%), %.1f samples/s", training->iteration, training->iterations,
+                100 * training->iteration / training->iterations,
+                options->batch * gpus * training->place.ranks / (iteration_s * options->time_scale));
+        }
+        if (sig)
+            return sig;
+        if (training->place.rank && *training->end_marker && access(training->end_marker, F_OK) == 0)
+            break;
+    }
+    return 0;
+}
+
+/* All done: the checkpoint goes, and a marker tells the other ranks. */
+static void finish(struct training *training)
+{
+    say(training, "finished %.0f iterations", training->iterations);
+    if (training->place.rank || !*training->checkpoint)
+        return;
+    if (training->place.ranks > 1) {
+        FILE *marker = fopen(training->end_marker, "we");
+        if (marker)
+            fclose(marker);
+    }
+    unlink(training->checkpoint);
+}
+
+int main(int argc, char **argv)
+{
+    static struct training training;
+    prepare(&training, argc, argv);
+    take_signals(&training);
+    char *memory = malloc(training.options.memory_mib * 1048576ul + 1);
+    if (memory)
+        memset(memory, 1, training.options.memory_mib * 1048576ul);
+    gpu_state_make_dir();
+    gpu_state_clear();
+    occupy(&training, 0, 1);
+    say(&training, "%s, batch size %u, %u GPUs, %u cores, %.0f iterations", training.profile.model, training.options.batch,
+        training.place.gpu_count * training.place.ranks, place_cores(), training.iterations);
+    int sig = resume(&training);
+    if (!sig)
+        sig = iterate(&training);
+    int status = sig ? stop(&training, sig) : 0;
+    if (!sig)
+        finish(&training);
+    gpu_state_clear();
+    free(memory);
+    return status;
+}

@@ -1,0 +1,82 @@
+#define _GNU_SOURCE
+#include "place.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../gpu/state.h"
+
+static unsigned number(const char *name, unsigned fallback)
+{
+    const char *text = getenv(name);
+    return text && *text >= '0' && *text <= '9' ? (unsigned)strtoul(text, NULL, 10) : fallback;
+}
+
+/* "0,2" or "0-2,5" to numbers; 0 of them where the variable is missing or holds no list of indices. */
+static unsigned indices(const char *text, unsigned *out)
+{
+    unsigned count = 0;
+    while (text && *text >= '0' && *text <= '9') {
+        char *end;
+        unsigned first = (unsigned)strtoul(text, &end, 10), last = first;
+        if (*end == '-')
+            last = (unsigned)strtoul(end + 1, &end, 10);
+        for (unsigned i = first; i <= last && count < GPU_MAX; i++)
+            out[count++] = i;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
+static int contains(const unsigned *list, unsigned count, unsigned value)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (list[i] == value)
+            return 1;
+    return 0;
+}
+
+static void read_gpus(struct place *place)
+{
+    unsigned given[GPU_MAX], visible[GPU_MAX];
+    const char *step = getenv("SLURM_STEP_GPUS");
+    unsigned given_count = indices(step && *step ? step : getenv("SLURM_JOB_GPUS"), given);
+    unsigned visible_count = indices(getenv("CUDA_VISIBLE_DEVICES"), visible);
+    if (given_count == 0) { /* no GPUs by Slurm's own count: the numbers are those of the devices that can be opened */
+        struct gpu_node node;
+        gpu_node_read(&node);
+        given_count = node.count;
+        memcpy(given, node.minor, sizeof given);
+        if (!getenv("CUDA_VISIBLE_DEVICES"))
+            return;
+    } else if (visible_count == 0) {
+        visible_count = given_count;
+        memcpy(visible, given, sizeof visible);
+    }
+    int absolute = 1;
+    for (unsigned i = 0; i < visible_count; i++)
+        absolute &= contains(given, given_count, visible[i]);
+    for (unsigned i = 0; i < visible_count; i++)
+        if (absolute || visible[i] < given_count)
+            place->gpu[place->gpu_count++] = absolute ? visible[i] : given[visible[i]];
+}
+
+void place_read(struct place *place)
+{
+    *place = (struct place){.ranks = number("SLURM_STEP_NUM_TASKS", 1), .nodes = number("SLURM_STEP_NUM_NODES", 1)};
+    place->rank = place->ranks > 1 ? number("SLURM_PROCID", 0) : 0;
+    read_gpus(place);
+}
+
+unsigned place_cores(void)
+{
+    cpu_set_t set;
+    unsigned online = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : online;
+    unsigned given = number("SLURM_CPUS_ON_NODE", 0);
+    if (given == 0)
+        return allowed;
+    return given <= online && allowed < given ? allowed : given;
+}
