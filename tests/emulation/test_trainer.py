@@ -263,7 +263,8 @@ def test_ranks_share_one_checkpoint_and_end_together(hardware: Hardware, tmp_pat
 
 def test_a_suspended_training_makes_no_progress(hardware: Hardware, tmp_path: Path) -> None:
     process = start(hardware, "--model", "resnet50", "--duration-s", "1e6", "--time-scale", "10",
-                    "--checkpoint-dir", str(tmp_path), "--name", "s", "--save-s", "0", CUDA_VISIBLE_DEVICES="0", **FULL)  # fmt: skip
+                    "--checkpoint-dir", str(tmp_path), "--name", "s", "--save-s", "0",
+                    CUDA_VISIBLE_DEVICES="0", **FULL)  # fmt: skip
     wait_until(lambda: uses(hardware).get(0, [0, 0, 0])[1] > 0)
     process.send_signal(signal.SIGSTOP)
     time.sleep(3)
