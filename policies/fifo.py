@@ -1,0 +1,34 @@
+"""First in, first out, with and without passing a job that does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """Jobs start by submit time, ties by job id; nothing is preempted.
+
+    Attributes:
+        skip: pass a job that does not fit. Without it (strict FIFO) the first job of a partition that does not fit
+            ends that partition's turn, as in YARN-CS, the baseline of Tiresias, Section 5.1.
+    """
+
+    skip: bool = False
+
+    @property
+    def name(self) -> str:
+        return "fifo-skip" if self.skip else "fifo"
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs plus O(log m) in nodes for each start."""
+        jobs = snapshot.jobs
+        ranked = rank(rankable(snapshot), jobs.submit_s)
+        walk = Walk(snapshot)
+        walk.start_fitting(ranked, skip=self.skip)
+        return assemble(walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s")

@@ -1,0 +1,181 @@
+"""A working copy of what nodes have free, on which a policy places whole gangs.
+
+Placement is consolidated best fit (Tiresias, Section 3.3.2, its side for jobs that must be packed): the fewest nodes
+that do, among those the ones that keep the fewest GPUs, then CPUs, over; ties go to the lower node row.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.policies.demand import ANY_TYPE, Shape
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
+
+
+class Piece(NamedTuple):
+    """What a gang takes on one node (a row of the node table)."""
+
+    node: int
+    gpus: int
+    cpus: int
+    memory_mib: int
+
+
+class NodeClasses:
+    """Nodes grouped by the partitions they are in and their GPU type: a request sees whole groups or none of them.
+
+    Unusable nodes are in no class.
+    """
+
+    def __init__(self, nodes: NodeTable, usable: BoolColumn | None = None) -> None:
+        usable = nodes.usable if usable is None else usable
+        groups: dict[tuple[bytes, int], list[int]] = {}
+        for row in np.flatnonzero(usable).tolist():
+            groups.setdefault((nodes.in_partition[row].tobytes(), int(nodes.gpu_type[row])), []).append(row)
+        self.members = list(groups.values())
+        self.of = np.full(len(nodes), -1, dtype=np.int64)
+        for number, members in enumerate(self.members):
+            self.of[members] = number
+        self._in_partition = [nodes.in_partition[members[0]] for members in self.members]
+        self._gpu_type = [gpu_type for _, gpu_type in groups]
+        self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def matching(self, shape: Shape) -> tuple[int, ...]:
+        """The classes whose nodes a shape may use."""
+        key = (shape.partition, shape.gpu_type)
+        if key not in self._matching:
+            partition, gpu_type = key
+            self._matching[key] = tuple(
+                number
+                for number in range(len(self.members))
+                if 0 <= partition < len(self._in_partition[number])
+                and self._in_partition[number][partition]
+                and gpu_type in (ANY_TYPE, self._gpu_type[number])
+            )
+        return self._matching[key]
+
+    def mask(self, shape: Shape) -> BoolColumn:
+        """Which nodes a shape may use, as one flag a node."""
+        return np.isin(self.of, self.matching(shape))
+
+
+class NodePool:
+    """Free GPUs, CPUs and memory of each node, indexed for best fit.
+
+    Each class keeps its nodes in one list sorted by (free GPUs, free CPUs, row), folded into one integer. Finding room
+    for a one-node shape is a bisection, O(log n), unless nodes with GPUs and CPUs to spare lack memory (these are
+    walked over); taking or giving back is a bisection and a move in that list.
+    """
+
+    def __init__(self, classes: NodeClasses, gpus: IntColumn, cpus: IntColumn, memory_mib: IntColumn) -> None:
+        self.classes = classes
+        self.gpus, self.cpus, self.memory_mib = (np.maximum(column, 0) for column in (gpus, cpus, memory_mib))
+        self._nodes = max(len(gpus), 1)
+        # Resources only come back that were taken, or that running jobs hold: leave room for the larger CPU counts.
+        self._span = (int(self.cpus.max(initial=0)) + 1) * self._nodes
+        self._reindex()
+
+    def _reindex(self) -> None:
+        keys = self.gpus * self._span + self.cpus * self._nodes + np.arange(len(self.gpus))
+        self._keys = [np.sort(keys[members]).tolist() for members in self.classes.members]
+
+    def copy(self) -> NodePool:
+        """An independent pool with the same contents."""
+        return NodePool(self.classes, self.gpus.copy(), self.cpus.copy(), self.memory_mib.copy())
+
+    def find(self, shape: Shape) -> list[Piece] | None:
+        """Room for a whole gang, or ``None``; takes nothing."""
+        if shape.gpus * shape.nodes == shape.units or not shape.wants_gpus or not shape.units:
+            found = self._find_even(shape)
+            if found or not shape.units:
+                return found
+        return self._find_split(shape) if shape.units else None
+
+    def take(self, pieces: list[Piece]) -> None:
+        """Take what :meth:`find` found."""
+        for node, gpus, cpus, memory_mib in pieces:
+            self.put(
+                node, self.gpus.item(node) - gpus, self.cpus.item(node) - cpus, self.memory_mib.item(node) - memory_mib
+            )
+
+    def give(self, pieces: list[Piece]) -> None:
+        """Give resources back, or add those of a job that leaves."""
+        self.take([Piece(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
+
+    def put(self, node: int, gpus: int, cpus: int, memory_mib: int) -> None:
+        """Set what a node has free."""
+        self.memory_mib[node] = memory_mib
+        if (cpus + 1) * self._nodes > self._span:
+            self.gpus[node], self.cpus[node] = gpus, cpus
+            self._span = 2 * (cpus + 1) * self._nodes
+            self._reindex()
+            return
+        number = self.classes.of.item(node)
+        if number >= 0:
+            keys = self._keys[number]
+            old = self.gpus.item(node) * self._span + self.cpus.item(node) * self._nodes + node
+            del keys[bisect_left(keys, old)]
+            new = gpus * self._span + cpus * self._nodes + node
+            keys.insert(bisect_left(keys, new), new)
+        self.gpus[node], self.cpus[node] = gpus, cpus
+
+    def _find_even(self, shape: Shape) -> list[Piece] | None:
+        found = [self._candidates(number, shape) for number in self.classes.matching(shape)]
+        keys = list(islice(found[0] if len(found) == 1 else merge(*found), shape.nodes))
+        if len(keys) < shape.nodes:
+            return None
+        return [Piece(key % self._nodes, shape.gpus, shape.cpus, shape.memory_mib) for key in keys]
+
+    def _candidates(self, number: int, shape: Shape) -> Iterator[int]:
+        keys, least_cpus = self._keys[number], shape.cpus * self._nodes
+        at = bisect_left(keys, shape.gpus * self._span + least_cpus)
+        while at < len(keys):
+            key = keys[at]
+            if key % self._span < least_cpus:  # too few CPUs: on to the first node with as many GPUs and enough CPUs
+                at = bisect_left(keys, key - key % self._span + least_cpus, at + 1)
+                continue
+            if self.memory_mib.item(key % self._nodes) >= shape.memory_mib:
+                yield key
+            at += 1
+
+    def _find_split(self, shape: Shape) -> list[Piece] | None:
+        """Fewest nodes for any split, largest first, the last piece by best fit; O(n log n) in nodes, in numpy."""
+        slots = np.where(self.classes.mask(shape), slots_of(shape, self.gpus, self.cpus, self.memory_mib), 0)
+        order = np.argsort(-slots, kind="stable")
+        room = slots[order]
+        least = min(shape.nodes, shape.units)
+        if int(room.sum()) < shape.units or np.count_nonzero(room) < least:
+            return None
+        pieces: list[Piece] = []
+        left = shape.units
+        for at, (node, slot) in enumerate(zip(order.tolist(), room.tolist(), strict=True)):
+            others = max(least - len(pieces) - 1, 0)
+            if left <= slot and not others:
+                tightest = room[np.searchsorted(-room, -left, side="right") - 1]
+                best = max(at, int(np.searchsorted(-room, -tightest, side="left")))
+                pieces.append(_split_piece(shape, int(order[best]), left))
+                return pieces
+            amount = min(slot, left - others)
+            pieces.append(_split_piece(shape, node, amount))
+            left -= amount
+        return None
+
+
+def slots_of(shape: Shape, gpus: IntColumn, cpus: IntColumn, memory_mib: IntColumn) -> IntColumn:
+    """How many units of a split request each node could hold, at most all of them."""
+    slots = np.minimum(gpus if shape.wants_gpus else cpus, shape.units)
+    if shape.wants_gpus and shape.unit_cpus:
+        slots = np.minimum(slots, cpus // shape.unit_cpus)
+    if shape.unit_memory_mib:
+        slots = np.minimum(slots, memory_mib // shape.unit_memory_mib)
+    return slots
+
+
+def _split_piece(shape: Shape, node: int, units: int) -> Piece:
+    gpus = units if shape.wants_gpus else 0
+    return Piece(node, gpus, units * shape.unit_cpus, units * shape.unit_memory_mib)

@@ -1,0 +1,117 @@
+"""One decision in the making: jobs take their places in the policy's order.
+
+Every policy of this package is an order plus a few rules; this is the part they share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from slurm_soda.policies.demand import Shape, demand_of
+from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
+from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState
+
+_FIRST_VERDICT = np.zeros(len(JobState), dtype=np.int8)
+_FIRST_VERDICT[JobState.PENDING] = Verdict.WAIT
+_FIRST_VERDICT[JobState.BLOCKED] = Verdict.BLOCKED
+_FIRST_VERDICT[JobState.RUNNING] = Verdict.RUN
+_FIRST_VERDICT[JobState.SUSPENDED] = Verdict.LEAVING
+_FIRST_VERDICT[JobState.COMPLETING] = Verdict.LEAVING
+
+
+class Claim(NamedTuple):
+    """The places that a waiting job got in this decision."""
+
+    pieces: list[Piece]
+    at_once: bool
+    """All of it is free now; otherwise some of it is still held by jobs that leave."""
+
+
+class Refusals:
+    """Requests that found no room. While room only shrinks, a request at least as large finds none either."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[int, int, bool, bool], list[tuple[int, ...]]] = {}
+
+    def cover(self, shape: Shape) -> bool:
+        """Whether a refusal so far decides this shape too."""
+        size = shape.size
+        return any(all(map(int.__le__, known, size)) for known in self._sizes.get(shape.kind, ()))
+
+    def add(self, shape: Shape) -> None:
+        """Remember a refusal, and forget those that it makes redundant."""
+        size = shape.size
+        known = self._sizes.setdefault(shape.kind, [])
+        known[:] = [other for other in known if not all(map(int.__le__, size, other))]
+        known.append(size)
+
+
+class Walk:
+    """Verdicts, claims and free resources of one decision.
+
+    Attributes:
+        verdict: one :class:`Verdict` a job row.
+        now: what is free at this instant, less the claims made so far.
+        claims: places given to waiting jobs, by row, in the order they were given.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self.demand = demand_of(snapshot)
+        self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
+        nodes = snapshot.nodes
+        self.classes = NodeClasses(nodes)
+        self.now = NodePool(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self.claims: dict[int, Claim] = {}
+        self._set_too_large_aside()
+
+    def _set_too_large_aside(self) -> None:
+        """A job that no empty cluster could hold, down nodes included, must not hold up others.
+
+        One search for each distinct shape.
+        """
+        nodes = self.snapshot.nodes
+        every = NodeClasses(nodes, np.ones(len(nodes), dtype=np.bool_))
+        whole = NodePool(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
+        hopeless = np.array([whole.find(shape) is None for shape in self.demand.shapes], dtype=np.bool_)
+        if hopeless.any():
+            self.verdict[(self.verdict == Verdict.WAIT) & hopeless[self.demand.code]] = Verdict.TOO_LARGE
+
+    def candidates(self, order: IntColumn) -> IntColumn:
+        """The rows of an order that wait and could run some day, in that order."""
+        return order[self.verdict[order] == Verdict.WAIT]
+
+    def pending(self, order: IntColumn) -> IntColumn:
+        """The PENDING rows of an order, in that order."""
+        return order[self.snapshot.jobs.state[order] == JobState.PENDING]
+
+    def start_fitting(self, order: IntColumn, *, skip: bool) -> None:
+        """Give waiting jobs what is free now, in order, without preemption.
+
+        Without ``skip`` a partition's first job that does not fit ends that partition's turn. At most one search for
+        room for each job, and with ``skip`` at most one failing search for each distinct shape.
+        """
+        rows = self.candidates(order)
+        codes = self.demand.code[rows]
+        shut_shapes = bytearray(len(self.demand.shapes))
+        shut_partitions: set[int] = set()
+        refusals = Refusals()
+        for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
+            if shut_shapes[code]:
+                continue
+            shape = self.demand.shapes[code]
+            if shape.partition in shut_partitions:
+                continue
+            pieces = None if refusals.cover(shape) else self.now.find(shape)
+            if pieces is None:
+                shut_shapes[code] = 1
+                refusals.add(shape)
+                if not skip:
+                    shut_partitions.add(shape.partition)
+                continue
+            self.now.take(pieces)
+            self.claims[row] = Claim(pieces, at_once=True)
+            self.verdict[row] = Verdict.START
