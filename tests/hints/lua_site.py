@@ -1,0 +1,44 @@
+"""A site's lua state as slurmctld makes it, for tests: the ``slurm`` table and jobs as tables; strings are bytes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+LUA_DIR = Path(__file__).parents[2] / "slurm_ext" / "lua"
+LUA_VERSIONS = ["lua51", "lua52", "lua53", "lua54"]
+"""Those that Slurm is built with."""
+
+_SLURM = """
+slurm = { SUCCESS = 0, ERROR = -1, told = {}, errors = {} }
+function slurm.log_user(...) table.insert(slurm.told, string.format(...)) end
+function slurm.log_error(...) table.insert(slurm.errors, string.format(...)) end
+"""
+
+
+class LuaSite:
+    """One lua state in which soda.lua is loaded as :attr:`soda`, with the wake file at a path of the test's choice."""
+
+    def __init__(self, version: str, wake_path: Path | None = None) -> None:
+        self.runtime: Any = import_module(f"lupa.{version}").LuaRuntime(encoding=None)
+        self.runtime.execute(_SLURM.encode())
+        self.soda: Any = self.runtime.execute((LUA_DIR / "soda.lua").read_bytes())
+        self.soda[b"wake_path"] = False if wake_path is None else str(wake_path).encode()
+
+    def table(self, values: dict[Any, Any]) -> Any:
+        """A real lua table."""
+        return self.runtime.table_from(values)
+
+    def job(self, comment: bytes | None = None, env: list[bytes] | None = None) -> Any:
+        """A job description; like slurmctld's, its list of variables begins at 0."""
+        values = {} if comment is None else {b"comment": comment}
+        job = self.table(values)
+        if env:
+            job[b"spank_job_env"] = self.table(dict(enumerate(env)))
+        return job
+
+    def said(self, where: str) -> list[str]:
+        """What went to ``log_user`` (``told``) or ``log_error`` (``errors``)."""
+        lines = self.runtime.globals()[b"slurm"][where.encode()].values()
+        return [line.decode("ascii") for line in lines]

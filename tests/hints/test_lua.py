@@ -1,0 +1,181 @@
+"""What soda.lua does to submissions and to changes of jobs, in every version of lua."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from slurm_soda.slurm_ext import codec
+from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, Hints
+
+from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
+from tests.hints.values import comments, some_hints
+
+RESNET = b"soda:1:model=resnet50"
+
+
+@pytest.fixture(params=LUA_VERSIONS)
+def site(request: pytest.FixtureRequest) -> LuaSite:
+    return LuaSite(request.param)
+
+
+@pytest.mark.parametrize(
+    ("comment", "env", "expected"),
+    [
+        (None, [], None),
+        (b"mine", [], b"mine"),
+        (None, [b"SODA_MODEL=resnet50"], RESNET),
+        (b"", [b"SODA_MODEL=resnet50"], RESNET),
+        (b"it's | mine\n\xff", [b"SODA_MODEL=resnet50"], b"it's | mine\n\xff " + RESNET),
+        (b"mine", [b"_SLURM_SPANK_OPTION_soda_soda_model=resnet50", b"OTHER=1"], b"mine"),
+        (b"mine", [b"SODA_SHARE=YES", b"SODA_CATEGORY=cv"], b"mine soda:1:category=cv,share=yes"),
+        (b"mine soda:1:share=yes", [], b"mine"),
+        (b"soda:1:share=yes", [], b""),
+        (b"a soda:1:share=yes b", [b"SODA_MODEL=resnet50"], b"a b " + RESNET),
+        (b"soda:9:x mine", [b"SODA_MODEL=resnet50"], b"mine " + RESNET),
+    ],
+)
+def test_submit(site: LuaSite, comment: bytes | None, env: list[bytes], expected: bytes | None) -> None:
+    job = site.job(comment, env)
+    site.soda[b"submit"](job)
+    assert job[b"comment"] == expected
+    assert site.said("errors") == []
+    assert site.said("told") == []
+
+
+def test_a_value_put_there_by_hand_is_left_out_and_its_user_told(site: LuaSite) -> None:
+    job = site.job(b"mine", [b"SODA_BATCH_SIZE=64; rm -rf /", b"SODA_MODEL=resnet50"])
+    site.soda[b"submit"](job)
+    assert job[b"comment"] == b"mine " + RESNET
+    assert site.said("told") == [
+        '--soda-batch-size: "64; rm -rf /" is not allowed; use a whole number from 1 to 9999999; it is ignored'
+    ]
+
+
+def test_a_percent_sign_in_a_value_is_no_format(site: LuaSite) -> None:
+    site.soda[b"submit"](site.job(None, [b"SODA_MODEL=%s%d%n"]))
+    assert '"%s%d%n"' in site.said("told")[0]
+    assert site.said("errors") == []
+
+
+def test_a_comment_that_leaves_no_room_is_kept_and_the_job_is_not_lost(site: LuaSite) -> None:
+    longest = b"x" * codec.COMMENT_MAX_BYTES
+    job = site.job(longest, [b"SODA_MODEL=resnet50"])
+    site.soda[b"submit"](job)
+    assert job[b"comment"] == longest
+    assert "shorten --comment" in site.said("told")[0]
+
+    just_fits = longest[: codec.COMMENT_MAX_BYTES - len(RESNET) - 1]
+    job = site.job(just_fits, [b"SODA_MODEL=resnet50"])
+    site.soda[b"submit"](job)
+    assert job[b"comment"] == just_fits + b" " + RESNET
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "uid", "expected"),
+    [
+        (None, b"mine " + RESNET, 1000, None),
+        (b"new", b"mine " + RESNET, 1000, b"new " + RESNET),
+        (b"", b"mine " + RESNET, 1000, RESNET),
+        (b"new soda:1:share=yes", b"mine " + RESNET, 1000, b"new " + RESNET),
+        (b"new soda:1:share=yes", b"mine", 1000, b"new"),
+        (b"new", None, 1000, b"new"),
+        (b"new", b"mine " + RESNET, 64030, b"new " + RESNET),
+        (b"new", b"mine " + RESNET, 0, b"new"),
+        (b"x" * 1020, b"mine " + RESNET, 1000, b"mine " + RESNET),
+    ],
+)
+def test_modify(site: LuaSite, wanted: bytes | None, before: bytes | None, uid: int, expected: bytes | None) -> None:
+    job = site.job(wanted)
+    site.soda[b"modify"](job, site.job(before), uid)
+    assert job[b"comment"] == expected
+    assert site.said("errors") == []
+
+
+def test_an_error_inside_is_logged_and_never_leaves_the_module(site: LuaSite) -> None:
+    broken = site.runtime.execute(b"return setmetatable({}, {__index = function() error('boom', 0) end})")
+    site.soda[b"submit"](broken)
+    site.soda[b"modify"](broken, broken, 1000)
+    assert site.said("errors") == ["slurm-soda: soda.lua failed, the job is not affected: boom"] * 2
+
+
+def test_an_error_while_logging_an_error_stays_inside_too(site: LuaSite) -> None:
+    site.runtime.execute(b"slurm = nil")
+    site.soda[b"submit"](site.table({b"comment": 5.5, b"spank_job_env": True}))
+
+
+def test_roots_update_does_not_even_look_at_the_job(site: LuaSite) -> None:
+    site.soda[b"modify"](None, None, 0)
+    assert site.said("errors") == []
+
+
+def test_submit_wakes_the_daemon(tmp_path: Path) -> None:
+    wake = tmp_path / "wake"
+    site = LuaSite("lua51", wake)
+    site.soda[b"submit"](site.job())
+    assert wake.read_bytes() == b"\n"
+    os.utime(wake, (0, 0))
+    site.soda[b"submit"](site.job())
+    assert wake.read_bytes() == b"\n"
+    assert wake.stat().st_mtime > 0
+
+
+@pytest.mark.parametrize("make", ["missing", "directory", "pipe", "dangling"])
+def test_wake_neither_fails_nor_blocks(tmp_path: Path, make: str) -> None:
+    wake = tmp_path / "wake"
+    match make:
+        case "directory":
+            wake.mkdir()
+        case "pipe":
+            os.mkfifo(wake)
+        case "dangling":
+            wake.symlink_to(tmp_path / "no" / "such")
+        case _:
+            wake = tmp_path / "no" / "such" / "wake"
+    site = LuaSite("lua51", wake)
+    job = site.job(None, [b"SODA_MODEL=resnet50"])
+    site.soda[b"submit"](job)
+    assert job[b"comment"] == RESNET
+    assert site.said("errors") == []
+
+
+def test_a_change_of_a_job_wakes_nobody(tmp_path: Path) -> None:
+    site = LuaSite("lua51", tmp_path / "wake")
+    site.soda[b"modify"](site.job(b"new"), site.job(b"mine"), 1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", LUA_VERSIONS)
+@given(comments, some_hints)
+def test_lua_attaches_like_python(version: str, comment: str, hints: Hints) -> None:
+    site = SITES.setdefault(version, LuaSite(version))
+    env = [f"{FLAG_BY_KEY[key].env}={text}".encode() for key, text in codec.to_dict(hints).items()]
+    raw = comment.encode("utf-8", "surrogateescape")
+    job = site.job(raw, env)
+    site.soda[b"submit"](job)
+    wanted = codec.attach(comment, hints).encode("utf-8", "surrogateescape")
+    assert job[b"comment"] == (wanted if len(wanted) <= codec.COMMENT_MAX_BYTES else raw)
+    assert site.said("errors") == []
+
+
+SITES: dict[str, LuaSite] = {}
+
+
+@pytest.mark.parametrize("version", LUA_VERSIONS)
+def test_example_site_file(version: str, tmp_path: Path) -> None:
+    example = (LUA_DIR / "job_submit.lua").read_text()
+    installed = "/opt/slurm-soda/lib/soda.lua"
+    assert installed in example
+    for path, expected in ((LUA_DIR / "soda.lua", RESNET), (tmp_path / "gone.lua", None)):
+        site = LuaSite(version)
+        site.runtime.execute(example.replace(installed, str(path)).encode())
+        names: Any = site.runtime.globals()
+        job = site.job(None, [b"SODA_MODEL=resnet50"])
+        assert names[b"slurm_job_submit"](job, None, 1000) == 0
+        assert job[b"comment"] == expected
+        job = site.job(b"new")
+        assert names[b"slurm_job_modify"](job, site.job(expected), None, 1000) == 0
+        assert job[b"comment"] == (b"new " + expected if expected else b"new")
