@@ -1,0 +1,312 @@
+"""A real Slurm cluster in containers: bring it up, work with it, break its daemons on purpose, take it down."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+from slurm_soda.containers.configuration import slurm_configuration
+from slurm_soda.containers.engine import Say, connect
+from slurm_soda.containers.execution import Completed, File, Running, execute, get_file, put_files
+from slurm_soda.containers.images import ensure_images
+from slurm_soda.containers.spec import CONTROLLER, LABEL, CgroupPlugin, ClusterError, ClusterSpec
+
+_READY_WITHIN_S = 60.0
+_POLL_S = 0.2
+_CONFIG = "/etc/slurm-soda/soda.toml"
+_CONTROLLER_DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "sodad")
+
+
+def _silent(_: str) -> None:
+    """Progress for nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """What runs, as the engine and as Slurm see it."""
+
+    name: str
+    containers: dict[str, str]
+    """State (``running``, ``exited``…) by host."""
+    nodes: dict[str, str]
+    """Slurm's state by node; empty where slurmctld does not answer."""
+    daemons: dict[str, bool]
+    """The controller's daemons: alive or not."""
+
+
+class Cluster:
+    """One cluster that is up. Made by :meth:`up` and :meth:`find` only."""
+
+    def __init__(self, client: docker.DockerClient, spec: ClusterSpec) -> None:
+        self._client, self.spec = client, spec
+
+    @classmethod
+    def up(
+        cls,
+        name: str,
+        *,
+        nodes: int = 2,
+        gpus: int = 4,
+        cpus: int = 28,
+        memory_mib: int = 64000,
+        packed: bool = False,
+        base: str | None = None,
+        progress: Say = _silent,
+    ) -> Cluster:
+        """Brings a cluster up and returns when every node is idle; a failure or an interrupt leaves nothing behind.
+
+        Raises:
+            ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
+        """
+        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed)
+        client = connect(progress)
+        if _containers(client, name):
+            raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
+        image = ensure_images(client, progress, base)
+        cluster = cls(client, spec)
+        try:
+            progress(f"starting {len(spec.hosts)} containers")
+            cluster._create(image)
+            cluster._start(progress)
+        except BaseException:
+            cluster.down()
+            raise
+        return cluster
+
+    @classmethod
+    def find(cls, name: str, progress: Say = _silent) -> Cluster:
+        """The cluster of that name.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        client = connect(progress)
+        found = _containers(client, name)
+        if not found:
+            raise ClusterError(f"no cluster is called {name}; run: sodactl cluster up --name {name}")
+        return cls(client, ClusterSpec.from_labels(found[0].labels))
+
+    def down(self) -> int:
+        """Removes the containers, the network and the volume; the number of things removed."""
+        return remove(self._client, self.spec.name)
+
+    # Commands and files
+
+    def exec(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        input: bytes | str | None = None,  # noqa: A002 - the name that subprocess.run taught everyone
+        timeout_s: float | None = 60.0,
+        node: str = CONTROLLER,
+        environment: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Runs a command on the controller, or on ``node``, as ``user`` in their home, and waits for its end."""
+        stdin = input.encode(errors="surrogateescape") if isinstance(input, str) else input
+        return execute(
+            self._client,
+            self._container(node),
+            argv,
+            user=user,
+            stdin=stdin,
+            timeout_s=timeout_s,
+            environment=environment,
+        )
+
+    def run(self, user: str, argv: Sequence[str], *, input: bytes | None = None) -> Running:  # noqa: A002 - as exec
+        """Starts a command on the controller; for one whose output is wanted while it runs."""
+        return Running(self._client, self._container(CONTROLLER), argv, user=user, stdin=input)
+
+    def copy_in(self, content: bytes, path: str, *, node: str = CONTROLLER, mode: int = 0o644, uid: int = 0) -> None:
+        """Writes a file inside one container. /home is shared by all."""
+        put_files(self._client, self._container(node), [File(path, content, mode, uid)])
+
+    def copy_out(self, path: str, *, node: str = CONTROLLER) -> bytes:
+        """Content of a file inside one container.
+
+        Raises:
+            ClusterError: there is no such file.
+        """
+        return get_file(self._client, self._container(node), path)
+
+    # Daemons. Names: munged, mariadbd, slurmdbd, slurmctld, sodad on the controller; munged, slurmd (slurmd@n1 where
+    # nodes share a container), soda-agent on compute hosts.
+
+    def start(self, daemon: str, *, node: str = CONTROLLER) -> None:
+        """Starts a daemon; from then on it is restarted a second after it ends, as systemd would do at a site."""
+        self._daemonctl(node, "start", daemon)
+
+    def stop(self, daemon: str, *, node: str = CONTROLLER) -> None:
+        """Ends a daemon in good order (SIGTERM) and keeps it so."""
+        self._daemonctl(node, "stop", daemon)
+
+    def kill(self, daemon: str, *, node: str = CONTROLLER, restart: bool = True) -> None:
+        """``kill -9``; with ``restart`` false it stays dead until :meth:`start`."""
+        self._daemonctl(node, "kill", daemon, *(() if restart else ("norestart",)))
+
+    def alive(self, daemon: str, *, node: str = CONTROLLER) -> bool:
+        """The daemon's process exists."""
+        return self.exec("root", ("daemonctl", "alive", daemon), node=node).status == 0
+
+    def start_daemon(self, config_toml: str | None = None) -> None:
+        """Starts sodad, with this configuration file if one is given."""
+        if config_toml is not None:
+            self.copy_in(config_toml.encode(), _CONFIG)
+        self.start("sodad")
+
+    def stop_daemon(self) -> None:
+        """Ends sodad in good order."""
+        self.stop("sodad")
+
+    def restart_slurmctld(self) -> None:
+        """Ends slurmctld in good order, starts it and waits until it answers."""
+        self.stop("slurmctld")
+        self.start("slurmctld")
+        self.wait_until(lambda: self.exec("root", ("scontrol", "ping")).status == 0, "slurmctld answers")
+
+    def wait_until(self, condition: Callable[[], bool], what: str, within_s: float = _READY_WITHIN_S) -> None:
+        """Polls until the condition holds.
+
+        Raises:
+            ClusterError: it did not within ``within_s``.
+        """
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise ClusterError(
+                    f"cluster {self.spec.name}: not within {within_s:.0f} s: {what};"
+                    f" see: sodactl cluster logs --name {self.spec.name}"
+                )
+            time.sleep(_POLL_S)
+
+    # What there is to see
+
+    def status(self) -> ClusterStatus:
+        """What runs now."""
+        containers = {c.labels["slurm-soda.host"]: c.status for c in _containers(self._client, self.spec.name)}
+        if containers.get(CONTROLLER) != "running":
+            return ClusterStatus(self.spec.name, containers, {}, {})
+        daemons = {daemon: self.alive(daemon) for daemon in _CONTROLLER_DAEMONS}
+        return ClusterStatus(self.spec.name, containers, self.node_states(), daemons)
+
+    def node_states(self) -> dict[str, str]:
+        """Slurm's state by node; empty where slurmctld does not answer."""
+        reply = self.exec("root", ("sinfo", "--noheader", "--Node", "--format=%N %T"), timeout_s=20)
+        return dict(line.split(None, 1) for line in reply.stdout.splitlines()) if reply.status == 0 else {}
+
+    def logs(self, lines: int = 200) -> dict[str, str]:
+        """The end of every daemon's log, by ``host/daemon``."""
+        script = 'cd /var/log/cluster 2>/dev/null && for f in *.log; do echo "==> $f"; tail -n "$0" "$f"; done'
+        found = {}
+        for host in self.spec.hosts:
+            text = self.exec("root", ("sh", "-c", script, str(lines)), node=host).stdout
+            for part in text.split("==> ")[1:]:
+                name, _, log = part.partition("\n")
+                found[f"{host}/{name.removesuffix('.log')}"] = log
+        return found
+
+    # Inside
+
+    def _container(self, node: str) -> str:
+        host = self.spec.compute_hosts[0] if self.spec.packed and node in self.spec.node_names else node
+        if host not in self.spec.hosts:
+            raise ClusterError(f"cluster {self.spec.name} has no node {node}; it has {', '.join(self.spec.hosts)}")
+        return self.spec.container(host)
+
+    def _daemonctl(self, node: str, *words: str) -> None:
+        self.exec("root", ("daemonctl", *words), node=node).check()
+
+    def _create(self, image: str) -> None:
+        labels = {LABEL: self.spec.name}
+        self._client.networks.create(self.spec.prefix, driver="bridge", labels=labels)
+        self._client.volumes.create(self.spec.home_volume, labels=labels)
+        for host in self.spec.hosts:
+            api: Any = self._client.api
+            options = _compute_options(self.spec) if host in self.spec.compute_hosts else {}
+            self._client.containers.run(
+                image,
+                ["sleep", "infinity"],
+                detach=True,
+                init=True,
+                name=self.spec.container(host),
+                hostname=host,
+                labels=self.spec.labels(host),
+                network=self.spec.prefix,
+                networking_config={self.spec.prefix: api.create_endpoint_config(aliases=[host])},
+                volumes={self.spec.home_volume: {"bind": "/home", "mode": "rw"}},
+                **options,
+            )
+
+    def _start(self, progress: Say) -> None:
+        cgroup = self._cgroup(progress)
+        key = secrets.token_bytes(128)
+        files = [File(f"/etc/slurm/{name}", text.encode()) for name, text in self._slurm_files(cgroup).items()]
+        for host in self.spec.hosts:
+            put_files(self._client, self._container(host), [*files, File("/etc/munge/munge.key", key, 0o400)])
+        progress("starting Slurm")
+        self.exec("root", ("start-controller",)).check()
+        for host in self.spec.compute_hosts:
+            names = self.spec.node_names if self.spec.packed else (host,)
+            self.exec("root", ("start-node", str(self.spec.gpus), *names), node=host).check()
+        self.wait_until(self._all_idle, f"all {self.spec.nodes} nodes are idle")
+
+    def _slurm_files(self, cgroup: CgroupPlugin) -> dict[str, str]:
+        return slurm_configuration(self.spec, cgroup)
+
+    def _cgroup(self, progress: Say) -> CgroupPlugin:
+        """The cgroup plugin that every compute host can run."""
+        if self.spec.packed:
+            return "none"
+        replies = {
+            self.exec("root", ("prepare-cgroup",), node=host).check().stdout.strip() for host in self.spec.compute_hosts
+        }
+        if replies == {"v1"}:
+            return "v1"
+        if replies == {"v2"}:
+            return "v2"
+        progress("this engine gives containers no cgroups of their own: jobs run without limits on cores and memory")
+        return "none"
+
+    def _all_idle(self) -> bool:
+        states = self.node_states()
+        return len(states) == self.spec.nodes and set(states.values()) == {"idle"}
+
+
+def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
+    """What slurmd needs beyond a plain container; ``privileged`` fails on engines without CAP_SYS_RESOURCE."""
+    return {
+        "cap_add": ["SYS_ADMIN", "SYS_NICE", "NET_ADMIN"],
+        "security_opt": ["apparmor=unconfined"],
+        "cgroupns": "private",
+        # A rule a device, not one for all: a rule that covers them all would stay in each job's cgroup and nothing
+        # would be denied there.
+        "device_cgroup_rules": [f"c 195:{gpu} rwm" for gpu in range(spec.gpus)],
+    }
+
+
+def remove(client: docker.DockerClient, name: str) -> int:
+    """Removes all that carries the cluster's label; the number of things removed."""
+    wanted = {"label": f"{LABEL}={name}"}
+    found: list[Any] = _containers(client, name)
+    for container in found:
+        container.remove(force=True, v=True)
+    networks: list[Any] = client.networks.list(filters=wanted)
+    volumes: list[Any] = client.volumes.list(filters=wanted)
+    for thing in (*networks, *volumes):
+        thing.remove()
+    return len(found) + len(networks) + len(volumes)
+
+
+def names(client: docker.DockerClient) -> list[str]:
+    """Names of the clusters that are up."""
+    containers: list[Any] = client.containers.list(all=True, filters={"label": LABEL})
+    return sorted({container.labels[LABEL] for container in containers})
+
+
+def _containers(client: docker.DockerClient, name: str) -> list[Any]:
+    return list(client.containers.list(all=True, filters={"label": f"{LABEL}={name}"}))

@@ -1,0 +1,152 @@
+"""Commands inside a container through the Docker API, and files into and out of it."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+from docker.utils.socket import frames_iter
+from slurm_soda.containers.spec import ClusterError
+
+_STDOUT = 1
+_TIMED_OUT = 124
+_KILL_AFTER_S = 5
+_TAIL_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended. Bytes that are not UTF-8 are kept as lone surrogates (``surrogateescape``)."""
+
+    argv: tuple[str, ...]
+    stdout: str
+    stderr: str
+    status: int
+    """Exit status; 124 when it was stopped at its time limit."""
+
+    def check(self) -> Completed:
+        """Itself, if the command succeeded.
+
+        Raises:
+            ClusterError: it did not; the text has the command, its status and the end of what it said.
+        """
+        if self.status == 0:
+            return self
+        said = " ".join((self.stderr or self.stdout).split())[-_TAIL_CHARS:]
+        how = "ran out of time" if self.status == _TIMED_OUT else f"exited with status {self.status}"
+        raise ClusterError(f"in the cluster, {' '.join(self.argv[:8])} {how}: {said}")
+
+
+def execute(
+    client: docker.DockerClient,
+    container: str,
+    argv: Sequence[str],
+    *,
+    user: str = "root",
+    stdin: bytes | None = None,
+    timeout_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Completed:
+    """Runs ``argv`` as ``user`` in their home directory and waits for its end."""
+    out, err = bytearray(), bytearray()
+    running = Running(client, container, argv, user=user, stdin=stdin, timeout_s=timeout_s, environment=environment)
+    for stream, data in running:
+        (out if stream == _STDOUT else err).extend(data)
+    return Completed(tuple(argv), _text(out), _text(err), running.status())
+
+
+class Running:
+    """A command under way: iterate for its output as pairs of stream (1 or 2) and bytes, then ask its status."""
+
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        container: str,
+        argv: Sequence[str],
+        *,
+        user: str,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._api: Any = client.api
+        home = "/root" if user == "root" else f"/home/{user}"
+        # The limit is kept inside the container: closing the connection would leave the command running there.
+        limit = () if timeout_s is None else ("timeout", f"--kill-after={_KILL_AFTER_S}", f"{timeout_s:.3f}")
+        self._id = self._api.exec_create(
+            container,
+            [*limit, *argv],
+            user=user,
+            workdir=home,
+            stdin=stdin is not None,
+            environment={"HOME": home, "USER": user, "LOGNAME": user, **(environment or {})},
+        )["Id"]
+        self._socket: Any = self._api.exec_start(self._id, socket=True)
+        if stdin is not None:
+            # In a thread of its own: a command that answers while it reads would block us both otherwise.
+            threading.Thread(target=self._feed, args=(stdin,), daemon=True).start()
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        yield from frames_iter(self._socket, tty=False)
+
+    def status(self) -> int:
+        """Exit status, once the output has ended."""
+        self._socket.close()
+        return int(self._api.exec_inspect(self._id)["ExitCode"])
+
+    def _feed(self, data: bytes) -> None:
+        raw = getattr(self._socket, "_sock", self._socket)
+        try:
+            raw.sendall(data)
+            raw.shutdown(1)  # socket.SHUT_WR
+        except OSError:
+            return  # The command ended without reading everything; its status says whether that was wrong.
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be put into a container."""
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+    uid: int = 0
+
+
+def put_files(client: docker.DockerClient, container: str, files: Sequence[File]) -> None:
+    """Writes the files, making directories on the way (owned by root) where they are missing."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for file in files:
+            entry = tarfile.TarInfo(file.path.lstrip("/"))
+            entry.size, entry.mode, entry.uid, entry.gid = len(file.content), file.mode, file.uid, file.uid
+            tar.addfile(entry, io.BytesIO(file.content))
+    api: Any = client.api
+    api.put_archive(container, "/", archive.getvalue())
+
+
+def get_file(client: docker.DockerClient, container: str, path: str) -> bytes:
+    """Content of one file.
+
+    Raises:
+        ClusterError: there is no such file.
+    """
+    api: Any = client.api
+    try:
+        chunks, _ = api.get_archive(container, path)
+    except docker.errors.NotFound as error:
+        raise ClusterError(f"{container} has no file {path}") from error
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+        content = tar.extractfile(tar.getmembers()[0])
+        if content is None:
+            raise ClusterError(f"{path} in {container} is not a plain file")
+        return content.read()
+
+
+def _text(data: bytearray) -> str:
+    return data.decode(errors="surrogateescape")

@@ -1,0 +1,88 @@
+"""Python dependencies for the containers, fetched outside: they need neither a proxy's settings nor a CA inside."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.markers import Marker
+from slurm_soda.containers.engine import Say
+from slurm_soda.containers.spec import ClusterError
+
+PYTHON = "3.13"
+"""Of the base image (trixie)."""
+SETUPTOOLS = "setuptools==80.9.0"
+"""Builds the product's own wheel inside the image."""
+
+
+def lock_inside(lock: str, architecture: str) -> str:
+    """The lines of ``lock`` that hold inside the containers, their markers evaluated and removed.
+
+    pip evaluates markers for the Python that runs it, which need not be the containers' one.
+    """
+    environment = {
+        "python_version": PYTHON,
+        "python_full_version": f"{PYTHON}.0",
+        "implementation_name": "cpython",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": architecture,
+        "platform_python_implementation": "CPython",
+    }
+    kept = []
+    for requirement in _logical_lines(lock):
+        wanted, *rest = requirement.split(" --hash=")
+        name, _, marker = wanted.partition(";")
+        if not marker.strip() or Marker(marker.strip()).evaluate(environment):
+            kept.append(" --hash=".join([name.strip(), *(part.strip() for part in rest)]))
+    return "".join(f"{line}\n" for line in kept)
+
+
+def _logical_lines(lock: str) -> Iterator[str]:
+    """Requirements with their hashes, a backslash at the end of a line joined, comments dropped."""
+    lines = (line.strip() for line in lock.splitlines() if not line.lstrip().startswith("#"))
+    joined = "\n".join(lines).replace("\\\n", " ")
+    yield from (" ".join(line.split()) for line in joined.splitlines() if line.strip())
+
+
+def ensure_wheels(lock: str, cache: Path, architecture: str, say: Say) -> Path:
+    """Directory with a wheel for every line of ``lock`` (see :func:`lock_inside`), and setuptools.
+
+    ``architecture`` is the engine's (``x86_64``, ``aarch64``), which need not be this machine's.
+
+    Raises:
+        ClusterError: pip could not fetch them.
+    """
+    key = hashlib.sha256(f"{PYTHON} {architecture} {SETUPTOOLS}\n{lock}".encode()).hexdigest()[:16]
+    wheels = cache / key
+    if wheels.is_dir():
+        return wheels
+    say("fetching the Python dependencies")
+    partial = cache / f"{key}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    pins = cache / f"{key}.lock"
+    pins.write_text(lock)
+    _download(architecture, partial, ("--require-hashes", "--no-deps", "-r", str(pins)))
+    _download(architecture, partial, ("--no-deps", SETUPTOOLS))
+    partial.rename(wheels)
+    return wheels
+
+
+def _download(architecture: str, to: Path, what: tuple[str, ...]) -> None:
+    # glibc of trixie is 2.41: every manylinux tag below is fine there.
+    platforms = [f"--platform=manylinux_2_{minor}_{architecture}" for minor in (39, 35, 34, 31, 28, 27, 24, 17)]
+    platforms += [f"--platform=manylinux2014_{architecture}"]
+    argv = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"),
+        *("--python-version", PYTHON, "--implementation", "cp", *platforms, "--dest", str(to), *what),
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        raise ClusterError(f"the Python dependencies could not be fetched: {' '.join(said)[:300]}; is the network up?")
