@@ -52,8 +52,8 @@ static int on_option(int index, const char *text, int remote)
     return 0;
 }
 
-/* Forgets the flags of the job around us: Slurm hands them to its steps through the environment, and an sbatch or salloc
- * typed inside a job would take them for its own.
+/* Forgets the flags of the job around us, which Slurm hands on through the environment: an sbatch or salloc typed inside a
+ * job would take them for its own, and a step has no use for them.
  */
 static void forget_outer_job(void)
 {
@@ -74,9 +74,9 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     (void)argc;
     (void)argv;
     spank_context_t context = spank_context();
-    if (context == S_CTX_ALLOCATOR)
+    if (context == S_CTX_ALLOCATOR || context == S_CTX_LOCAL)
         forget_outer_job();
-    else if (context != S_CTX_LOCAL && context != S_CTX_REMOTE)
+    else if (context != S_CTX_REMOTE)
         return 0;
     /* Also in slurmstepd: it warns in the job's output about options that nobody there knows. */
     for (int i = 0; i < SODA_FLAG_COUNT; i++) {
