@@ -25,7 +25,7 @@ def slurm_configuration(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, st
 
     ``cgroup`` is what every compute host can do: with ``none`` Slurm tracks processes by parentage and limits nothing.
     """
-    names = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf", "plugstack.conf", "job_submit.lua")
+    names = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf", "plugstack.conf")
     values = _values(spec, cgroup)
     files = {name: _fill(name, values) for name in names if name != "gres.conf"}
     return files | {"gres.conf": gres_conf(spec)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,7 @@ class Running:
             threading.Thread(target=self._feed, args=(stdin,), daemon=True).start()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        yield from frames_iter(self._socket, tty=False)
+        yield from frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]  # docker has no type here
 
     def status(self) -> int:
         """Exit status, once the output has ended."""
@@ -125,6 +126,8 @@ def put_files(client: docker.DockerClient, container: str, files: Sequence[File]
         for file in files:
             entry = tarfile.TarInfo(file.path.lstrip("/"))
             entry.size, entry.mode, entry.uid, entry.gid = len(file.content), file.mode, file.uid, file.uid
+            # Slurm reads job_submit.lua only if it is younger than 1970; at 0, a tar entry's default, slurmctld crashes.
+            entry.mtime = int(time.time())
             tar.addfile(entry, io.BytesIO(file.content))
     api: Any = client.api
     api.put_archive(container, "/", archive.getvalue())
