@@ -8,9 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from io import TextIOWrapper
 
 import click
+from click.shell_completion import CompletionItem
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl.output import printable
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -75,6 +78,13 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         return lazy.load() if lazy else None
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names by prefix; click's own would import every command for it."""
+        names = [
+            CompletionItem(name, help=lazy.summary) for name, lazy in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return names if names or not incomplete.startswith("-") else click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
@@ -100,10 +110,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(run(argv))
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run ``sodactl`` with these arguments (default: the process's own) and return its exit status."""
+def run(argv: Sequence[str] | None = None, outside: object | None = None) -> int:
+    """Run ``sodactl`` with these arguments (default: the process's own) and return its exit status.
+
+    ``outside`` (:class:`slurm_soda.sodactl.site.Outside`) replaces the world around it in tests.
+    """
+    # A terminal of another encoding must not turn a job's name into a crash.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        outcome = cli.main(args=argv, prog_name="sodactl", standalone_mode=False)
+        outcome = cli.main(args=argv, prog_name="sodactl", standalone_mode=False, obj=outside)
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE if isinstance(error, click.UsageError) else error.exit_code
@@ -127,6 +144,4 @@ def _flushed(status: int) -> int:
 
 def _complain(line: str) -> None:
     """One line on stderr, whatever is in it."""
-    flat = " ".join(line.split())
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in flat)
-    click.echo(safe.encode("utf-8", "backslashreplace").decode(), err=True)
+    click.echo(printable(" ".join(line.split())), err=True)

@@ -112,9 +112,10 @@ def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:
     return session.scalars(query.order_by(Preemption.id)).all()
 
 
-def last_actions(session: Session, limit: int) -> Sequence[Action]:
-    """The newest changes that Slurm took and that were not taken back, newest first."""
-    return session.scalars(select(Action).where(Action.state == "done").order_by(Action.id.desc()).limit(limit)).all()
+def last_actions(session: Session, limit: int, *, without: str) -> Sequence[Action]:
+    """The newest changes that Slurm took and that were not taken back, newest first; ``without`` those of one kind."""
+    query = select(Action).where(Action.state == "done", Action.kind != without)
+    return session.scalars(query.order_by(Action.id.desc()).limit(limit)).all()
 
 
 def later_actions(session: Session, action: Action) -> Sequence[Action]:
@@ -131,4 +132,4 @@ def later_actions(session: Session, action: Action) -> Sequence[Action]:
 def action_counts(session: Session, since_s: float) -> dict[str, int]:
     """Changes by state since an instant."""
     query = select(Action.state, func.count()).where(Action.created_s >= since_s).group_by(Action.state)
-    return dict(session.execute(query).tuples().all())
+    return {state: count for state, count in session.execute(query)}  # noqa: C416 - a Row is no tuple to mypy

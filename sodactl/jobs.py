@@ -1,0 +1,170 @@
+"""``sodactl jobs``: what waits and runs, as Slurm says it, with hints and what the policy thinks of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.schema import Job
+from slurm_soda.slurm_ext import codec
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.states import ENDED
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site import Site, on_site
+from slurm_soda.sodactl.status import is_alive
+
+STATES = ("pending", "running", "suspended", "completing")
+
+
+@click.command()
+@click.option("--user", "-u", metavar="NAME", help="Only jobs of this user.")
+@click.option("--state", "-t", type=click.Choice(STATES, case_sensitive=False), help="Only jobs in this state.")
+@on_site
+def jobs(site: Site, *, as_json: bool, user: str | None, state: str | None) -> None:
+    """Jobs that wait or run, with hints and verdicts.
+
+    States, GPUs and hints are what Slurm says now; queue, position and verdict are from the last plan of sodad. They come in
+    the policy's order, jobs that it has not seen last.
+
+    \b
+    Examples:
+      sodactl jobs
+      sodactl jobs --user alice --state pending
+      sodactl jobs --json | jq '.jobs[] | {job_id, hints}'
+    """  # noqa: D301 - click reads the control character
+    document = describe(site)
+    document["jobs"] = [
+        row
+        for row in document["jobs"]
+        if (user is None or row["user"] == user) and (state is None or row["state"] == state.upper())
+    ]
+    if as_json:
+        output.print_json(document)
+        return
+    for line in document["warnings"]:
+        output.warn(line)
+    _draw(document["jobs"])
+
+
+def describe(site: Site) -> Document:
+    """Live jobs from Slurm joined with the store; either may be missing, but not both.
+
+    Raises:
+        SlurmError: neither Slurm nor the store can be read.
+    """
+    warnings: list[str] = []
+    stored, daemon_alive = _from_store(site, warnings)
+    try:
+        records = [record for record in site.slurm().jobs() if record.state not in ENDED]
+    except SlurmError as error:
+        if stored is None:
+            raise
+        warnings.append(f"Slurm does not answer, so this is what the store last saw: {error}")
+        rows = [_stored_row(job) for job in stored.values()]
+    else:
+        rows = [_live_row(record, (stored or {}).get((record.job_id, record.submit_s))) for record in records]
+    rows.sort(key=_policy_order)
+    return {"now_s": site.now_s(), "daemon_alive": daemon_alive, "warnings": warnings, "jobs": rows}
+
+
+def _from_store(site: Site, warnings: list[str]) -> tuple[dict[tuple[int, float], Job] | None, bool | None]:
+    """Live jobs of the store by id and submit time, or ``None`` without a store; and whether the daemon lives."""
+    try:
+        with site.store() as store, store.read() as session:
+            alive = is_alive(queries.latest_epoch(session), site, site.now_s())
+            found = {(job.job_id, job.submit_s): job for job in queries.live_jobs(session)}
+    except StoreError as error:
+        warnings.append(f"without verdicts: {error}")
+        return None, None
+    if not alive:
+        warnings.append("sodad is not running: states are what Slurm says, verdicts are its last ones")
+    return found, alive
+
+
+def _live_row(record: JobRecord, stored: Job | None) -> Document:
+    return {
+        "job_id": record.job_id,
+        "array_job_id": record.array_job_id,
+        "array_task": record.array_task,
+        "user": record.user,
+        "account": record.account,
+        "partition": record.partition,
+        "name": record.name,
+        "state": record.state,
+        "reason": record.reason,
+        "gpus": record.gpus,
+        "nodes": record.nodes,
+        "cpus": record.cpus,
+        "node_names": record.node_names,
+        "submit_s": record.submit_s,
+        "start_s": None if record.state == "PENDING" else record.start_s,
+        "priority": record.priority,
+        "restarts": record.restarts,
+        "preemptions": 0 if stored is None else stored.preemptions,
+        "hints": codec.to_dict(record.hints),
+        **note_keys({} if stored is None else stored.note),
+        "source": "slurm",
+    }
+
+
+def _stored_row(job: Job) -> Document:
+    return {
+        "job_id": job.job_id, "array_job_id": None, "array_task": "", "user": job.user, "account": job.account,
+        "partition": job.partition, "name": job.name, "state": job.state, "reason": job.reason, "gpus": job.gpus,
+        "nodes": job.nodes, "cpus": job.cpus, "node_names": "", "submit_s": job.submit_s, "start_s": None,
+        "priority": None, "restarts": None, "preemptions": job.preemptions, "hints": dict(job.hints),
+        **note_keys(job.note), "source": "store",
+    }  # fmt: skip
+
+
+def note_keys(note: Mapping[str, Any]) -> Document:
+    """What the last plan said of a job; every value ``None`` where it said nothing."""
+    return {key: note.get(key) for key in ("verdict", "queue", "position", "score", "score_name")}
+
+
+def _policy_order(row: Document) -> tuple[int, int, int]:
+    position = row["position"]
+    return (1, 0, row["job_id"]) if position is None or position < 0 else (0, position, row["job_id"])
+
+
+def _draw(rows: Sequence[Document]) -> None:
+    if not rows:
+        output.print_line("no job waits or runs")
+        return
+    columns = [Column("job", right=True), Column("user"), Column("name"), Column("state"), Column("GPUs", right=True),
+               Column("queue", right=True), Column("place", right=True), Column("verdict"), Column("hints")]  # fmt: skip
+    output.print_table(columns, [_cells(row) for row in rows])
+
+
+def _cells(row: Document) -> list[str]:
+    waits = f" ({row['reason']})" if row["state"] == "PENDING" and row["reason"] not in ("", "None") else ""
+    place = row["position"]
+    return [
+        task_id(row),
+        row["user"],
+        row["name"],
+        f"{row['state'].lower()}{waits}",
+        str(row["gpus"]),
+        "-" if row["queue"] is None else str(row["queue"]),
+        "-" if place is None or place < 0 else str(place + 1),
+        verdict_text(row["verdict"]),
+        output.hints_text(row["hints"]),
+    ]
+
+
+def task_id(row: Document) -> str:
+    """A job's id as Slurm's own commands show it: ``12_[3-9]`` for the waiting rest of an array."""
+    task = row["array_task"]
+    if not task:
+        return str(row["job_id"])
+    return f"{row['array_job_id']}_{task if task.isdigit() else f'[{task}]'}"
+
+
+def verdict_text(verdict: str | None) -> str:
+    """A verdict for people: ``wait for preemption``."""
+    return "-" if verdict is None else str(verdict).lower().replace("_", " ")

@@ -1,0 +1,150 @@
+"""How sodactl prints: tables for people, one JSON document for scripts, and nothing that a job's owner wrote acts on a
+terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+Document = dict[str, Any]
+"""What a command found, as plain data: printed as it stands with ``--json``, else drawn."""
+
+WIDE_COLUMNS = 250
+"""Width of a table whose reader is a program: nothing is cut off."""
+
+
+def print_json(document: Document) -> None:
+    r"""One JSON document on stdout.
+
+    Bytes that are not UTF-8 appear as lone surrogates (byte 0xff as ``\udcff``), which Python's ``json`` and
+    ``surrogateescape`` turn back into the byte; numbers that JSON does not have (NaN, infinity) appear as ``null``.
+    """
+    click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def printable(text: str) -> str:
+    r"""Text that somebody else wrote, safe on any terminal: what would move, colour or hide something is spelled out.
+
+    Undecodable bytes appear as ``\xff``, control and formatting characters as Python's escapes.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return (
+        char.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if code < 0xD800 or code > 0xDFFF
+        else f"\\u{code:04x}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; numbers stand right."""
+
+    title: str
+    right: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
+    """A table; cells are made printable here, so callers pass what they have."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and --json does not need it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    terminal = sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout, markup=False, emoji=False, highlight=False, width=None if terminal else WIDE_COLUMNS
+    )
+    console.print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
+    """Names and values, one a line, values below each other."""
+    listed = list(fields)
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        click.echo(f"{' ' * indent}{name:<{width}}  {printable(value)}".rstrip())
+
+
+def print_line(text: str = "") -> None:
+    """One line of text, made printable."""
+    click.echo(printable(text))
+
+
+def warn(text: str) -> None:
+    """One line on stderr, so that ``--json`` stays one document."""
+    click.echo(f"warning: {printable(text)}", err=True)
+
+
+def duration(seconds: float | None) -> str:
+    """A time span for people: ``4 ms``, ``3.2 s``, ``5 min 03 s``, ``2 h 05 min``, ``3 d 04 h``; ``-`` if unknown."""
+    if seconds is None or math.isnan(seconds):
+        return "-"
+    if math.isinf(seconds):
+        return "unlimited"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    return _short(seconds) if seconds < 59.95 else _long(round(seconds))
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+
+
+def _long(seconds: int) -> str:
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    if seconds < 86400:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    return f"{seconds // 86400} d {seconds % 86400 // 3600:02d} h"
+
+
+def instant(seconds: float | None) -> str:
+    """A Unix time in this machine's zone; ``-`` if there is none."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio for people."""
+    return "-" if ratio is None else f"{ratio * 100:.0f} %"
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """A number for people, whole; ``-`` if unknown."""
+    return "-" if value is None else f"{value:,.0f} {unit}".rstrip()
+
+
+def hints_text(hints: Mapping[str, Any]) -> str:
+    """Hints on one line, ``model=resnet50 batch_size=64``."""
+    return " ".join(f"{key}={value}" for key, value in hints.items())

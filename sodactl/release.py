@@ -1,0 +1,117 @@
+"""``sodactl release-all``: give every job back to Slurm alone, whatever state slurm-soda itself is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.slurm_ext import actuator
+from slurm_soda.slurm_ext.actuator import ChangeResult
+from slurm_soda.sodactl import changes, output
+from slurm_soda.sodactl.changes import ByHand
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site import Site, on_site
+from sqlalchemy.exc import SQLAlchemyError
+
+
+@click.command("release-all")
+@click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
+@on_site
+def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
+    """Give every job back to Slurm alone; works with sodad down.
+
+    Resets every SiteFactor that slurm-soda set and ends the wait of jobs that it requeued. Holds are left as they are:
+    slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
+    sodad does not do it all again; without a readable store this is skipped, and said. Needs Slurm's operator rights.
+    Exit status: 0 if Slurm took everything, else 1.
+
+    \b
+    Examples:
+      sodactl release-all -n     what it would send
+      sodactl release-all
+    """  # noqa: D301 - click reads the control character
+    document = _release(site, dry_run=dry_run)
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(document)
+    return 0 if not any(row["error"] for row in document["changes"]) else 1
+
+
+def _release(site: Site, *, dry_run: bool) -> Document:
+    warnings: list[str] = []
+    with _store_if_any(site, warnings) as store:
+        mode_set = not dry_run and store is not None and _observe(store, site, warnings)
+        client = site.slurm()
+        jobs = client.jobs()
+        submit_s = {job.job_id: job.submit_s for job in jobs}
+        wanted = [
+            ByHand(change, submit_s[change.job_id])
+            for change in actuator.release_changes(jobs, client.site_factors(), now_s=site.now_s())
+        ]
+        results: Sequence[ChangeResult]
+        if dry_run:
+            results = [ChangeResult(entry.change) for entry in wanted]
+        else:
+            # What cannot be recorded is still released: getting out must not depend on the store.
+            results = changes.make(store if mode_set else None, client, wanted, site.now_s())
+    rows = [
+        {"job_id": r.change.job_id, "new": dict(r.change.new), "old": dict(r.change.old), "error": r.error}
+        for r in results
+    ]
+    return {"dry_run": dry_run, "mode_set": "observe" if mode_set else None, "warnings": warnings, "changes": rows}
+
+
+@contextmanager
+def _store_if_any(site: Site, warnings: list[str]) -> Iterator[Store | None]:
+    try:
+        opened = site.store()
+        store = opened.__enter__()
+    except StoreError as error:
+        warnings.append(f"the mode stays as it is and nothing is recorded: {error}")
+        yield None
+        return
+    try:
+        yield store
+    finally:
+        opened.__exit__(None, None, None)
+
+
+def _observe(store: Store, site: Site, warnings: list[str]) -> bool:
+    try:
+        with store.write() as session:
+            queries.put_setting(
+                session, "mode", "observe", now_s=site.now_s(), by=f"{site.outside.who()} (release-all)"
+            )
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", error)).split("\n", 1)[0]
+        warnings.append(f"the mode stays as it is and nothing is recorded: the store cannot be written: {reason}")
+        return False
+    return True
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    rows, dry_run = document["changes"], document["dry_run"]
+    if document["mode_set"]:
+        output.print_line("mode observe: sodad will change nothing more")
+    failed = [row for row in rows if row["error"]]
+    shown = rows if dry_run else failed
+    if shown:
+        columns = [Column("job", right=True), Column("sends"), Column("was"), Column("error")]
+        cells = [
+            (str(r["job_id"]), changes.fields_text(r["new"]), changes.fields_text(r["old"]), r["error"]) for r in shown
+        ]
+        output.print_table(columns, cells)
+    done = len(rows) - len(failed)
+    output.print_line(
+        f"{done} changes {'would be' if dry_run else ''} taken back".replace("  ", " ")
+        if rows
+        else "nothing of ours is in Slurm"
+    )
+    if failed:
+        output.warn(f"{len(failed)} changes failed; run this again once Slurm answers")

@@ -1,0 +1,101 @@
+"""What every command works on: this site's configuration, its store, its Slurm; and the options they all share."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import click
+from slurm_soda.daemon.config import Settings, load_settings
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.slurm_ext.client import SlurmClient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _connect(settings: Settings) -> SlurmClient:
+    from slurm_soda.slurm_ext.cli.client import CliSlurmClient  # noqa: PLC0415 - most commands need no Slurm
+
+    return CliSlurmClient(read_timeout_s=settings.slurm.read_timeout_s, write_timeout_s=settings.slurm.write_timeout_s)
+
+
+def _who() -> str:
+    """Who types, for the record of changes: the user, and whoever became it with sudo."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    sudo_user = os.environ.get("SUDO_USER", "")
+    return f"{name} (sudo by {sudo_user})"[:255] if uid == 0 and sudo_user else name
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The world around sodactl; tests put their own in place."""
+
+    connect: Callable[[Settings], SlurmClient] = _connect
+    now_s: Callable[[], float] = time.time
+    who: Callable[[], str] = _who
+    host: Callable[[], str] = socket.gethostname
+    pid_lives: Callable[[int], bool] = field(default=lambda pid: Path(f"/proc/{pid}").exists())
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One command's view of the site."""
+
+    settings: Settings
+    config_path: Path | None
+    outside: Outside
+
+    def now_s(self) -> float:
+        """Unix seconds."""
+        return self.outside.now_s()
+
+    def slurm(self) -> SlurmClient:
+        """A connection to Slurm."""
+        return self.outside.connect(self.settings)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store as sodad keeps it; never made or upgraded from here.
+
+        Raises:
+            StoreError: it is not there, not readable for this user, or of another version.
+        """
+        store = open_store(self.settings.store.url, migrate=False, create=False)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def on_site(function: Callable[Concatenate[Site, P], R]) -> Callable[..., R]:
+    """Give a command ``--config`` and ``--json`` (as ``as_json``) and pass it the :class:`Site` first."""
+
+    @click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        envvar="SODA_CONFIG",
+        help="Configuration file.  [default: /etc/slurm-soda/soda.toml if it exists; env: SODA_CONFIG]",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+    @click.pass_context
+    @wraps(function)
+    def wrapped(ctx: click.Context, /, config_path: Path | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        outside = ctx.find_object(Outside) or Outside()
+        site = Site(load_settings(config_path), config_path, outside)
+        return function(site, *args, **kwargs)
+
+    return wrapped

@@ -1,0 +1,271 @@
+"""``sodactl status``: is the daemon alive, what did it do last, and what is in its way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import click
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
+from slurm_soda.daemon.store.schema import Cycle, Epoch, Job, NodeSeen, Preemption
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site import Site, on_site
+from sqlalchemy.orm import Session
+
+EXIT_NOT_RUNNING = 3
+"""As ``systemctl status`` has it."""
+
+TIMED_CYCLES = 100
+NODE_SILENT_S = 60.0
+"""An agent that has said nothing for longer is shown as silent."""
+
+
+@click.command()
+@click.option("--timings", is_flag=True, help=f"Also how long the parts of the last {TIMED_CYCLES} cycles took.")
+@on_site
+def status(site: Site, *, as_json: bool, timings: bool) -> int:
+    """Is slurm-soda alive, and what does it do?
+
+    Shows the daemon, mode and policy, the last cycle and its error, the breaker, the queues, running preemptions, and
+    agents that are silent or report faults. Exit status: 0 if sodad runs, 3 if it does not, 1 if that cannot be told.
+
+    \b
+    Examples:
+      sodactl status
+      sodactl status --timings          the parts of a cycle: least, median, most
+      sodactl status --json | jq .daemon.alive
+    """  # noqa: D301 - click reads the control character
+    warnings: list[str] = []
+    with _store_or_empty(site, warnings) as store, store.read() as session:
+        document = describe(session, site, timings=timings) | {"warnings": warnings}
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(document)
+    return 0 if document["daemon"]["alive"] else EXIT_NOT_RUNNING
+
+
+@contextmanager
+def _store_or_empty(site: Site, warnings: list[str]) -> Iterator[Store]:
+    """The store, or an empty one where sodad never made any: that is a state of a site, not an error."""
+    try:
+        with site.store() as store:
+            yield store
+    except StoreMissingError as error:
+        warnings.append(str(error))
+        empty = open_store("sqlite://")
+        yield empty
+        empty.close()
+
+
+def describe(session: Session, site: Site, *, timings: bool = False) -> Document:
+    """Everything that ``status`` shows, as plain data."""
+    now_s = site.now_s()
+    cycles = queries.recent_cycles(session, TIMED_CYCLES)
+    failed = queries.last_failed_cycle(session)
+    last = cycles[0] if cycles else None
+    chosen = {key: setting.value for key, setting in queries.settings(session).items()}
+    document: Document = {
+        "now_s": now_s,
+        "daemon": _daemon(queries.latest_epoch(session), site, now_s),
+        "mode": chosen.get("mode", site.settings.mode),
+        "policy": chosen.get("policy", site.settings.policy.name),
+        "last_cycle": None if last is None else _cycle(last, now_s),
+        "last_error": None if failed is None else {"at_s": failed.started_s, "age_s": now_s - failed.started_s,
+                                                  "error": failed.error},
+        "breaker": breaker(last),
+        "jobs": _job_counts(queries.live_jobs(session)),
+        "preemptions": [_preemption(entry, now_s) for entry in queries.running_preemptions(session)],
+        "changes_last_hour": queries.action_counts(session, now_s - 3600),
+        "nodes": [_node(node, now_s) for node in queries.nodes_seen(session)],
+    }  # fmt: skip
+    if timings:
+        document["timings"] = timing_parts(cycles)
+    return document
+
+
+def is_alive(epoch: Epoch | None, site: Site, now_s: float) -> bool:
+    """Whether the newest daemon still lives: its heart beats and, on its own host, its process exists."""
+    if epoch is None or epoch.ended_s is not None:
+        return False
+    if now_s - epoch.heartbeat_s > max(30.0, 3 * site.settings.cycle.interval_s):
+        return False
+    return epoch.host != site.outside.host() or site.outside.pid_lives(epoch.pid)
+
+
+def _daemon(epoch: Epoch | None, site: Site, now_s: float) -> Document:
+    if epoch is None:
+        return {"alive": False, "state": "never started", "epoch": None, "host": None, "pid": None, "version": None,
+                "started_s": None, "heartbeat_age_s": None}  # fmt: skip
+    alive = is_alive(epoch, site, now_s)
+    return {
+        "alive": alive,
+        "state": "running" if alive else ("gone" if epoch.ended_s is None else "stopped"),
+        "epoch": epoch.id,
+        "host": epoch.host,
+        "pid": epoch.pid,
+        "version": epoch.version,
+        "started_s": epoch.started_s,
+        "heartbeat_age_s": now_s - epoch.heartbeat_s,
+    }
+
+
+def _cycle(cycle: Cycle, now_s: float) -> Document:
+    return {
+        "id": cycle.id, "started_s": cycle.started_s, "age_s": now_s - cycle.started_s, "mode": cycle.mode,
+        "policy": cycle.policy, "pending": cycle.pending, "running": cycle.running, "planned": cycle.planned,
+        "sent": cycle.sent, "error": cycle.error, "timings_s": cycle.timings_s, "facts": cycle.facts,
+    }  # fmt: skip
+
+
+def breaker(last: Cycle | None) -> Document:
+    """State of the circuit breaker as the last cycle left it."""
+    known = last.facts.get("breaker") if last is not None else None
+    if isinstance(known, dict):
+        return {"state": "unknown", **known}
+    return {"state": str(known) if known else ("closed" if last is not None else "unknown")}
+
+
+def _job_counts(jobs: Sequence[Job]) -> Document:
+    states = Counter(job.state for job in jobs)
+    queues: dict[str, Counter[str]] = {}
+    for job in jobs:
+        if isinstance(queue := job.note.get("queue"), int) and queue >= 0:
+            queues.setdefault(str(queue), Counter())[job.state] += 1
+    return {
+        "states": dict(sorted(states.items())),
+        "queues": {
+            queue: dict(sorted(counts.items())) for queue, counts in sorted(queues.items(), key=lambda q: int(q[0]))
+        },
+    }
+
+
+def _preemption(entry: Preemption, now_s: float) -> Document:
+    return {
+        "job_id": entry.job_id, "phase": entry.phase, "age_s": now_s - entry.created_s, "deadline_s": entry.deadline_s,
+        "for_jobs": list(entry.for_jobs), "reason": entry.reason,
+    }  # fmt: skip
+
+
+def _node(node: NodeSeen, now_s: float) -> Document:
+    return {
+        "node": node.node, "age_s": now_s - node.seen_s, "silent": now_s - node.seen_s > NODE_SILENT_S,
+        "gpu_count": node.gpu_count, "faults": list(node.faults), "agent_id": node.agent_id,
+    }  # fmt: skip
+
+
+def timing_parts(cycles: Sequence[Cycle]) -> Document:
+    """Least, median and most seconds of every part over cycles without error; ``last`` is the newest of them."""
+    good = [cycle.timings_s for cycle in cycles if not cycle.error and cycle.timings_s]
+    parts: dict[str, list[float]] = {}
+    for timings in good:
+        for part, seconds in [*timings.items(), ("total", sum(timings.values()))]:
+            parts.setdefault(part, []).append(seconds)
+    return {
+        part: {"min_s": min(values), "median_s": median(values), "max_s": max(values), "last_s": values[0],
+               "cycles": len(values)}
+        for part, values in parts.items()
+    }  # fmt: skip
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    daemon, last = document["daemon"], document["last_cycle"]
+    output.print_fields([
+        ("sodad", _daemon_line(daemon)),
+        ("mode", document["mode"]),
+        ("policy", document["policy"]),
+        ("last cycle", _cycle_line(last)),
+        *([("", f"failed: {last['error']}")] if last and last["error"] else []),
+        *_older_error(document),
+        ("breaker", _breaker_line(document["breaker"])),
+        ("jobs", _counts(document["jobs"]["states"]) or "none"),
+        *((f"queue {queue}", _counts(counts)) for queue, counts in document["jobs"]["queues"].items()),
+        ("changes, last hour", _counts(document["changes_last_hour"]) or "none"),
+        ("agents", _agents_line(document["nodes"])),
+    ])  # fmt: skip
+    _draw_preemptions(document["preemptions"])
+    _draw_nodes([node for node in document["nodes"] if node["faults"] or node["silent"]])
+    if "timings" in document:
+        _draw_timings(document["timings"])
+
+
+def _daemon_line(daemon: Document) -> str:
+    if daemon["epoch"] is None:
+        return "never started: Slurm schedules alone"
+    where = f"epoch {daemon['epoch']}, pid {daemon['pid']} on {daemon['host']}, version {daemon['version']}"
+    beat = output.duration(daemon["heartbeat_age_s"])
+    if daemon["alive"]:
+        return f"running ({where}), heartbeat {beat} ago"
+    told = {"stopped": "stopped", "gone": "gone without a word"}[daemon["state"]]
+    return f"{told} ({where}), last heartbeat {beat} ago: Slurm schedules alone"
+
+
+def _cycle_line(last: Document | None) -> str:
+    if last is None:
+        return "none yet"
+    took = output.duration(sum(last["timings_s"].values()))
+    return (
+        f"{output.duration(last['age_s'])} ago, {took}: {last['pending']} pending, {last['running']} running, "
+        f"{last['planned']} changes planned, {last['sent']} sent"
+    )
+
+
+def _older_error(document: Document) -> list[tuple[str, str]]:
+    last, failed = document["last_cycle"], document["last_error"]
+    if failed is None or (last and last["error"]):
+        return []
+    return [("last error", f"{output.duration(failed['age_s'])} ago: {failed['error']}")]
+
+
+def _breaker_line(state: Document) -> str:
+    more = ", ".join(f"{key} {value}" for key, value in state.items() if key != "state" and value)
+    return f"{state['state']}{f' ({more})' if more else ''}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name.lower()}" for name, count in counts.items())
+
+
+def _agents_line(nodes: Sequence[Document]) -> str:
+    silent = sum(node["silent"] for node in nodes)
+    faulty = sum(bool(node["faults"]) for node in nodes)
+    return f"{len(nodes)} seen, {silent} silent, {faulty} with faults" if nodes else "none has reported yet"
+
+
+def _draw_preemptions(entries: Sequence[Document]) -> None:
+    if entries:
+        output.print_line()
+        output.print_table(
+            [Column("preempted job", right=True), Column("phase"), Column("since", right=True), Column("for jobs"),
+             Column("reason")],
+            [(str(e["job_id"]), e["phase"], output.duration(e["age_s"]), " ".join(map(str, e["for_jobs"])), e["reason"])
+             for e in entries],
+        )  # fmt: skip
+
+
+def _draw_nodes(nodes: Sequence[Document]) -> None:
+    if nodes:
+        output.print_line()
+        output.print_table(
+            [Column("node"), Column("last report", right=True), Column("faults")],
+            [(n["node"], f"{output.duration(n['age_s'])} ago", "; ".join(n["faults"])) for n in nodes],
+        )
+
+
+def _draw_timings(parts: dict[str, Any]) -> None:
+    output.print_line()
+    if not parts:
+        output.print_line("no cycle without error yet, so no timings")
+        return
+    output.print_table(
+        [Column("part"), *(Column(name, right=True) for name in ("least", "median", "most", "last", "cycles"))],
+        [(part, *(output.duration(v[key]) for key in ("min_s", "median_s", "max_s", "last_s")), str(v["cycles"]))
+         for part, v in parts.items()],
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""``sodactl undo``: put back what a change replaced, where that can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.schema import Action
+from slurm_soda.slurm_ext.actuator import Change, ChangeKind
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.states import ENDED
+from slurm_soda.sodactl import changes, output
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site import Site, on_site
+from slurm_soda.sodactl.status import is_alive
+from sqlalchemy.orm import Session
+
+_GONE_FOR_GOOD = {
+    "signal": "a signal cannot be taken back",
+    "requeue": "a requeue cannot be taken back: the run has ended",
+    "start-now": "a started wait cannot be put back, and nothing depends on it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether one action can be undone: ``change`` if so, else the ``refusal``."""
+
+    action: Action
+    change: Change | None
+    refusal: str = ""
+
+
+@click.command()
+@click.argument("action_id", type=click.IntRange(1), metavar="[ACTION_ID]", required=False)
+@click.option("--job", "-j", "job_id", type=click.IntRange(1), help="Every change of this job that still stands.")
+@click.option("--last", type=click.IntRange(1), help="The newest so many changes.")
+@click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
+@on_site
+def undo(
+    site: Site, *, as_json: bool, action_id: int | None, job_id: int | None, last: int | None, dry_run: bool
+) -> int:
+    """Take changes to jobs back.
+
+    Restores the old value through Slurm and records that as a change made by hand. `sodactl explain JOB` shows the numbers
+    of actions. What cannot be undone is refused with the reason. A sodad that enforces will set its order again: switch to
+    `sodactl mode advise` first. Exit status: 0 if all was undone, 1 if something was refused or failed.
+
+    \b
+    Examples:
+      sodactl undo 4711             one change
+      sodactl undo --job 12         all that was done to job 12, newest first
+      sodactl undo --last 20 -n     what undoing the newest 20 would send
+    """  # noqa: D301 - click reads the control character
+    if sum(value is not None for value in (action_id, job_id, last)) != 1:
+        raise click.UsageError("give exactly one of ACTION_ID, --job and --last")
+    document = _undo(site, action_id, job_id, last, dry_run=dry_run)
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(document)
+    return 0 if all(row["outcome"] in ("undone", "would undo") for row in document["actions"]) else 1
+
+
+def _undo(site: Site, action_id: int | None, job_id: int | None, last: int | None, *, dry_run: bool) -> Document:
+    client = site.slurm()
+    with site.store() as store:
+        with store.read() as session:
+            chosen = _choose(session, action_id, job_id, last)
+            warning = _warning(session, site)
+            records = {record.job_id: record for record in client.jobs()}
+            verdicts = _judge(session, chosen, records, client.site_factors())
+        wanted = [
+            changes.ByHand(verdict.change, verdict.action.submit_s, verdict.action.id)
+            for verdict in verdicts
+            if verdict.change is not None
+        ]
+        errors: dict[int, str] = {}
+        if not dry_run:
+            results = changes.make(store, client, wanted, site.now_s())
+            errors = {entry.undoes or 0: result.error for entry, result in zip(wanted, results, strict=True)}
+    rows = [_row(verdict, errors.get(verdict.action.id, ""), dry_run=dry_run) for verdict in verdicts]
+    return {"dry_run": dry_run, "warnings": [warning] if warning else [], "actions": rows}
+
+
+def _choose(session: Session, action_id: int | None, job_id: int | None, last: int | None) -> Sequence[Action]:
+    """The actions meant, newest first, so that each finds the value that it wrote."""
+    if action_id is not None:
+        action = session.get(Action, action_id)
+        if action is None:
+            raise SodaError(f"there is no action {action_id}; `sodactl explain JOB` lists a job's actions")
+        return [action]
+    if job_id is not None:
+        job = queries.find_job(session, job_id)
+        if job is None:
+            raise SodaError(f"the store knows no job {job_id}; `sodactl history` lists finished jobs")
+        standing = [action for action in queries.actions_of(session, job) if action.state == "done"]
+        return [action for action in reversed(standing) if action.kind != changes.UNDO]
+    return queries.last_actions(session, last or 0, without=changes.UNDO)
+
+
+def _warning(session: Session, site: Site) -> str:
+    setting = queries.settings(session).get("mode")
+    mode = site.settings.mode if setting is None else setting.value
+    enforcing = mode == "enforce" and is_alive(queries.latest_epoch(session), site, site.now_s())
+    return "sodad enforces and will set its order again; `sodactl mode advise` stops that" if enforcing else ""
+
+
+def _judge(
+    session: Session, chosen: Sequence[Action], records: Mapping[int, JobRecord], site_factors: Mapping[int, int]
+) -> list[Verdict]:
+    together = {action.id for action in chosen}
+    present = {job_id: str(factor) for job_id, factor in site_factors.items()}
+    verdicts = []
+    for action in chosen:
+        refusal = (
+            _no_way_back(action)
+            or _job_gone(action, records.get(action.job_id))
+            or _changed_again(session, action, together)
+            or _changed_by_others(action, present)
+        )
+        if refusal:
+            verdicts.append(Verdict(action, None, refusal))
+            continue
+        kind: ChangeKind = "rewrite" if action.kind == "rewrite" else "order"
+        change = Change(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
+        verdicts.append(Verdict(action, change))
+        if "SiteFactor" in action.old:
+            present[action.job_id] = action.old["SiteFactor"]
+    return verdicts
+
+
+def _no_way_back(action: Action) -> str:
+    if action.state != "done":
+        return f"it is {action.state}, so there is nothing to take back"
+    if action.kind == changes.UNDO:
+        return "it takes a change back itself"
+    if action.kind in _GONE_FOR_GOOD:
+        return _GONE_FOR_GOOD[action.kind]
+    return "" if action.old else "the value before it is not known"
+
+
+def _job_gone(action: Action, record: JobRecord | None) -> str:
+    if record is None or record.state in ENDED or record.submit_s != action.submit_s:
+        return f"job {action.job_id} has ended"
+    if record.state != "PENDING":
+        return f"job {action.job_id} is {record.state.lower()}: only a waiting job's place and request can be changed"
+    return ""
+
+
+def _changed_again(session: Session, action: Action, together: Collection[int]) -> str:
+    for later in queries.later_actions(session, action):
+        if later.id not in together and later.kind != changes.UNDO and set(later.new) & set(action.old):
+            return f"action {later.id} changed the same again since; undo that first, or use --job {action.job_id}"
+    return ""
+
+
+def _changed_by_others(action: Action, present: Mapping[int, str]) -> str:
+    wrote, now = action.new.get("SiteFactor"), present.get(action.job_id, "0")
+    return (
+        ""
+        if wrote in (None, now)
+        else f"SiteFactor is now {now}, not the {wrote} that it wrote: somebody else changed it"
+    )
+
+
+def _row(verdict: Verdict, error: str, *, dry_run: bool) -> Document:
+    action = verdict.action
+    refused = verdict.change is None
+    outcome = "refused" if refused else "failed" if error else "would undo" if dry_run else "undone"
+    return {
+        "action_id": action.id,
+        "job_id": action.job_id,
+        "kind": action.kind,
+        "restores": {} if refused else dict(action.old),
+        "outcome": outcome,
+        "reason": verdict.refusal or error,
+    }
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    if not document["actions"]:
+        output.print_line("no change stands that could be undone")
+        return
+    columns = [Column("action", right=True), Column("job", right=True), Column("kind"), Column("outcome"),
+               Column("restores"), Column("reason")]  # fmt: skip
+    output.print_table(
+        columns,
+        [
+            (
+                str(r["action_id"]),
+                str(r["job_id"]),
+                r["kind"],
+                r["outcome"],
+                changes.fields_text(r["restores"]),
+                r["reason"],
+            )
+            for r in document["actions"]
+        ],
+    )

@@ -1,0 +1,185 @@
+"""sodactl over a real SQLite store and a Slurm in memory that does what it is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.sodactl.main import run
+from slurm_soda.sodactl.site import Outside
+
+NOW_S = 1_700_000_000.0
+SUBMIT_S = NOW_S - 1000
+
+HOSTILE = [
+    "a'; echo foo",
+    "[red]not markup[/red] [bold",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    "two\nlines\r\n\ttab",
+    "pipe|quote\"back\\slash",
+    "bytes \udcff\udc80 latin",
+    "\u202egnp.exe \u200b\u2028",
+    "emoji 🚀 :smile: 漢字",
+    "\x00\x7f\x9b31m",
+    "",
+]  # fmt: skip
+
+
+def record(job_id: int = 7, **values: Any) -> JobRecord:
+    defaults: dict[str, Any] = {
+        "array_job_id": 0, "array_task": "", "state": "PENDING", "reason": "Priority", "user": "alice", "uid": 1000,
+        "account": "acc", "partition": "main", "qos": "normal", "name": "train", "comment": "", "submit_s": SUBMIT_S,
+        "eligible_s": SUBMIT_S, "start_s": math.nan, "end_s": math.nan, "time_limit_s": 3600.0, "priority": 100, "nice": 0,
+        "restarts": 0, "nodes": 1, "cpus": 4, "memory_mib": 1000, "gpus": 2, "gpus_per_node": 2, "gpu_type": "",
+        "node_names": "", "exit_code": "0:0", "dependency": "", "hints": Hints(),
+    }  # fmt: skip
+    return JobRecord(job_id=job_id, **{**defaults, **values})
+
+
+def stored_job(job_id: int = 7, **values: Any) -> Job:
+    defaults: dict[str, Any] = {
+        "submit_s": SUBMIT_S, "user": "alice", "account": "acc", "partition": "main", "name": "train", "state": "PENDING",
+        "gpus": 2, "nodes": 1, "cpus": 4, "last_seen_s": NOW_S,
+    }  # fmt: skip
+    return Job(job_id=job_id, **{**defaults, **values})
+
+
+@dataclass
+class MemorySlurm:
+    """A Slurm with a queue and SiteFactors, and with the refusals that the real one has."""
+
+    queue: list[JobRecord] = field(default_factory=list)
+    factors: dict[int, int] = field(default_factory=dict)
+    refuse: dict[int, str] = field(default_factory=dict)
+    down: bool = False
+    sent: list[Update] = field(default_factory=list)
+
+    def _answer(self) -> None:
+        if self.down:
+            raise SlurmCommandError(("squeue",), 1, "Unable to contact slurm controller", "is slurmctld up?")
+
+    def jobs(self) -> list[JobRecord]:
+        self._answer()
+        return list(self.queue)
+
+    def nodes(self) -> list[NodeRecord]:
+        self._answer()
+        return []
+
+    def site_factors(self) -> dict[int, int]:
+        self._answer()
+        return {
+            j.job_id: self.factors[j.job_id] for j in self.queue if j.job_id in self.factors and j.state == "PENDING"
+        }
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        self._answer()
+        return []
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        self._answer()
+        return [self._apply(update) for update in updates]
+
+    def _apply(self, update: Update) -> UpdateResult:
+        self.sent.append(update)
+        if update.job_id in self.refuse:
+            return UpdateResult(update.job_id, self.refuse[update.job_id])
+        fields = dict(update.fields)
+        if "SiteFactor" in fields:
+            self.factors[update.job_id] = int(fields["SiteFactor"])
+        if fields.get("StartTime") == "now":
+            self.queue = [replace(j, reason="Priority") if j.job_id == update.job_id else j for j in self.queue]
+        return UpdateResult(update.job_id)
+
+    def signal(self, job_id: int, signal: str) -> None:
+        raise AssertionError("sodactl sends no signals")
+
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        raise AssertionError("sodactl requeues nothing")
+
+    def version(self) -> str:
+        self._answer()
+        return "24.11.5"
+
+
+@dataclass
+class Result:
+    """What one command did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Bench:
+    """A site to run commands on."""
+
+    store: Store
+    slurm: MemorySlurm
+    config: Path
+    capture: Callable[[], tuple[str, str]]
+    pids: set[int] = field(default_factory=lambda: {4242})
+
+    def __call__(self, *argv: str, status: int | None = 0) -> Result:
+        outside = Outside(
+            connect=lambda settings: self.slurm, now_s=lambda: NOW_S, who=lambda: "root", host=lambda: "ctl",
+            pid_lives=lambda pid: pid in self.pids,
+        )  # fmt: skip
+        self.capture()
+        code = run([*argv, "--config", str(self.config)], outside)
+        out, err = self.capture()
+        assert status is None or code == status, (code, out, err)
+        return Result(code, out, err)
+
+    def add(self, *rows: Any) -> None:
+        with self.store.write() as session:
+            for row in rows:
+                session.add(row)
+                session.flush()
+
+    def daemon(self, *, heartbeat_s: float = NOW_S - 1, **values: Any) -> None:
+        """A live daemon as epoch 1."""
+        defaults: dict[str, Any] = {"host": "ctl", "pid": 4242, "version": "0.1.0", "started_s": NOW_S - 500}
+        self.add(Epoch(heartbeat_s=heartbeat_s, **{**defaults, **values}))
+
+    def cycle(self, **values: Any) -> None:
+        defaults: dict[str, Any] = {"epoch_id": 1, "started_s": NOW_S - 2, "mode": "observe", "policy": "tiresias-las"}
+        self.add(Cycle(**{**defaults, **values}))
+
+    def action(self, job_id: int = 7, **values: Any) -> None:
+        defaults: dict[str, Any] = {
+            "submit_s": SUBMIT_S, "kind": "order", "new": {"SiteFactor": "500"}, "old": {"SiteFactor": "0"},
+            "reason": "tiresias-las: place 1 of 3", "state": "done", "created_s": NOW_S - 50, "finished_s": NOW_S - 50,
+            "epoch_id": 1,
+        }  # fmt: skip
+        self.add(Action(job_id=job_id, **{**defaults, **values}))
+
+
+@pytest.fixture
+def soda(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("TZ", "UTC")
+    store = open_store(f"sqlite:///{tmp_path}/soda.db")
+    config = tmp_path / "soda.toml"
+    config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')
+
+    def capture() -> tuple[str, str]:
+        out, err = capfd.readouterr()
+        return out, err
+
+    yield Bench(store, MemorySlurm(), config, capture)
+    store.close()

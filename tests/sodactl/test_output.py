@@ -1,0 +1,83 @@
+"""Printing what others wrote: nothing acts on a terminal, nothing is lost in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.sodactl import output
+
+from .conftest import HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, [red] and | \"quotes\"", 'plain text, [red] and | "quotes"'),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\udcff\udc80", "\\xff\\x80"),
+        ("\ud800", "\\ud800"),
+        ("\u202eabc\u200b", "\\u202eabc\\u200b"),
+        ("漢字 🚀 ü", "漢字 🚀 ü"),
+        ("\x7f\x9b", "\\x7f\\x9b"),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_text_is_spelled_out(text: str, shown: str) -> None:
+    assert output.printable(text) == shown
+
+
+@given(st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape")))
+def test_printable_is_printable_and_needs_no_second_time(text: str) -> None:
+    once = output.printable(text)
+    assert once.isprintable()
+    assert output.printable(once) == once
+
+
+@given(st.binary())
+def test_json_carries_every_byte(raw: bytes) -> None:
+    text = json.loads(json.dumps(raw.decode("utf-8", "surrogateescape"), ensure_ascii=True))
+    assert text.encode("utf-8", "surrogateescape") == raw
+
+
+def test_json_has_no_numbers_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"a": math.nan, "b": [math.inf, 1.5], "c": {"d": (-math.inf, "\udcff")}})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"a": None, "b": [None, 1.5], "c": {"d": [None, "\udcff"]}}
+    assert out.isascii()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_table_holds_a_hostile_cell_on_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table([output.Column("name"), output.Column("n", right=True)], [(text, "1"), ("x" * 150, "2")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+    assert lines[2].startswith("x" * 150)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "-"), (math.nan, "-"), (math.inf, "unlimited"), (0, "0 ms"), (0.0042, "4 ms"), (0.9999, "1.0 s"),
+        (3.21, "3.2 s"), (59.96, "1 min 00 s"), (303, "5 min 03 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min"), (273600, "3 d 04 h"),
+        (-90, "-1 min 30 s"),
+    ],
+)  # fmt: skip
+def test_durations_for_people(seconds: float | None, shown: str) -> None:
+    assert output.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (output.percent(0.456), "46 %"), (output.percent(None), "-"), (output.amount(12345.6, "MiB"), "12,346 MiB"),
+        (output.amount(None, "MiB"), "-"), (output.hints_text({"model": "x", "share": "no"}), "model=x share=no"),
+        (output.instant(None), "-"), (output.instant(math.nan), "-"),
+    ],
+)  # fmt: skip
+def test_figures_for_people(call: str, shown: str) -> None:
+    assert call == shown

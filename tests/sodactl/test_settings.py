@@ -1,0 +1,64 @@
+"""``sodactl mode`` and ``sodactl policy``."""
+
+from __future__ import annotations
+
+import pytest
+from slurm_soda.daemon.store.schema import Setting
+from slurm_soda.policies.registry import policy_names
+
+from .conftest import NOW_S, Bench
+
+KEYS = {"key", "value", "configured", "changed_by", "changed_s", "daemon_alive"}
+
+
+def test_mode_shows_what_is_configured(soda: Bench) -> None:
+    soda.daemon()
+    document = soda("mode", "--json").document
+    assert set(document) == KEYS | {"modes"}
+    assert (document["value"], document["changed_by"], document["daemon_alive"]) == ("observe", None, True)
+    assert "as configured" in soda("mode").out
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise", "enforce"])
+def test_mode_sets_and_says_who(soda: Bench, mode: str) -> None:
+    soda.daemon()
+    out = soda("mode", mode).out
+    assert out.startswith(f"mode {mode}: ")
+    assert "set by root at 2023-11-14 22:13:20" in out
+    with soda.store.read() as session:
+        setting = session.get_one(Setting, "mode")
+        assert (setting.value, setting.changed_s, setting.changed_by) == (mode, NOW_S, "root")
+
+
+def test_nobody_listens(soda: Bench) -> None:
+    assert "sodad is not running; it will follow this when it starts" in soda("mode", "advise").err
+
+
+def test_policy_lists_all(soda: Bench) -> None:
+    soda.daemon()
+    document = soda("policy", "--json").document
+    assert set(document) == KEYS | {"policies", "parameters"}
+    assert [entry["name"] for entry in document["policies"]] == list(policy_names())
+    out = soda("policy", "--list").out
+    for name in policy_names():
+        assert name in out
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_policy_sets(soda: Bench, name: str) -> None:
+    soda.daemon()
+    assert f"policy {name}\n" in soda("policy", name).out
+    assert soda("policy", "--json").document["value"] == name
+    assert soda("status", "--json").document["policy"] == name
+
+
+def test_an_unknown_policy_is_refused(soda: Bench) -> None:
+    shown = soda("policy", "sjf\x1b[31m", status=1)
+    assert "sjf" in shown.err
+    assert "fifo" in shown.err
+    assert "\x1b" not in shown.err
+    assert soda("policy", "--json").document["changed_by"] is None
+
+
+def test_a_name_and_list_together_are_wrong(soda: Bench) -> None:
+    soda("policy", "fifo", "--list", status=2)

@@ -1,0 +1,131 @@
+"""``sodactl status``: alive or not, what went wrong, how long the parts take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Setting
+
+from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
+
+KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breaker", "jobs", "preemptions",
+        "changes_last_hour", "nodes", "warnings"}  # fmt: skip
+
+
+def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:
+    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    shown = soda("status", "--json", status=3)
+    assert set(shown.document) == KEYS
+    assert shown.document["daemon"]["state"] == "never started"
+    assert "does not exist" in shown.document["warnings"][0]
+    assert "never started: Slurm schedules alone" in soda("status", status=3).out
+
+
+def test_a_live_daemon(soda: Bench) -> None:
+    soda.daemon()
+    soda.cycle(pending=3, running=2, planned=4, sent=4, timings_s={"observe": 0.2, "decide": 0.05})
+    soda.add(
+        stored_job(1, note={"queue": 0}), stored_job(2, note={"queue": 0}, state="RUNNING"),
+        stored_job(3, note={"queue": 1}),
+        stored_job(4, end_s=NOW_S, state="COMPLETED", note={"queue": 1}),
+    )  # fmt: skip
+    document = soda("status", "--json").document
+    assert set(document) == KEYS
+    assert document["daemon"] == {
+        "alive": True, "state": "running", "epoch": 1, "host": "ctl", "pid": 4242, "version": "0.1.0",
+        "started_s": NOW_S - 500, "heartbeat_age_s": 1.0,
+    }  # fmt: skip
+    assert (document["mode"], document["policy"]) == ("observe", "tiresias-las")
+    assert document["jobs"] == {
+        "states": {"PENDING": 2, "RUNNING": 1},
+        "queues": {"0": {"PENDING": 1, "RUNNING": 1}, "1": {"PENDING": 1}},
+    }
+    assert document["last_cycle"]["age_s"] == 2.0
+    out = soda("status").out
+    for text in ("running (epoch 1, pid 4242 on ctl", "2.0 s ago, 250 ms: 3 pending, 2 running", "queue 1"):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("epoch", "alive", "state"),
+    [
+        ({}, True, "running"),
+        ({"heartbeat_s": NOW_S - 3600}, False, "gone"),
+        ({"ended_s": NOW_S - 5}, False, "stopped"),
+        ({"pid": 1}, False, "gone"),
+        ({"pid": 1, "host": "another"}, True, "running"),
+    ],
+    ids=["beats", "silent", "stopped", "killed on this host", "on another host"],
+)
+def test_alive_or_not(soda: Bench, epoch: dict[str, Any], alive: bool, state: str) -> None:
+    soda.daemon(**epoch)
+    daemon = soda("status", "--json", status=0 if alive else 3).document["daemon"]
+    assert (daemon["alive"], daemon["state"]) == (alive, state)
+
+
+def test_an_error_is_said_and_remembered(soda: Bench) -> None:
+    soda.daemon()
+    soda.cycle(error="squeue did not answer in time; is slurmctld up?", started_s=NOW_S - 300)
+    assert "failed: squeue did not answer in time" in soda("status").out
+    soda.cycle()
+    out = soda("status").out
+    assert "last error" in out
+    assert "5 min 00 s ago: squeue did not answer in time" in out
+    assert soda("status", "--json").document["last_error"]["age_s"] == 300
+
+
+def test_the_setting_overrides_the_file(soda: Bench) -> None:
+    soda.daemon()
+    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S, changed_by="root"))
+    assert soda("status", "--json").document["mode"] == "enforce"
+
+
+def test_faults_silence_and_preemptions(soda: Bench) -> None:
+    soda.daemon()
+    soda.add(
+        NodeSeen(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[]),
+        NodeSeen(node="n2", agent_id="b", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=["NVML: \x1b[31mdriver lost"]),
+        NodeSeen(node="n3", agent_id="c", seq=1, seen_s=NOW_S - 300, gpu_count=4, faults=[]),
+        Preemption(job_id=9, submit_s=SUBMIT_S, restart=0, phase="signalled", created_s=NOW_S - 4, deadline_s=NOW_S + 6,
+                   updated_s=NOW_S, for_jobs=[11, 12], reason="[bold]2 GPUs for job 11"),
+        Preemption(job_id=8, submit_s=SUBMIT_S, restart=0, phase="done", created_s=NOW_S - 4, deadline_s=NOW_S,
+                   updated_s=NOW_S, for_jobs=[], reason=""),
+    )  # fmt: skip
+    document = soda("status", "--json").document
+    assert [(n["node"], n["silent"], bool(n["faults"])) for n in document["nodes"]] == [
+        ("n1", False, False), ("n2", False, True), ("n3", True, False)]  # fmt: skip
+    assert [p["job_id"] for p in document["preemptions"]] == [9]
+    out = soda("status").out
+    for text in ("3 seen, 1 silent, 1 with faults", "driver lost", "[bold]2 GPUs for job 11", "11 12", "signalled"):
+        assert text in out
+    assert "\x1b" not in out
+
+
+def test_timings_leave_failed_cycles_out(soda: Bench) -> None:
+    soda.daemon()
+    for seconds in (0.1, 0.3, 0.2):
+        soda.cycle(timings_s={"observe": seconds, "decide": 0.0})
+    soda.cycle(timings_s={"observe": 20.0}, error="squeue did not answer")
+    parts = soda("status", "--timings", "--json").document["timings"]
+    assert parts["observe"] == {"min_s": 0.1, "median_s": 0.2, "max_s": 0.3, "last_s": 0.2, "cycles": 3}
+    assert set(parts) == {"observe", "decide", "total"}
+    out = soda("status", "--timings").out
+    for text in ("observe", "100 ms", "200 ms", "300 ms", "total"):
+        assert text in out
+
+
+def test_no_cycle_no_timings(soda: Bench) -> None:
+    soda.daemon()
+    assert "no timings" in soda("status", "--timings").out
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [({}, "closed"), ({"breaker": "open"}, "open"), ({"breaker": {"state": "open", "cause": "x"}}, "open")],
+)
+def test_the_breaker(soda: Bench, facts: dict[str, Any], state: str) -> None:
+    soda.daemon()
+    soda.cycle(facts=facts)
+    assert soda("status", "--json").document["breaker"]["state"] == state
+    assert state in soda("status").out
