@@ -10,14 +10,13 @@ from slurm_soda.containers.spec import PACKED_HOST, CgroupPlugin, ClusterSpec
 TEMPLATES = Path(__file__).parent / "config"
 _FIRST_PACKED_PORT = 17001
 
-HOOKS = """\
+_NODE_HOOKS = """\
 # Alloc: the prolog runs when a job gets its nodes, not at its first step.
 PrologFlags=Alloc
 Prolog=/opt/slurm-soda/libexec/prolog
 Epilog=/opt/slurm-soda/libexec/epilog
-EpilogSlurmctld=/opt/slurm-soda/libexec/epilogctld
-# Slurm's default is to wait for ever; ours end by themselves long before this."""
-_HOOKS_TIMEOUT = "PrologEpilogTimeout=30"
+# Slurm's default is to wait for ever; ours end by themselves long before this.
+PrologEpilogTimeout=30"""
 
 
 def slurm_configuration(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
@@ -63,7 +62,8 @@ def _values(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
         "task_plugin": _task_plugin(spec, limited),
         "job_acct_gather_type": gather,
         "job_acct_gather_s": "30" if spec.packed else "2",
-        "hooks": f"{HOOKS}\n{_HOOKS_TIMEOUT}",
+        # Nodes that share a container would share the hooks' one spool too; what is tested there is the controller.
+        "node_hooks": "" if spec.packed else _NODE_HOOKS,
         "cgroup_plugin": f"cgroup/{cgroup}" if limited else "disabled",
         "cgroup_options": _cgroup_options(cgroup),
     }

@@ -11,6 +11,7 @@ import io
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from slurm_soda.containers.spec import ClusterError
 from slurm_soda.containers.wheels import ensure_wheels, lock_inside
 
 IMAGE = Path(__file__).parent / "image"
-_SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting", "prepare-cgroup", "start-controller", "start-node")
+_SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog"),
     *("policies", "prolog", "slurm_ext", "sodactl", "wire"),
@@ -30,6 +31,11 @@ _SOURCE_FILES = ("pyproject.toml", "README.md")
 _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
+_STEP_CHARS = 100
+
+
+Files = Mapping[str, tuple[bytes, int]]
+"""Content and permission bits by path inside the build context."""
 
 
 def checkout() -> Path:
@@ -55,23 +61,47 @@ def ensure_images(client: docker.DockerClient, say: Say, base: str | None = None
     top = checkout()
     with _one_builder(top / "build"):
         below = base or ensure_base(client, say)
-        slurm = _ensure(client, say, "slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
-        python = _ensure_python(client, say, slurm, top)
-        return _ensure(client, say, "product", python, _sources(top))
+        slurm = Layer("slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
+        _ensure(client, say, slurm)
+        python = _python(client, say, slurm.tag, top)
+        product = Layer("product", python, _sources(top))
+        _ensure(client, say, product)
+        return product.tag
 
 
-def _ensure_python(client: docker.DockerClient, say: Say, below: str, top: Path) -> str:
+def _python(client: docker.DockerClient, say: Say, below: str, top: Path) -> str:
     """The layer with the dependencies; its wheels are fetched only when it must be built."""
     architecture = _architecture(client)
     lock = lock_inside((top / "requirements.lock").read_text(), architecture)
-    pins = {"requirements.lock": (lock.encode(), 0o644)}
-    tag = _tag("python", below, pins)
-    if not has_image(client, tag):
+    layer = Layer("python", below, {"requirements.lock": (lock.encode(), 0o644)})
+    if not has_image(client, layer.tag):
         wheels = ensure_wheels(lock, top / "build" / "wheels", architecture, say)
-        _build(
-            client, say, "python", below, tag, pins | {f"wheels/{w.name}": _read(w) for w in sorted(wheels.iterdir())}
-        )
-    return tag
+        _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
+    return layer.tag
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One image: its Dockerfile, the image below, and the files that it is made of."""
+
+    name: str
+    below: str
+    """Tag of the image that it starts from."""
+    inputs: Files
+
+    @property
+    def files(self) -> Files:
+        """The inputs and the Dockerfile."""
+        return {**self.inputs, "Dockerfile": _read(IMAGE / f"Dockerfile.{self.name}")}
+
+    @property
+    def tag(self) -> str:
+        """Name with a hash of everything that goes in."""
+        digest = hashlib.sha256(f"{self.below}\n".encode())
+        for path, (content, mode) in sorted(self.files.items()):
+            digest.update(f"{path} {mode:o} {len(content)}\n".encode())
+            digest.update(content)
+        return f"slurm-soda/{self.name}:{digest.hexdigest()[:16]}"
 
 
 @contextmanager
@@ -83,10 +113,6 @@ def _one_builder(build: Path) -> Iterator[None]:
         yield
 
 
-Files = Mapping[str, tuple[bytes, int]]
-"""Content and permission bits by path inside the build context."""
-
-
 def _read(path: Path) -> tuple[bytes, int]:
     return path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
 
@@ -96,38 +122,43 @@ def _sources(top: Path) -> Files:
     for folder in _SOURCE_FOLDERS:
         for path in sorted((top / folder).rglob("*")):
             inside = path.relative_to(top)
-            if path.is_file() and path.suffix not in _LEFT_OUT_SUFFIXES and not _LEFT_OUT_FOLDERS.intersection(inside.parts):
+            if (
+                path.is_file()
+                and path.suffix not in _LEFT_OUT_SUFFIXES
+                and not _LEFT_OUT_FOLDERS.intersection(inside.parts)
+            ):
                 files[f"source/{inside}"] = _read(path)
     return files
 
 
-def _ensure(client: docker.DockerClient, say: Say, layer: str, below: str, files: Files) -> str:
-    tag = _tag(layer, below, files)
-    if not has_image(client, tag):
-        _build(client, say, layer, below, tag, files)
-    return tag
+def _ensure(client: docker.DockerClient, say: Say, layer: Layer) -> None:
+    if not has_image(client, layer.tag):
+        _build(client, say, layer, {})
 
 
-def _tag(layer: str, below: str, files: Files) -> str:
-    digest = hashlib.sha256(f"{below}\n".encode())
-    for path, (content, mode) in sorted({**files, "Dockerfile": _read(IMAGE / f"Dockerfile.{layer}")}.items()):
-        digest.update(f"{path} {mode:o} {len(content)}\n".encode())
-        digest.update(content)
-    return f"slurm-soda/{layer}:{digest.hexdigest()[:16]}"
-
-
-def _build(client: docker.DockerClient, say: Say, layer: str, below: str, tag: str, files: Files) -> None:
+def _build(client: docker.DockerClient, say: Say, layer: Layer, more: Files) -> None:
+    """Builds a layer. ``more`` are files that its inputs determine, and that therefore are not in its tag."""
+    tag = layer.tag
     say(f"building the image {tag}")
-    context = _tar({**files, "Dockerfile": _read(IMAGE / f"Dockerfile.{layer}")})
     api: Any = client.api
     said: list[str] = []
     for event in api.build(
-        fileobj=context, custom_context=True, tag=tag, buildargs={"BASE": below}, rm=True, forcerm=True, decode=True
+        fileobj=_tar({**layer.files, **more}),
+        custom_context=True,
+        tag=tag,
+        buildargs={"BASE": layer.below},
+        rm=True,
+        forcerm=True,
+        decode=True,
     ):
         if "error" in event:
             tail = " | ".join(said[-_TAIL_LINES:])
             raise ClusterError(f"building the image {tag} failed: {event['error'].strip()}; it said: {tail}")
-        said += [line for line in event.get("stream", "").splitlines() if line.strip()]
+        lines = [line for line in event.get("stream", "").splitlines() if line.strip()]
+        for line in lines:
+            if line.startswith("Step "):
+                say(f"  {' '.join(line.split())[:_STEP_CHARS]}")
+        said += lines
 
 
 def _tar(files: Files) -> io.BytesIO:
