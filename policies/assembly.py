@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from slurm_soda.policies.plan import JobNotes, Plan, Preempt, Verdict
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.policies.walk import Walk
 
 
@@ -33,15 +33,17 @@ def assemble(
         promoted: rows whose counters start again.
         next_event_s: when the plan may change by itself.
 
-    ``Plan.order`` has three parts, each in the policy's order: jobs that start now; jobs that wait only for resources
-    that are being vacated, so that Slurm hands these over the moment they are free; all others.
+    ``Plan.order`` has four parts, each in the policy's order: jobs that start now; jobs that wait only for resources
+    that are being vacated, so that Slurm hands these over the moment they are free; the other waiting jobs; jobs that
+    can never run.
     """
     jobs = walk.snapshot.jobs
     pending = walk.pending(ranked)
     verdict = walk.verdict[pending]
     starts = pending[verdict == Verdict.START]
     soon = pending[verdict == Verdict.WAIT_FOR_PREEMPTION]
-    rest = pending[(verdict != Verdict.START) & (verdict != Verdict.WAIT_FOR_PREEMPTION)]
+    rest = pending[verdict == Verdict.WAIT]
+    never = pending[verdict == Verdict.TOO_LARGE]
     position = np.full(len(jobs), -1, dtype=np.int64)
     position[ranked] = np.arange(len(ranked))
     notes = JobNotes(
@@ -54,7 +56,7 @@ def assemble(
     )
     return Plan(
         policy=policy,
-        order=jobs.job_id[np.concatenate((starts, soon, rest))],
+        order=jobs.job_id[np.concatenate((starts, soon, rest, never))],
         starts=jobs.job_id[starts],
         preempts=preempts,
         notes=notes,
@@ -64,7 +66,7 @@ def assemble(
     )
 
 
-def rank(jobs_rows: IntColumn, *keys: FloatColumn | IntColumn) -> IntColumn:
+def rank(jobs_rows: IntColumn, *keys: FloatColumn | IntColumn | BoolColumn) -> IntColumn:
     """Sort rows by keys, the first key first; rows are in job id order, so ties go to the smaller job id."""
     return jobs_rows[np.lexsort([jobs_rows, *(key[jobs_rows] for key in reversed(keys))])]
 
@@ -85,5 +87,5 @@ def _facts(walk: Walk, preempts: int) -> dict[str, float]:
         "preempts": float(preempts),
         "gpus_usable": float(nodes.gpus[usable].sum()),
         "gpus_free": float(nodes.gpus_free[usable].sum()),
-        "gpus_free_after": float(walk.now.gpus[usable].sum()),
+        "gpus_free_after": float(walk.room.now.gpus[usable].sum()),
     }

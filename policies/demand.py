@@ -41,6 +41,11 @@ class Shape(NamedTuple):
         return (self.partition, self.gpu_type, self.units > 0, self.wants_gpus)
 
     @property
+    def is_even(self) -> bool:
+        """The same share on each of exactly ``nodes`` nodes is one of the splits that will do."""
+        return not self.units or not self.wants_gpus or self.gpus * self.nodes == self.units
+
+    @property
     def size(self) -> tuple[int, ...]:
         """If a shape finds no room, neither does one of its kind that is at least as large in every part."""
         return (self.nodes, self.gpus, self.cpus, self.memory_mib, self.units, self.unit_cpus, self.unit_memory_mib)

@@ -90,11 +90,11 @@ class NodePool:
 
     def find(self, shape: Shape) -> list[Piece] | None:
         """Room for a whole gang, or ``None``; takes nothing."""
-        if shape.gpus * shape.nodes == shape.units or not shape.wants_gpus or not shape.units:
-            found = self._find_even(shape)
-            if found or not shape.units:
-                return found
-        return self._find_split(shape) if shape.units else None
+        found = self._find_even(shape) if shape.is_even else None
+        if found is None and shape.units:
+            slots = slots_of(shape, self.gpus, self.cpus, self.memory_mib)
+            return pieces_over(shape, np.where(self.classes.mask(shape), slots, 0))
+        return found
 
     def take(self, pieces: list[Piece]) -> None:
         """Take what :meth:`find` found."""
@@ -143,27 +143,30 @@ class NodePool:
                 yield key
             at += 1
 
-    def _find_split(self, shape: Shape) -> list[Piece] | None:
-        """Fewest nodes for any split, largest first, the last piece by best fit; O(n log n) in nodes, in numpy."""
-        slots = np.where(self.classes.mask(shape), slots_of(shape, self.gpus, self.cpus, self.memory_mib), 0)
-        order = np.argsort(-slots, kind="stable")
-        room = slots[order]
-        least = min(shape.nodes, shape.units)
-        if int(room.sum()) < shape.units or np.count_nonzero(room) < least:
-            return None
-        pieces: list[Piece] = []
-        left = shape.units
-        for at, (node, slot) in enumerate(zip(order.tolist(), room.tolist(), strict=True)):
-            others = max(least - len(pieces) - 1, 0)
-            if left <= slot and not others:
-                tightest = room[np.searchsorted(-room, -left, side="right") - 1]
-                best = max(at, int(np.searchsorted(-room, -tightest, side="left")))
-                pieces.append(_split_piece(shape, int(order[best]), left))
-                return pieces
-            amount = min(slot, left - others)
-            pieces.append(_split_piece(shape, node, amount))
-            left -= amount
+
+def pieces_over(shape: Shape, slots: IntColumn) -> list[Piece] | None:
+    """Split a request over nodes with so many units free: fewest nodes, largest first, the last piece by best fit.
+
+    O(n log n) in nodes, in numpy.
+    """
+    order = np.argsort(-slots, kind="stable")
+    room = slots[order]
+    least = min(shape.nodes, shape.units)
+    if int(room.sum()) < shape.units or np.count_nonzero(room) < least:
         return None
+    pieces: list[Piece] = []
+    left = shape.units
+    for at, (node, slot) in enumerate(zip(order.tolist(), room.tolist(), strict=True)):
+        others = max(least - len(pieces) - 1, 0)
+        if left <= slot and not others:
+            tightest = room[np.searchsorted(-room, -left, side="right") - 1]
+            best = max(at, int(np.searchsorted(-room, -tightest, side="left")))
+            pieces.append(_split_piece(shape, int(order[best]), left))
+            break
+        amount = min(slot, left - others)
+        pieces.append(_split_piece(shape, node, amount))
+        left -= amount
+    return pieces
 
 
 def slots_of(shape: Shape, gpus: IntColumn, cpus: IntColumn, memory_mib: IntColumn) -> IntColumn:

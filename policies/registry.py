@@ -1,10 +1,11 @@
-"""The one list of policies, and how their parameters are read.
+"""The one list of policies, and how they are built by name.
 
 A new policy is one more :class:`Entry` in :data:`POLICIES`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,19 +13,10 @@ from typing import Any
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.ordered import Ordered
+from slurm_soda.policies.parameters import Parameter, ascending_thresholds, number_from, sorted_samples
 from slurm_soda.policies.policy import Policy
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a policy: ``read`` turns what a person wrote into its value."""
-
-    name: str
-    default: Any
-    unit: str
-    doc: str
-    allowed: str
-    read: Callable[[Any], Any]
+from slurm_soda.policies.tiresias.policy import PAPER_THRESHOLDS_GPU_S, Tiresias
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +31,58 @@ class Entry:
     parameters: tuple[Parameter, ...] = ()
 
 
+MIN_RUN_S = Parameter(
+    "min_run_s", 60.0, "s", "a job is not preempted before it has run so long since its last start", "a number from 0",
+    number_from(0.0),
+)  # fmt: skip
+THRESHOLDS_GPU_S = Parameter(
+    "thresholds_gpu_s", PAPER_THRESHOLDS_GPU_S, "GPU s", "upper limits of all queues but the last",
+    "an ascending list of positive numbers", ascending_thresholds,
+)  # fmt: skip
+PROMOTE_KNOB = Parameter(
+    "promote_knob", math.inf, "ratio", "a job that waited this many times as long as it ran starts over; inf: never",
+    "a number from 0, or inf", number_from(0.0),
+)  # fmt: skip
+SAMPLES_GPU_S = Parameter(
+    "samples_gpu_s", (), "GPU s", "total service of past jobs; without any, jobs are ordered as by tiresias-las",
+    "a list of positive numbers", sorted_samples,
+)  # fmt: skip
+_TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
+
 POLICIES: tuple[Entry, ...] = (
-    Entry(
-        "fifo",
-        "by submit time; a partition's first job that does not fit holds up the ones behind it",
-        "Tiresias, Section 5.1 (YARN-CS)",
-        Fifo,
-    ),
-    Entry(
-        "fifo-skip",
-        "by submit time; a job that does not fit is passed",
-        "Tiresias, Section 5.1, with the skip of Pseudocode 2",
-        partial(Fifo, skip=True),
-    ),
-)
+    Entry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
+          "Tiresias, Section 5.1 (YARN-CS)", Fifo),
+    Entry("fifo-skip", "by submit time; a job that does not fit is passed",
+          "Tiresias, Section 5.1, with the skip of Pseudocode 2", partial(Fifo, skip=True)),
+    Entry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
+          "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
+    Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",
+          "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-Gittins index)",
+          partial(Tiresias, name="tiresias-gittins"), (*_TIRESIAS, SAMPLES_GPU_S)),
+    Entry("sjf", "shortest predicted run time first", "Tiresias, Section 3.2", partial(Ordered, "sjf")),
+    Entry("smallest", "fewest GPUs first", "Tiresias, Section 3.2.1 (SF)", partial(Ordered, "smallest")),
+    Entry("srtf", "shortest predicted remaining run time first; preempts", "Tiresias, Section 3.2.1 (SRTF)",
+          partial(Ordered, "srtf"), (MIN_RUN_S,)),
+    Entry("srsf", "least predicted remaining GPU service first; preempts", "Tiresias, Section 3.2.1 (SRSF)",
+          partial(Ordered, "srsf"), (MIN_RUN_S,)),
+)  # fmt: skip
 
 
 def policy_names() -> tuple[str, ...]:
     """All names, in the order of :data:`POLICIES`."""
     return tuple(entry.name for entry in POLICIES)
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of a name.
+
+    Raises:
+        PolicyError: no such policy.
+    """
+    for entry in POLICIES:
+        if entry.name == name:
+            return entry
+    raise PolicyError(f"there is no policy {name!r}; choose one of: {', '.join(policy_names())}")
 
 
 def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
@@ -75,22 +100,10 @@ def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Polic
             raise PolicyError(f"policy {name} has no parameter {key!r}; its parameters are: {allowed}")
         try:
             values[key] = known[key].read(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
             raise PolicyError(f"policy {name}: {key} = {shown} is not allowed; use {known[key].allowed}") from None
     return entry.build(**values)
-
-
-def find_entry(name: str) -> Entry:
-    """The entry of a name.
-
-    Raises:
-        PolicyError: no such policy.
-    """
-    for entry in POLICIES:
-        if entry.name == name:
-            return entry
-    raise PolicyError(f"there is no policy {name!r}; choose one of: {', '.join(policy_names())}")
 
 
 def describe() -> list[dict[str, Any]]:

@@ -5,13 +5,12 @@ Every policy of this package is an order plus a few rules; this is the part they
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.demand import Shape, demand_of
-from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
+from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.room import Claim, Room
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState
 
 _FIRST_VERDICT = np.zeros(len(JobState), dtype=np.int8)
@@ -20,14 +19,6 @@ _FIRST_VERDICT[JobState.BLOCKED] = Verdict.BLOCKED
 _FIRST_VERDICT[JobState.RUNNING] = Verdict.RUN
 _FIRST_VERDICT[JobState.SUSPENDED] = Verdict.LEAVING
 _FIRST_VERDICT[JobState.COMPLETING] = Verdict.LEAVING
-
-
-class Claim(NamedTuple):
-    """The places that a waiting job got in this decision."""
-
-    pieces: list[Piece]
-    at_once: bool
-    """All of it is free now; otherwise some of it is still held by jobs that leave."""
 
 
 class Refusals:
@@ -54,7 +45,7 @@ class Walk:
 
     Attributes:
         verdict: one :class:`Verdict` a job row.
-        now: what is free at this instant, less the claims made so far.
+        room: what is free now and soon, less the claims made so far.
         claims: places given to waiting jobs, by row, in the order they were given.
     """
 
@@ -62,9 +53,7 @@ class Walk:
         self.snapshot = snapshot
         self.demand = demand_of(snapshot)
         self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
-        nodes = snapshot.nodes
-        self.classes = NodeClasses(nodes)
-        self.now = NodePool(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self.room = Room(snapshot)
         self.claims: dict[int, Claim] = {}
         self._set_too_large_aside()
 
@@ -82,11 +71,13 @@ class Walk:
 
     def candidates(self, order: IntColumn) -> IntColumn:
         """The rows of an order that wait and could run some day, in that order."""
-        return order[self.verdict[order] == Verdict.WAIT]
+        rows: IntColumn = order[self.verdict[order] == Verdict.WAIT]
+        return rows
 
     def pending(self, order: IntColumn) -> IntColumn:
         """The PENDING rows of an order, in that order."""
-        return order[self.snapshot.jobs.state[order] == JobState.PENDING]
+        rows: IntColumn = order[self.snapshot.jobs.state[order] == JobState.PENDING]
+        return rows
 
     def start_fitting(self, order: IntColumn, *, skip: bool) -> None:
         """Give waiting jobs what is free now, in order, without preemption.
@@ -105,13 +96,18 @@ class Walk:
             shape = self.demand.shapes[code]
             if shape.partition in shut_partitions:
                 continue
-            pieces = None if refusals.cover(shape) else self.now.find(shape)
+            pieces = None if refusals.cover(shape) else self.room.now.find(shape)
             if pieces is None:
                 shut_shapes[code] = 1
                 refusals.add(shape)
                 if not skip:
                     shut_partitions.add(shape.partition)
                 continue
-            self.now.take(pieces)
-            self.claims[row] = Claim(pieces, at_once=True)
-            self.verdict[row] = Verdict.START
+            self.claim(row, Claim(pieces, at_once=True))
+
+    def claim(self, row: int, claim: Claim) -> None:
+        """Give a waiting job its places."""
+        self.room.hold(claim)
+        self.claims[row] = claim
+        if self.verdict[row] == Verdict.WAIT:
+            self.verdict[row] = Verdict.START if claim.at_once else Verdict.WAIT_FOR_PREEMPTION

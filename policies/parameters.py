@@ -1,0 +1,61 @@
+"""Parameters of policies: how what a person wrote becomes a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from slurm_soda.policies.snapshot import FloatColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a policy.
+
+    ``read`` turns what a configuration file holds into the value; it raises ValueError or TypeError for everything
+    that ``allowed`` does not say.
+    """
+
+    name: str
+    default: Any
+    unit: str
+    doc: str
+    allowed: str
+    read: Callable[[Any], Any]
+
+
+def number_from(least: float) -> Callable[[Any], float]:
+    """A reader of numbers that are not below ``least``; infinity is one, NaN and truth values are not."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < least:
+            raise ValueError(value)
+        return float(value)
+
+    return read
+
+
+def ascending_thresholds(value: Any) -> tuple[float, ...]:
+    """Positive finite numbers, each larger than the one before; an empty list means one queue."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        raise TypeError(value)
+    read = number_from(0.0)
+    thresholds = tuple(read(item) for item in value)
+    steps = zip((0.0, *thresholds), thresholds, strict=False)
+    if any(high <= low for low, high in steps) or math.inf in thresholds:
+        raise ValueError(value)
+    return thresholds
+
+
+def sorted_samples(value: Any) -> FloatColumn:
+    """Positive finite numbers in any order, as an ascending column."""
+    samples = np.asarray(value)
+    if samples.size and (samples.ndim != 1 or samples.dtype.kind not in "iuf"):
+        raise TypeError(value)
+    column = np.sort(samples.reshape(-1).astype(np.float64))
+    if not np.all(np.isfinite(column)) or np.any(column <= 0):
+        raise ValueError(value)
+    return column

@@ -1,0 +1,167 @@
+"""The walk of a preemptive policy: jobs take their places in order, from worse-ranked running jobs if need be."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+from slurm_soda.policies.plan import Preempt, Verdict
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.victims import Reclaimable
+from slurm_soda.policies.walk import Refusals, Walk
+
+
+def preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
+    """Running GPU jobs that can checkpoint and have run for at least ``min_run_s`` since their last start.
+
+    Jobs without GPUs are left alone: preempting one would free nothing that a policy on GPU service counts.
+    """
+    jobs = snapshot.jobs
+    ripe = snapshot.now_s - jobs.start_s >= min_run_s
+    flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ripe
+    return flags
+
+
+class PreemptiveWalk:
+    """Gives every waiting job, in order, what is free, what is being vacated, or what worse-ranked jobs hold.
+
+    A preempted job takes part again at its own rank: it may be given other places (it restarts there), so that no
+    worse-ranked job is started on them only to be preempted in its turn.
+
+    Room in this wide sense only shrinks along the order, so each distinct shape fails at most once: a decision costs
+    O(log m) for each start, O(running entries) for each preempting job and for each shape that fails.
+    """
+
+    def __init__(self, walk: Walk, ranked: IntColumn, reclaimable: BoolColumn) -> None:
+        """``ranked`` holds rows in the policy's order; ``reclaimable`` flags the rows that may be preempted."""
+        self._walk = walk
+        self._ranked = ranked
+        self._position = np.full(len(walk.snapshot.jobs), -1, dtype=np.int64)
+        self._position[ranked] = np.arange(len(ranked))
+        rows = ranked[reclaimable[ranked]]
+        self._holders = Reclaimable(walk.snapshot.jobs, rows, self._position, walk.room)
+        self._victims: list[int] = []
+        self._displaced: list[tuple[int, int]] = []
+        """Heap of (position, row): preempted jobs whose turn has not come yet."""
+
+    def run(self) -> tuple[Preempt, ...]:
+        """Walk the whole order; returns the preemptions, best-ranked victim first."""
+        walk = self._walk
+        rows = walk.candidates(self._ranked)
+        shut = bytearray(len(walk.demand.shapes))
+        refusals = Refusals()
+        for row, rank, code in zip(
+            rows.tolist(), self._position[rows].tolist(), walk.demand.code[rows].tolist(), strict=True
+        ):
+            while self._displaced and self._displaced[0][0] < rank:
+                self._place_displaced(shut, refusals)
+            if not shut[code]:
+                self._place(row, rank, code, shut, refusals)
+        while self._displaced:
+            self._place_displaced(shut, refusals)
+        self._keep_unneeded()
+        self._mark_protected()
+        return self._preempts()
+
+    def _place_displaced(self, shut: bytearray, refusals: Refusals) -> None:
+        rank, row = heappop(self._displaced)
+        code = int(self._walk.demand.code[row])
+        if not shut[code]:
+            self._place(row, rank, code, shut, refusals)
+
+    def _place(self, row: int, rank: int, code: int, shut: bytearray, refusals: Refusals) -> None:
+        walk = self._walk
+        shape = walk.demand.shapes[code]
+        if not refusals.cover(shape):
+            claim = walk.room.find(shape) or self._preempt_for(row, rank)
+            if claim:
+                walk.claim(row, claim)
+                return
+            refusals.add(shape)
+        shut[code] = 1
+
+    def _preempt_for(self, row: int, rank: int) -> Claim | None:
+        found = self._holders.find(self._walk.demand.shapes[int(self._walk.demand.code[row])], rank)
+        if found is None:
+            return None
+        pieces, victims = found
+        for victim in victims:
+            self._walk.verdict[victim] = Verdict.PREEMPT
+            self._holders.leave(victim)
+            self._walk.room.vacate(self._holders.held[victim])
+            self._victims.append(victim)
+            heappush(self._displaced, (int(self._position[victim]), victim))
+        return Claim(pieces, at_once=False)
+
+    def _keep_unneeded(self) -> None:
+        """Let a victim stay if those who took its places can be moved to what other victims leave.
+
+        Each claim looks for the cheapest room at its turn, and a later preemption may free more than it needs.
+        """
+        if len(self._victims) < 2:
+            return
+        for victim in sorted(self._victims, key=self._position.__getitem__):
+            users = [*self._beneficiaries(victim)]
+            if victim in self._walk.claims and victim not in users:
+                users.append(victim)
+            if self._moved(victim, users):
+                self._walk.verdict[victim] = Verdict.RUN
+                self._victims.remove(victim)
+
+    def _moved(self, victim: int, users: list[int]) -> bool:
+        walk, room, held = self._walk, self._walk.room, self._holders.held[victim]
+        before = {row: walk.claims.pop(row) for row in users}
+        for claim in before.values():
+            room.undo(claim)
+        moved: dict[int, Claim] = {}
+        if room.has_soon(held):
+            room.reoccupy(held)
+            for row in sorted(before.keys() - {victim}, key=self._position.__getitem__):
+                found = room.find(walk.demand.shapes[int(walk.demand.code[row])])
+                if found:
+                    room.hold(found)
+                    moved[row] = found
+            if len(moved) == len(before) - (victim in before):
+                walk.claims.update(moved)
+                return True
+            for claim in moved.values():
+                room.undo(claim)
+            room.vacate(held)
+        for row, claim in before.items():
+            room.hold(claim)
+            walk.claims[row] = claim
+        return False
+
+    def _beneficiaries(self, victim: int) -> list[int]:
+        """Rows that wait for places on the victim's nodes, best-ranked first."""
+        nodes = {piece.node for piece in self._holders.held[victim]}
+        rows = [
+            row
+            for row, claim in self._walk.claims.items()
+            if not claim.at_once and any(piece.node in nodes for piece in claim.pieces)
+        ]
+        return sorted(rows, key=self._position.__getitem__)
+
+    def _mark_protected(self) -> None:
+        """Tell running jobs that simply run from those that only run on because they may not be preempted."""
+        walk, jobs = self._walk, self._walk.snapshot.jobs
+        waiting = walk.candidates(self._ranked)
+        if not len(waiting):
+            return
+        first = np.full(int(jobs.partition.max()) + 1, len(self._ranked), dtype=np.int64)
+        np.minimum.at(first, jobs.partition[waiting], self._position[waiting])
+        running = self._ranked[jobs.state[self._ranked] == JobState.RUNNING]
+        fixed = running[~np.isin(running, list(self._holders.held))]
+        wanted = fixed[self._position[fixed] > first[jobs.partition[fixed]]]
+        walk.verdict[wanted] = Verdict.PROTECTED
+
+    def _preempts(self) -> tuple[Preempt, ...]:
+        job_id = self._walk.snapshot.jobs.job_id
+        plan = []
+        for victim in sorted(self._victims, key=self._position.__getitem__):
+            ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim) if row != victim)
+            shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+            reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
+            plan.append(Preempt(int(job_id[victim]), ids, reason))
+        return tuple(plan)

@@ -1,0 +1,101 @@
+"""Room on the cluster at two moments: now, and once the jobs that leave have left."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
+
+
+class Claim(NamedTuple):
+    """The places that a waiting job got in this decision."""
+
+    pieces: list[Piece]
+    at_once: bool
+    """All of it is free now; otherwise some of it is still held by jobs that leave."""
+
+
+class Room:
+    """Free resources, less the claims made so far.
+
+    ``soon`` counts what completing and preempted jobs still hold as free. A claim on it reserves what is free now on
+    the same nodes only as far as it needs to: a node offers at once the lesser of what is free now and what is left
+    once everybody has moved. As long as nobody leaves the two are one pool.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        nodes, jobs = snapshot.nodes, snapshot.jobs
+        self.classes = NodeClasses(nodes)
+        self.now = NodePool(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self.soon = self.now
+        self._unclaimed = self.now
+        for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
+            self.vacate(held_by(jobs, row))
+
+    def find(self, shape: Shape) -> Claim | None:
+        """Room for a gang now, or else soon, or else ``None``; takes nothing."""
+        pieces = self.now.find(shape)
+        if pieces is not None:
+            return Claim(pieces, at_once=True)
+        if self.soon is self.now:
+            return None
+        pieces = self.soon.find(shape)
+        return None if pieces is None else Claim(pieces, at_once=False)
+
+    def hold(self, claim: Claim) -> None:
+        """Carry out a claim that :meth:`find` returned, or that fits once its victims are vacated."""
+        self.soon.take(claim.pieces)
+        if self.soon is not self.now:
+            if claim.at_once:
+                self._unclaimed.take(claim.pieces)
+            self._offer(claim.pieces)
+
+    def undo(self, claim: Claim) -> None:
+        """Take a claim back."""
+        self.soon.give(claim.pieces)
+        if self.soon is not self.now:
+            if claim.at_once:
+                self._unclaimed.give(claim.pieces)
+            self._offer(claim.pieces)
+
+    def vacate(self, pieces: list[Piece]) -> None:
+        """A job will leave these places."""
+        if self.soon is self.now:
+            self.soon, self._unclaimed = self.now.copy(), self.now.copy()
+        self.soon.give(pieces)
+        self._offer(pieces)
+
+    def reoccupy(self, pieces: list[Piece]) -> None:
+        """The job stays after all; the inverse of :meth:`vacate`."""
+        self.soon.take(pieces)
+        self._offer(pieces)
+
+    def has_soon(self, pieces: list[Piece]) -> bool:
+        """Whether these very places are free once everybody has moved."""
+        soon = self.soon
+        return all(
+            soon.gpus[p.node] >= p.gpus and soon.cpus[p.node] >= p.cpus and soon.memory_mib[p.node] >= p.memory_mib
+            for p in pieces
+        )
+
+    def _offer(self, pieces: list[Piece]) -> None:
+        free, soon = self._unclaimed, self.soon
+        for node in {piece.node for piece in pieces}:
+            self.now.put(
+                node,
+                min(free.gpus.item(node), soon.gpus.item(node)),
+                min(free.cpus.item(node), soon.cpus.item(node)),
+                min(free.memory_mib.item(node), soon.memory_mib.item(node)),
+            )
+
+
+def held_by(jobs: JobTable, row: int) -> list[Piece]:
+    """What a job holds. Slurm tells memory for the whole job only: it is divided over nodes like the job's CPUs."""
+    entries = jobs.alloc(row)
+    cpus, memory_mib = sum(entry[2] for entry in entries), int(jobs.memory_mib[row])
+    if not cpus:
+        return [Piece(node, gpus, 0, memory_mib // len(entries)) for node, gpus, _ in entries]
+    return [Piece(node, gpus, own, memory_mib * own // cpus) for node, gpus, own in entries]

@@ -1,0 +1,28 @@
+"""The Gittins index of attained service, from a sample of the total service of past jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+from slurm_soda.policies.snapshot import FloatColumn
+
+
+def gittins_index(attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, samples_gpu_s: FloatColumn) -> FloatColumn:
+    """P(S - a <= D | S > a) / E[min(S - a, D) | S > a] for each job (Pseudocode 1, line 11, at a given quantum D).
+
+    ``samples_gpu_s`` is the total service S of past jobs in ascending order; ``quantum_gpu_s`` is D, positive, infinity
+    allowed. Larger is better. 0 where no past job had more service than a: nothing is known of such a job. Per GPU
+    second; O((jobs + samples) log samples).
+
+    With n jobs in (a, a + D], their sum of S - a, and m jobs beyond: n / (sum + D m).
+    """
+    sums = np.concatenate(([0.0], np.cumsum(samples_gpu_s)))
+    above = np.searchsorted(samples_gpu_s, attained_gpu_s, side="right")
+    within = np.searchsorted(samples_gpu_s, attained_gpu_s + quantum_gpu_s, side="right")
+    ending = within - above
+    beyond = len(samples_gpu_s) - within
+    spent = sums[within] - sums[above] - ending * attained_gpu_s
+    # An infinite quantum leaves nobody beyond it: infinity times zero must count as zero.
+    spent = spent + np.where(beyond > 0, quantum_gpu_s, 0.0) * beyond
+    index: FloatColumn = np.zeros(len(attained_gpu_s))
+    np.divide(ending, spent, out=index, where=(ending > 0) & (spent > 0))
+    return index

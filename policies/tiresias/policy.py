@@ -1,0 +1,98 @@
+"""Discretised 2D-LAS and 2D-Gittins, whole (Sections 3.2.2 and 3.2.3, Pseudocodes 1 and 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
+from slurm_soda.policies.tiresias.gittins import gittins_index
+from slurm_soda.policies.tiresias.queues import next_change_s, queue_of, starving
+from slurm_soda.policies.walk import Walk
+
+PAPER_THRESHOLDS_GPU_S = (3200.0,)
+"""Two queues and one threshold, as in the paper's testbed (Section 5.1)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiresias:
+    """Least attained service first, in queues; 2D-LAS without ``samples_gpu_s``, 2D-Gittins with them.
+
+    Attributes:
+        name: ``tiresias-las`` or ``tiresias-gittins``.
+        thresholds_gpu_s: ascending upper limits of all queues but the last, in GPU seconds.
+        promote_knob: a job that waited this many times as long as it ran starts over; infinity: never.
+        min_run_s: a job is not preempted before it has run so long since its last start.
+        samples_gpu_s: total service of past jobs, ascending; empty: order as 2D-LAS (Pseudocode 1, line 2).
+    """
+
+    name: str = "tiresias-las"
+    thresholds_gpu_s: tuple[float, ...] = PAPER_THRESHOLDS_GPU_S
+    promote_knob: float = float("inf")
+    min_run_s: float = 60.0
+    samples_gpu_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """Order, place, preempt. GPU jobs take their turn first, jobs without GPUs get what is left."""
+        jobs = snapshot.jobs
+        queue = queue_of(jobs.attained_gpu_s, self.thresholds_gpu_s)
+        promoted = starving(jobs, queue, self.promote_knob)
+        attained = np.where(promoted, 0.0, jobs.attained_gpu_s)
+        queue = np.where(promoted, 0, queue)
+        score, score_name = self._score(snapshot, attained, queue)
+        on_gpus, on_cpus = _two_passes(snapshot, queue, score)
+        walk = Walk(snapshot)
+        preempts = PreemptiveWalk(walk, on_gpus, preemptible(snapshot, self.min_run_s)).run()
+        walk.start_fitting(on_cpus, skip=True)
+        return assemble(
+            walk,
+            self.name,
+            np.concatenate((on_gpus, on_cpus)),
+            score=score,
+            score_name=score_name,
+            queue=queue,
+            preempts=preempts,
+            promoted=np.flatnonzero(promoted),
+            next_event_s=next_change_s(
+                snapshot,
+                walk.verdict,
+                queue,
+                thresholds_gpu_s=self.thresholds_gpu_s,
+                promote_knob=self.promote_knob,
+                min_run_s=self.min_run_s,
+            ),
+        )
+
+    def _score(self, snapshot: ClusterSnapshot, attained: FloatColumn, queue: IntColumn) -> tuple[FloatColumn, str]:
+        """What jobs are sorted by inside a queue, smaller first, and its name."""
+        first_start = _first_start(snapshot.jobs, snapshot.now_s)
+        if not len(self.samples_gpu_s):
+            return first_start, "first_start_s"
+        quantum = np.append(np.array(self.thresholds_gpu_s), np.inf)[queue]
+        index = gittins_index(attained, quantum, self.samples_gpu_s)
+        last = queue == len(self.thresholds_gpu_s)
+        return np.where(last, first_start, -index), "-gittins_index"
+
+
+def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:
+    """A job that never ran counts as starting now: behind all that have run, by submit time among its like.
+
+    So a newcomer never preempts a job of its own queue (Section 3.2.3 warns of ordering by submit time).
+    """
+    first = np.where(np.isnan(jobs.first_start_s), jobs.start_s, jobs.first_start_s)
+    return np.where(np.isnan(first), now_s, first)
+
+
+def _two_passes(snapshot: ClusterSnapshot, queue: IntColumn, score: FloatColumn) -> tuple[IntColumn, IntColumn]:
+    """Rows of GPU jobs by queue, score, first start, submission; then of other jobs by submission; ties by job id."""
+    jobs = snapshot.jobs
+    rows = rankable(snapshot)
+    on_gpus = jobs.gpus[rows] > 0
+    first_start = _first_start(jobs, snapshot.now_s)
+    return (
+        rank(rows[on_gpus], queue, score, first_start, jobs.state == JobState.PENDING, jobs.submit_s),
+        rank(rows[~on_gpus], jobs.submit_s),
+    )
