@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 
+from slurm_soda.epilog import cgroups
 from slurm_soda.wire import slurm_env
 from slurm_soda.wire.handover import hand_over
 
@@ -27,10 +28,24 @@ def closing(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, ob
     }
 
 
+def last_reading(event: dict[str, object], root: str = cgroups.CGROUP_ROOT) -> dict[str, object]:
+    """What the job's cgroup still says: empty as a rule, but worth a look for the case that the agent is away."""
+    uid, job_id = event["uid"], event["job_id"]
+    group = (
+        cgroups.find(root, str(event["node"]), uid, job_id)
+        if isinstance(uid, int) and isinstance(job_id, int)
+        else None
+    )
+    cpu_s = group.cpu_s() if group else None
+    if group is None or cpu_s is None:
+        return {}
+    return {"cpu_s": round(cpu_s, 3), "memory_mib": round(group.memory_mib() or 0.0, 3), "cpu_source": group.source}
+
+
 def close_run(*places: str) -> str:
     """Hand the closing over; what went wrong is returned. ``places``: agent socket and spool, if not the usual ones."""
     event = closing(os.environ, time.time(), os.uname().nodename)
     if not event["job_id"]:
         return "SLURM_JOB_ID names no job: nothing recorded"
     # Limits that slurm-soda puts on a node for a job (CPU sets, MPS, bandwidth) are undone here, before the close.
-    return hand_over(event, *places)
+    return hand_over({**event, **last_reading(event)}, *places)

@@ -1,0 +1,221 @@
+"""The agent: samples the runs of its node, takes events from prolog and epilog, and reports to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_soda.agent.config import AgentConfig
+from slurm_soda.agent.cpu import CpuReader
+from slurm_soda.agent.events import read_event
+from slurm_soda.agent.faults import Faults
+from slurm_soda.agent.gpus import GpuReading, Gpus
+from slurm_soda.agent.intake import Intake
+from slurm_soda.agent.ledger import Ledger, Run
+from slurm_soda.agent.systemd import notify
+from slurm_soda.agent.upload import Backoff, Uploader, UploadError
+from slurm_soda.wire.errors import RecordError, SpoolError
+from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+
+log = logging.getLogger("soda-agent")
+
+GAP_INTERVALS = 3.0
+"""A GPU reading stands for at most so many intervals before it."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """What an agent works with; tests give it others."""
+
+    clock: Callable[[], float]
+    ledger: Ledger
+    cpu: CpuReader
+    gpus: Gpus
+    uploader: Uploader
+    backoff: Backoff
+    faults: Faults
+    environ: Mapping[str, str]
+
+
+class Agent:
+    """One node's agent. All of it runs in one event loop; nothing blocks it but the sampling itself."""
+
+    def __init__(self, config: AgentConfig, parts: Parts) -> None:
+        self._config = config
+        self._parts = parts
+        self._node = config.node or os.uname().nodename.partition(".")[0]
+        self._agent_id = secrets.token_hex(8)
+        self._seq = 0
+        self._news = asyncio.Event()
+        self._resample = asyncio.Event()
+        self._uploaded_s = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then report once more.
+
+        Raises:
+            IntakeError: the socket for prolog and epilog cannot be opened.
+        """
+        intake = Intake(self._config.socket, self.take_line, self._resample.set)
+        await intake.start()
+        notify(self._parts.environ, "READY=1")
+        log.info("agent of node %s reports to %s", self._node, self._config.controller)
+        loops = (self._sample_forever(), self._upload_forever())
+        jobs: list[asyncio.Task[None]] = [asyncio.create_task(loop) for loop in loops]
+        stopping = asyncio.create_task(_until(stop))
+        try:
+            await asyncio.wait([*jobs, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for job in jobs:
+                if job.done():
+                    job.result()  # a loop that ends has failed: let systemd start the agent anew
+        finally:
+            notify(self._parts.environ, "STOPPING=1")
+            for job in (*jobs, stopping):
+                job.cancel()
+            await asyncio.gather(*jobs, stopping, return_exceptions=True)
+            await intake.stop()
+            self.sample(gpus=False)
+            await self._last_upload()
+
+    def take_line(self, line: bytes) -> str:
+        """Take one event of prolog or epilog; gives the reason why not, or empty text."""
+        now_s = self._parts.clock()
+        try:
+            event = read_event(line)
+            run = self._parts.ledger.take(event, line, now_s)
+        except (RecordError, SpoolError) as error:
+            self._fault(str(error))
+            return str(error)
+        if isinstance(event.record, JobOpened) and run is not None and run.usage is not None:
+            self._parts.ledger.save(run, now_s)
+        return ""
+
+    def sample(self, *, gpus: bool = True) -> None:
+        """Take one reading of every run; those that are closed get their last one."""
+        now_s = self._parts.clock()
+        ledger = self._parts.ledger
+        ledger.adopt(now_s)
+        runs = ledger.active()
+        self._parts.cpu.read(runs, now_s)
+        unread = [run for run in runs if run.usage is not None and run.usage.gpu_covered_s == 0]
+        self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
+        for run in runs:
+            if run.closed is not None:
+                run.over = True
+            elif now_s - run.seen_s > self._config.lost_after_s:
+                run.over = True
+                self._fault(f"job {run.key.job_id}: no process and no epilog for {self._config.lost_after_s:g} s")
+            ledger.save(run, now_s)
+        if runs:
+            self._news.set()
+            ledger.trim(now_s)
+
+    async def upload(self) -> bool:
+        """Send one report; says whether more news waits.
+
+        Raises:
+            UploadError: the controller did not take it.
+        """
+        parts = self._parts
+        batch = parts.ledger.news()
+        now_s = parts.clock()
+        if parts.gpus.fault:
+            self._fault(parts.gpus.fault)
+        self._seq += 1
+        report = NodeReport(
+            node=self._reported_node(batch.opened, batch.closed),
+            agent_id=self._agent_id,
+            seq=self._seq,
+            sent_s=now_s,
+            opened=batch.opened,
+            closed=batch.closed,
+            usage=batch.usage,
+            gpu_count=parts.gpus.count,
+            faults=parts.faults.recent(now_s),
+        )
+        await parts.uploader.send(report)
+        parts.ledger.reported(batch)
+        self._uploaded_s = now_s
+        return any(run.revision > run.reported for run in parts.ledger.runs.values())
+
+    def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
+        """Slurm's name of this node: as configured, else as slurmd told prolog and epilog, else the host name."""
+        if not self._config.node:
+            names = [record.node for record in opened] + [record.node for record in closed]
+            self._node = names[-1] if names else self._node
+        return self._node
+
+    def _read_gpus(self, runs: list[Run], now_s: float) -> None:
+        self._parts.gpus.open(now_s)
+        indices = {index for run in runs if run.opened for index in run.opened.gpus}
+        readings = self._parts.gpus.read(sorted(indices), now_s) if indices else {}
+        longest_gap_s = GAP_INTERVALS * self._config.interval_s
+        for run in runs:
+            if run.opened is None or run.usage is None:
+                continue
+            own: list[GpuReading] = [readings[i] for i in run.opened.gpus if i in readings]
+            if own:
+                util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
+                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
+
+    async def _sample_forever(self) -> None:
+        gpus = True
+        while True:
+            self._resample.clear()
+            self.sample(gpus=gpus)
+            notify(self._parts.environ, "WATCHDOG=1")
+            gpus = not await _within(self._resample, self._pause_s())
+
+    def _pause_s(self) -> float:
+        now_s = self._parts.clock()
+        young = any(
+            now_s - run.opened.at_s < self._config.young_s
+            for run in self._parts.ledger.active()
+            if run.opened is not None
+        )
+        return self._config.young_interval_s if young else self._config.interval_s
+
+    async def _upload_forever(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                while await self.upload():
+                    pass
+            except UploadError as error:
+                pause_s = self._parts.backoff.failed()
+                self._fault(str(error))
+                await asyncio.sleep(pause_s)
+                continue
+            if self._parts.backoff.succeeded():
+                log.info("controller answers again")
+            await asyncio.sleep(self._config.upload_interval_s)
+            await _within(self._news, self._config.heartbeat_s - self._config.upload_interval_s)
+
+    async def _last_upload(self) -> None:
+        try:
+            await asyncio.wait_for(self.upload(), min(2.0, self._config.upload_timeout_s))
+        except (UploadError, TimeoutError) as error:
+            log.warning("last report not delivered, it waits in the spool: %s", error)
+        await self._parts.uploader.close()
+        self._parts.gpus.close()
+
+    def _fault(self, text: str) -> None:
+        if self._parts.faults.add(self._parts.clock(), text):
+            log.warning("%s", text)
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for an event, at most so long; says whether it came."""
+    try:
+        await asyncio.wait_for(event.wait(), max(timeout_s, 0.0))
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""Reads GPUs through NVML, by the index that Slurm gives them. Without a driver there are simply no GPUs to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py ships no types
+
+_MIB = 1 << 20
+REOPEN_AFTER_S = 30.0
+"""A driver may be reloaded or appear later: it is looked for again after this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU now."""
+
+    util_ratio: float
+    memory_mib: float
+
+
+class Gpus:
+    """The node's GPUs. A failing driver closes it; it opens itself again."""
+
+    def __init__(self) -> None:
+        self._by_index: dict[int, Any] = {}
+        self._open = False
+        self._retry_at_s = 0.0
+        self.fault = ""
+        """Why there is nothing to read, or empty."""
+
+    @property
+    def count(self) -> int:
+        """GPUs found at the last opening."""
+        return len(self._by_index)
+
+    def open(self, now_s: float) -> None:
+        """Load NVML and find the GPUs, unless that is done or failed a moment ago."""
+        if self._open or now_s < self._retry_at_s:
+            return
+        try:
+            pynvml.nvmlInit()
+            self._open = True
+            self._by_index = {_slurm_index(h, i): h for i, h in _handles()}
+            self.fault = ""
+        except pynvml.NVMLError as error:
+            self.close()
+            self._retry_at_s = now_s + REOPEN_AFTER_S
+            self.fault = f"NVML cannot be used: {error}"
+
+    def read(self, indices: Iterable[int], now_s: float) -> dict[int, GpuReading]:
+        """Readings of the GPUs asked for; those that do not answer are left out."""
+        self.open(now_s)
+        found: dict[int, GpuReading] = {}
+        for index in indices:
+            handle = self._by_index.get(index)
+            if handle is None:
+                continue
+            try:
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle).used / _MIB
+                util = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            except pynvml.NVMLError as error:
+                self.close()
+                self._retry_at_s = now_s + REOPEN_AFTER_S
+                self.fault = f"GPU {index} does not answer: {error}"
+                break
+            found[index] = GpuReading(util_ratio=min(max(util, 0.0), 1.0), memory_mib=memory)
+        return found
+
+    def close(self) -> None:
+        """Release NVML."""
+        if self._open:
+            self._open = False
+            self._by_index = {}
+            try:
+                pynvml.nvmlShutdown()
+            except pynvml.NVMLError as error:
+                self.fault = f"NVML cannot be released: {error}"
+
+
+def _handles() -> list[tuple[int, Any]]:
+    return [(i, pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+
+
+def _slurm_index(handle: Any, nvml_index: int) -> int:
+    """Slurm counts device files (``/dev/nvidia3``), NVML counts PCI addresses: the minor number joins them."""
+    try:
+        return int(pynvml.nvmlDeviceGetMinorNumber(handle))
+    except pynvml.NVMLError:
+        return nvml_index

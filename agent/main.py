@@ -1,0 +1,91 @@
+"""``soda-agent``: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_soda.agent.agent import Agent, Parts
+from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
+from slurm_soda.agent.cpu import CpuReader
+from slurm_soda.agent.faults import Faults
+from slurm_soda.agent.gpus import Gpus
+from slurm_soda.agent.ledger import Ledger
+from slurm_soda.agent.upload import Backoff, HttpUploader
+from slurm_soda.wire.errors import SodaError
+from slurm_soda.wire.seal import Munge
+from slurm_soda.wire.spool import Spool
+
+
+def build(config: AgentConfig) -> Agent:
+    """An agent over the real node.
+
+    Raises:
+        SpoolError: the spool cannot be used.
+    """
+    spool = Spool(config.spool)
+    spool.clear_leftovers()
+    faults = Faults()
+    parts = Parts(
+        clock=time.time,
+        ledger=Ledger(spool, faults, config.spool_files),
+        cpu=CpuReader(config.cgroup_root),
+        gpus=Gpus(),
+        uploader=HttpUploader(config.controller, Munge(), config.upload_timeout_s),
+        backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
+        faults=faults,
+        environ=os.environ,
+    )
+    return Agent(config, parts)
+
+
+async def _run(config: AgentConfig, *, once: bool) -> None:
+    agent = build(config)
+    if once:
+        agent.sample()
+        await agent.upload()
+        return
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await agent.run(stop)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="soda-agent", description="Samples the jobs of this node and reports them to sodad."
+    )
+    parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
+    parser.add_argument("--interval-s", type=float, help="seconds between two samples (overrides the file)")
+    parser.add_argument("--once", action="store_true", help="take one sample, send one report and leave")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the agent; the exit status is returned."""
+    arguments = _arguments(argv)
+    try:
+        config = load(arguments.config or CONFIG_FILE, os.environ, required=arguments.config is not None)
+        if arguments.interval_s is not None:
+            config = replace(config, interval_s=max(arguments.interval_s, 0.05))
+        logging.basicConfig(
+            level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        asyncio.run(_run(config, once=arguments.once))
+    except SodaError as error:
+        sys.stderr.write(f"soda-agent: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
