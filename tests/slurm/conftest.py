@@ -1,0 +1,19 @@
+"""One cluster of two nodes for all tests on a real Slurm; it goes when the session ends, however it ends."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with four GPUs each. sodad does not run: a test that starts it stops it."""
+    cluster = Cluster.up(f"test-{secrets.token_hex(3)}", progress=print)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
