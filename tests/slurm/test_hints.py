@@ -1,0 +1,219 @@
+"""The ``--soda-…`` flags on the real cluster: SPANK plugin, job_submit.lua and codec together."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.slurm_ext import codec
+from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Hints
+
+pytestmark = pytest.mark.slurm
+
+USER = "alice"
+EVERY_FLAG = {
+    "category": "NLP",
+    "model": "meta/bert-base",
+    "batch_size": "64",
+    "iterations": "5000",
+    "pipelined": "yes",
+    "large_weights": "yes",
+    "heavy_preprocessing": "yes",
+    "share": "no",
+    "max_slowdown": "1.50",
+    "gpu_memory": "12G",
+    "checkpoint": "sigusr1@2m",
+}
+EVERY_HINT = Hints("nlp", "meta/bert-base", 64, 5000, True, True, True, False, 1.5, 12288, "USR1", 120)
+REFUSED = [
+    ("category", "vision"),
+    ("batch_size", "0"),
+    ("batch_size", "64; rm -rf /"),
+    ("checkpoint", "SIGFOO"),
+    ("model", "evil\x1b[31m\nname"),
+    ("gpu_memory", ""),
+]
+
+
+def words(flags: dict[str, str]) -> list[str]:
+    """Command-line words for flags by key."""
+    return [FLAG_BY_KEY[key].option + (f"={value}" if FLAG_BY_KEY[key].metavar else "") for key, value in flags.items()]
+
+
+@pytest.fixture(autouse=True)
+def _no_jobs_left(cluster: Cluster) -> Iterator[None]:
+    yield
+    cluster.exec("root", ["scancel", "--user", USER]).check()
+
+
+def submit(cluster: Cluster, *argv: str, script: str = "#!/bin/sh\nsleep 60\n") -> str:
+    """Job id of a held batch job."""
+    reply = cluster.exec(USER, ["sbatch", "--parsable", "--hold", "--output=/dev/null", *argv], input=script).check()
+    return reply.stdout.strip()
+
+
+def comment(cluster: Cluster, job_id: str) -> str:
+    reply = cluster.exec(USER, ["squeue", "--noheader", "--jobs", job_id, "--format", "%k"]).check()
+    return reply.stdout.removesuffix("\n")
+
+
+def queue_length(cluster: Cluster) -> int:
+    return cluster.exec(USER, ["squeue", "--noheader", "--user", USER]).check().stdout.count("\n")
+
+
+@pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
+def test_help_lists_every_flag(cluster: Cluster, command: str) -> None:
+    reply = cluster.exec(USER, [command, "--help"], environment={"COLUMNS": "200"}).check().stdout
+    for flag in FLAGS:
+        shown = flag.option + (f"={flag.metavar}" if flag.metavar else "")
+        assert f" {shown}" in reply
+        assert flag.usage in reply
+
+
+def test_every_flag_reaches_the_comment(cluster: Cluster) -> None:
+    job_id = submit(cluster, *words(EVERY_FLAG), "--comment=my own words")
+    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(EVERY_HINT, "my own words")
+
+
+def test_sbatch_lines(cluster: Cluster) -> None:
+    lines = "".join(f"#SBATCH {word}\n" for word in words(EVERY_FLAG))
+    job_id = submit(cluster, script=f"#!/bin/sh\n{lines}sleep 60\n")
+    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(EVERY_HINT, "")
+
+
+def test_the_command_line_overrides_sbatch_lines(cluster: Cluster) -> None:
+    job_id = submit(
+        cluster, "--soda-model=new", script="#!/bin/sh\n#SBATCH --soda-model=old\n#SBATCH --soda-share=no\n"
+    )
+    assert codec.decode(comment(cluster, job_id)).hints == Hints(model="new", share=False)
+
+
+def test_without_flags_nothing_is_added(cluster: Cluster) -> None:
+    assert comment(cluster, submit(cluster, "--comment=mine")) == "mine"
+    assert comment(cluster, submit(cluster)) == "(null)"
+
+
+@pytest.mark.parametrize(("key", "value"), REFUSED)
+@pytest.mark.parametrize(
+    "command", [["sbatch", "--wrap=true"], ["salloc", "true"], ["srun", "true"]], ids=lambda command: command[0]
+)
+def test_a_bad_value_is_refused_with_one_line(cluster: Cluster, command: list[str], key: str, value: str) -> None:
+    argv = [command[0], *words({key: value}), *command[1:]]
+    reply = cluster.exec(USER, argv)
+    assert reply.status == 1
+    assert reply.stdout == ""
+    assert reply.stderr == f"{command[0]}: error: {codec.refusal(FLAG_BY_KEY[key], value)}\n"
+    assert queue_length(cluster) == 0
+
+
+def test_a_bad_value_in_the_script_is_refused_with_one_line(cluster: Cluster) -> None:
+    reply = cluster.exec(USER, ["sbatch"], input="#!/bin/sh\n#SBATCH --soda-batch-size=0\ntrue\n")
+    assert reply.status == 1
+    assert reply.stderr == f"sbatch: error: {codec.refusal(FLAG_BY_KEY['batch_size'], '0')}\n"
+
+
+@pytest.mark.parametrize("text", ['it\'s | "mine"; $(id) %s', "two\nlines\tand tabs", "caf\xe9 \udcff", "  spaces  "])
+def test_the_users_comment_survives(cluster: Cluster, text: str) -> None:
+    # Through a shell's standard input: the engine's own interface takes words as JSON, which has no room for stray bytes.
+    line = shlex.join(["sbatch", "--parsable", "--hold", "--wrap=true", "--soda-model=vgg16", f"--comment={text}"])
+    job_id = cluster.exec(USER, ["sh"], input=line).check().stdout.strip()
+    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(Hints(model="vgg16"), text)
+
+
+def test_a_tag_written_by_hand_is_taken_out(cluster: Cluster) -> None:
+    job_id = submit(cluster, "--soda-model=vgg16", "--comment=soda:1:share=yes mine soda:2:x")
+    assert comment(cluster, job_id) == "mine soda:1:model=vgg16"
+
+
+def test_a_comment_that_fills_slurms_limit_is_kept(cluster: Cluster) -> None:
+    longest = "x" * codec.COMMENT_MAX_BYTES
+    argv = ["sbatch", "--parsable", "--hold", "--soda-model=vgg16", f"--comment={longest}", "--wrap=true"]
+    reply = cluster.exec(USER, argv).check()
+    assert comment(cluster, reply.stdout.strip()) == longest
+    assert "shorten --comment" in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_the_tag_outlives_the_owners_changes_of_the_comment(cluster: Cluster) -> None:
+    job_id = submit(cluster, "--soda-model=vgg16", "--comment=old")
+    for text in ("new words", "other soda:1:share=yes", ""):
+        cluster.exec(USER, ["scontrol", "update", f"JobId={job_id}", f"Comment={text}"]).check()
+        assert codec.decode(comment(cluster, job_id)) == codec.Decoded(Hints(model="vgg16"), codec.strip(text))
+    cluster.exec(USER, ["scontrol", "update", f"JobId={job_id}", f"Comment={'x' * 1020}"])
+    assert comment(cluster, job_id) == "soda:1:model=vgg16"
+    cluster.exec("root", ["scontrol", "update", f"JobId={job_id}", "SiteFactor=7"]).check()
+    assert comment(cluster, job_id) == "soda:1:model=vgg16"
+    cluster.exec("root", ["scontrol", "update", f"JobId={job_id}", "Comment=by root"]).check()
+    assert comment(cluster, job_id) == "by root"
+
+
+@pytest.mark.parametrize("command", ["srun", "salloc"])
+def test_srun_and_salloc_allocate_with_hints(cluster: Cluster, command: str) -> None:
+    argv = [command, "--quiet", *words(EVERY_FLAG), "sh", "-c", 'squeue -h -j "$SLURM_JOB_ID" -o %k']
+    reply = cluster.exec(USER, argv).check()
+    assert reply.stderr == ""
+    assert codec.decode(reply.stdout.strip()).hints == EVERY_HINT
+
+
+def test_a_job_finds_its_hints_in_its_environment(cluster: Cluster) -> None:
+    reply = cluster.exec(USER, ["salloc", "--quiet", *words(EVERY_FLAG), "env"]).check()
+    env = dict(line.split("=", 1) for line in reply.stdout.splitlines() if "=" in line)
+    assert codec.hints_from_env(env, "SLURM_SPANK_") == EVERY_HINT
+
+
+def test_inside_a_job_steps_run_and_other_jobs_do_not_inherit(cluster: Cluster) -> None:
+    inner = (
+        "srun --soda-model=step true && srun true && echo steps ran;"
+        "sbatch --parsable --hold --output=/dev/null --wrap=true;"
+        'squeue -h -j "$SLURM_JOB_ID" -o %k'
+    )
+    reply = cluster.exec(USER, ["salloc", "--quiet", "--soda-model=outer", "--comment=mine", "sh", "-c", inner]).check()
+    steps, nested, tag = reply.stdout.splitlines()
+    assert steps == "steps ran"
+    assert tag == "mine soda:1:model=outer"
+    assert comment(cluster, nested) == "(null)"
+
+
+def test_a_submission_wakes_the_daemon(cluster: Cluster) -> None:
+    def touched() -> str:
+        return cluster.exec("root", ["stat", "--format=%y", "/run/slurm-soda/wake"]).stdout
+
+    before = touched()
+    submit(cluster)
+    assert touched() not in ("", before)
+
+
+def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: Cluster) -> None:
+    path, site_file = "/opt/slurm-soda/lib/soda.lua", "/etc/slurm/job_submit.lua"
+    good = cluster.copy_out(path)
+
+    def reload() -> None:
+        """Slurm reads its file again at the next submission if it became younger, counted in whole seconds."""
+        time.sleep(1.1)
+        cluster.exec("root", ["touch", site_file]).check()
+
+    try:
+        for content in (b"this is no lua (", b"error('at load')", b"return { submit = function() error('late') end }"):
+            cluster.copy_in(content, path)
+            reload()
+            assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"
+        cluster.exec("root", ["rm", path]).check()
+        reload()
+        assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"
+    finally:
+        cluster.copy_in(good, path)
+        reload()
+    assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "soda:1:model=vgg16"
+
+
+def test_jobs_are_taken_when_the_plugin_is_gone(cluster: Cluster) -> None:
+    path = "/opt/slurm-soda/lib/soda_spank.so"
+    cluster.exec("root", ["mv", path, f"{path}.away"]).check()
+    try:
+        assert comment(cluster, submit(cluster)) == "(null)"
+    finally:
+        cluster.exec("root", ["mv", f"{path}.away", path]).check()
+    assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "soda:1:model=vgg16"
