@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import click
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.slurm_ext import actuator
 from slurm_soda.slurm_ext.actuator import ChangeResult
+from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.sodactl import changes, output
 from slurm_soda.sodactl.changes import ByHand
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.site import Site, on_site
+from slurm_soda.sodactl.site import Site, on_any_site
 from sqlalchemy.exc import SQLAlchemyError
 
 
 @click.command("release-all")
 @click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
-@on_site
+@on_any_site
 def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
     """Give every job back to Slurm alone; works with sodad down.
 
@@ -43,8 +44,8 @@ def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
 
 def _release(site: Site, *, dry_run: bool) -> Document:
     warnings: list[str] = []
-    with _store_if_any(site, warnings) as store:
-        mode_set = not dry_run and store is not None and _observe(store, site, warnings)
+    with ExitStack() as stack:
+        store = None if dry_run else _observing_store(stack, site, warnings)
         client = site.slurm()
         jobs = client.jobs()
         submit_s = {job.job_id: job.submit_s for job in jobs}
@@ -56,41 +57,38 @@ def _release(site: Site, *, dry_run: bool) -> Document:
         if dry_run:
             results = [ChangeResult(entry.change) for entry in wanted]
         else:
-            # What cannot be recorded is still released: getting out must not depend on the store.
-            results = changes.make(store if mode_set else None, client, wanted, site.now_s())
+            results = _send(store, client, wanted, site.now_s(), warnings)
     rows = [
         {"job_id": r.change.job_id, "new": dict(r.change.new), "old": dict(r.change.old), "error": r.error}
         for r in results
     ]
-    return {"dry_run": dry_run, "mode_set": "observe" if mode_set else None, "warnings": warnings, "changes": rows}
+    return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
 
 
-@contextmanager
-def _store_if_any(site: Site, warnings: list[str]) -> Iterator[Store | None]:
+def _observing_store(stack: ExitStack, site: Site, warnings: list[str]) -> Store | None:
+    """The store with the mode set to observe, or ``None`` where that is impossible."""
     try:
-        opened = site.store()
-        store = opened.__enter__()
-    except StoreError as error:
-        warnings.append(f"the mode stays as it is and nothing is recorded: {error}")
-        yield None
-        return
-    try:
-        yield store
-    finally:
-        opened.__exit__(None, None, None)
-
-
-def _observe(store: Store, site: Site, warnings: list[str]) -> bool:
-    try:
+        store = stack.enter_context(site.store())
         with store.write() as session:
             queries.put_setting(
                 session, "mode", "observe", now_s=site.now_s(), by=f"{site.outside.who()} (release-all)"
             )
-    except SQLAlchemyError as error:
+    except (StoreError, SQLAlchemyError) as error:
         reason = str(getattr(error, "orig", error)).split("\n", 1)[0]
-        warnings.append(f"the mode stays as it is and nothing is recorded: the store cannot be written: {reason}")
-        return False
-    return True
+        warnings.append(f"the mode stays as it is and nothing is recorded: {reason}")
+        return None
+    return store
+
+
+def _send(
+    store: Store | None, client: SlurmClient, wanted: Sequence[ByHand], now_s: float, warnings: list[str]
+) -> list[ChangeResult]:
+    """What cannot be recorded is still released: getting out must not depend on the store."""
+    try:
+        return changes.make(store, client, wanted, now_s)
+    except SQLAlchemyError as error:
+        warnings.append(f"the changes are not recorded: {str(getattr(error, 'orig', error)).splitlines()[0]}")
+        return changes.make(None, client, wanted, now_s)
 
 
 def _draw(document: Document) -> None:

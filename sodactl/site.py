@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
-from slurm_soda.daemon.config import Settings, load_settings
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.config import ConfigError, Settings, load_settings
+from slurm_soda.daemon.store.engine import Store, StoreError, open_store
 from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.sodactl.output import warn
+from sqlalchemy.exc import SQLAlchemyError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,13 +78,26 @@ class Site:
         store = open_store(self.settings.store.url, migrate=False, create=False)
         try:
             yield store
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).split("\n", 1)[0]
+            raise StoreError(
+                f"store {store.url}: {reason}; check your rights, and that its disk is not full"
+            ) from error
         finally:
             store.close()
 
 
 def on_site(function: Callable[Concatenate[Site, P], R]) -> Callable[..., R]:
     """Give a command ``--config`` and ``--json`` (as ``as_json``) and pass it the :class:`Site` first."""
+    return _with_site(function, must_read=True)
 
+
+def on_any_site(function: Callable[Concatenate[Site, P], R]) -> Callable[..., R]:
+    """As :func:`on_site`, but a configuration that cannot be read gives a warning and all defaults: for ways out."""
+    return _with_site(function, must_read=False)
+
+
+def _with_site(function: Callable[Concatenate[Site, P], R], *, must_read: bool) -> Callable[..., R]:
     @click.option(
         "--config",
         "config_path",
@@ -95,7 +110,17 @@ def on_site(function: Callable[Concatenate[Site, P], R]) -> Callable[..., R]:
     @wraps(function)
     def wrapped(ctx: click.Context, /, config_path: Path | None, *args: P.args, **kwargs: P.kwargs) -> R:
         outside = ctx.find_object(Outside) or Outside()
-        site = Site(load_settings(config_path), config_path, outside)
+        site = Site(_settings(config_path, must_read=must_read), config_path, outside)
         return function(site, *args, **kwargs)
 
     return wrapped
+
+
+def _settings(path: Path | None, *, must_read: bool) -> Settings:
+    try:
+        return load_settings(path)
+    except ConfigError as error:
+        if must_read:
+            raise
+        warn(f"defaults instead of the configuration: {error}")
+        return Settings()

@@ -63,8 +63,8 @@ def test_a_table_holds_a_hostile_cell_on_one_line(text: str, capsys: pytest.Capt
     ("seconds", "shown"),
     [
         (None, "-"), (math.nan, "-"), (math.inf, "unlimited"), (0, "0 ms"), (0.0042, "4 ms"), (0.9999, "1.0 s"),
-        (3.21, "3.2 s"), (59.96, "1 min 00 s"), (303, "5 min 03 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min"), (273600, "3 d 04 h"),
-        (-90, "-1 min 30 s"),
+        (3.21, "3.2 s"), (59.96, "1 min 00 s"), (303, "5 min 03 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min"),
+        (273600, "3 d 04 h"), (-90, "-1 min 30 s"),
     ],
 )  # fmt: skip
 def test_durations_for_people(seconds: float | None, shown: str) -> None:

@@ -1,0 +1,118 @@
+"""``sodactl release-all``: out, in every state that slurm-soda itself may be in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from slurm_soda.daemon.store.schema import Action, Setting
+from sqlalchemy import select
+
+from .conftest import NOW_S, SUBMIT_S, Bench, record
+
+
+@pytest.fixture
+def site(soda: Bench) -> Bench:
+    """7 and 8 are ordered by us, 9 waits out our requeue; 10 has a user's begin time, 11 and 12 are held."""
+    soda.slurm.queue = [
+        record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=NOW_S + 100),
+        record(10, reason="BeginTime", eligible_s=NOW_S + 9000), record(11, reason="JobHeldUser", priority=0),
+        record(12, reason="JobHeldAdmin", priority=0), record(13, state="RUNNING"),
+    ]  # fmt: skip
+    soda.slurm.factors = {7: 500, 8: -3, 11: 0}
+    return soda
+
+
+def test_everything_of_ours_goes_and_nothing_else(site: Bench) -> None:
+    site.daemon()
+    document = site("release-all", "--json").document
+    assert (document["mode_set"], document["warnings"]) == ("observe", [])
+    sent = {update.job_id: dict(update.fields) for update in site.slurm.sent}
+    assert sent == {7: {"SiteFactor": "0"}, 8: {"SiteFactor": "0"}, 9: {"StartTime": "now"}}
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+    with site.store.read() as session:
+        setting = session.get_one(Setting, "mode")
+        assert (setting.value, setting.changed_by) == ("observe", "root (release-all)")
+        kept = [(a.job_id, a.kind, a.state, a.submit_s, a.epoch_id) for a in session.scalars(select(Action))]
+    assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id in (7, 8, 9)]
+
+
+def test_a_second_time_finds_nothing(site: Bench) -> None:
+    assert "3 changes taken back" in site("release-all").out
+    site.slurm.sent.clear()
+    assert "nothing of ours is in Slurm" in site("release-all").out
+    assert site.slurm.sent == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "nonsense", "sqlite:////etc/hostname"])
+def test_without_a_readable_store(site: Bench, url: str) -> None:
+    site.config.write_text(f'[store]\nurl = "{url}"\n')
+    shown = site("release-all")
+    assert "3 changes taken back" in shown.out
+    assert "the mode stays as it is and nothing is recorded" in shown.err
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+def test_a_store_of_another_version_does_not_stop_it(site: Bench) -> None:
+    with site.store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    assert "newer" in site("release-all").err
+    assert site.slurm.factors[7] == 0
+
+
+def test_a_broken_configuration_does_not_stop_it(site: Bench) -> None:
+    site.config.write_text("[store\n")
+    shown = site("release-all")
+    assert "defaults instead of the configuration" in shown.err
+    assert site.slurm.factors[7] == 0
+
+
+def test_a_store_that_is_damaged_is_one_line(site: Bench) -> None:
+    with site.store.engine.connect() as other:
+        other.exec_driver_sql("ALTER TABLE setting RENAME TO gone")
+        other.commit()
+    shown = site("release-all")
+    assert "nothing is recorded: no such table: setting" in shown.err
+    assert site.slurm.factors[7] == 0
+    assert site("mode", "advise", status=1).err.startswith("sodactl: store sqlite:///")
+
+
+def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
+    with site.store.engine.connect() as other:
+        other.exec_driver_sql("ALTER TABLE action RENAME TO gone")
+        other.commit()
+    assert "the changes are not recorded: no such table: action" in site("release-all").err
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+def test_a_dry_run_changes_nothing(site: Bench) -> None:
+    document = site("release-all", "--dry-run", "--json").document
+    assert [row["job_id"] for row in document["changes"]] == [7, 8, 9]
+    assert document["mode_set"] is None
+    assert site.slurm.sent == []
+    with site.store.read() as session:
+        assert session.get(Setting, "mode") is None
+        assert list(session.scalars(select(Action))) == []
+    assert "3 changes would be taken back" in site("release-all", "-n").out
+
+
+def test_what_slurm_refuses_is_said(site: Bench) -> None:
+    site.slurm.refuse = {8: "Access/permission denied"}
+    shown = site("release-all", status=1)
+    assert "Access/permission denied" in shown.out
+    assert "2 changes taken back" in shown.out
+    assert "1 changes failed" in shown.err
+
+
+def test_slurm_down_is_one_error_and_the_mode_is_set_all_the_same(site: Bench) -> None:
+    site.slurm.down = True
+    assert "Unable to contact slurm controller" in site("release-all", status=1).err
+    assert site("mode", "--json").document["value"] == "observe"
+
+
+def test_an_admins_own_site_factor_is_not_told_apart(site: Bench) -> None:
+    """SiteFactor belongs to slurm-soda on a site that runs it: the documentation says so."""
+    site.slurm.queue = [replace(record(20), priority=5)]
+    site.slurm.factors = {20: 9}
+    site("release-all")
+    assert site.slurm.factors == {20: 0}

@@ -1,0 +1,151 @@
+"""``sodactl undo``: what can be taken back, what cannot, and the record of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.schema import Action, Setting
+from sqlalchemy import select
+
+from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
+
+
+@pytest.fixture
+def site(soda: Bench) -> Bench:
+    """Job 7 waits, and the daemon gave it SiteFactor 500."""
+    soda.daemon()
+    soda.add(stored_job(7))
+    soda.slurm.queue = [record(7)]
+    soda.slurm.factors = {7: 500}
+    soda.action()
+    return soda
+
+
+def actions(soda: Bench) -> list[tuple[int, str, str, dict[str, str]]]:
+    with soda.store.read() as session:
+        return [(a.id, a.kind, a.state, a.new) for a in session.scalars(select(Action).order_by(Action.id))]
+
+
+def test_an_order_is_taken_back_and_recorded(site: Bench) -> None:
+    document = site("undo", "1", "--json").document
+    assert document == {
+        "dry_run": False, "warnings": [],
+        "actions": [{"action_id": 1, "job_id": 7, "kind": "order", "restores": {"SiteFactor": "0"}, "outcome": "undone",
+                     "reason": ""}],
+    }  # fmt: skip
+    assert site.slurm.factors == {7: 0}
+    assert actions(site) == [(1, "order", "undone", {"SiteFactor": "500"}), (2, "undo", "done", {"SiteFactor": "0"})]
+    with site.store.read() as session:
+        made = session.get_one(Action, 2)
+        assert (made.epoch_id, made.old, made.submit_s, made.finished_s) == (
+            None,
+            {"SiteFactor": "500"},
+            SUBMIT_S,
+            NOW_S,
+        )
+
+
+def test_a_dry_run_sends_and_records_nothing(site: Bench) -> None:
+    assert site("undo", "1", "--dry-run", "--json").document["actions"][0]["outcome"] == "would undo"
+    assert site.slurm.sent == []
+    assert len(actions(site)) == 1
+
+
+def test_a_rewrite_is_taken_back_as_one(site: Bench) -> None:
+    old = {"CPUsPerTask": "4", "NumCPUs": "4"}
+    site.action(kind="rewrite", new={"CPUsPerTask": "8", "NumCPUs": "8"}, old=old)
+    site("undo", "2")
+    assert [dict(update.fields) for update in site.slurm.sent] == [old]
+
+
+def test_all_of_a_job_newest_first(site: Bench) -> None:
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors = {7: 900}
+    site.action(kind="signal", new={"Signal": "USR1"}, old={})
+    document = site("undo", "--job", "7", "--json", status=1).document
+    assert [(a["action_id"], a["outcome"]) for a in document["actions"]] == [
+        (3, "refused"),
+        (2, "undone"),
+        (1, "undone"),
+    ]
+    assert site.slurm.factors == {7: 0}
+    assert [a["action_id"] for a in site("undo", "--job", "7", "--json", status=1).document["actions"]] == [3]
+
+
+def test_the_last_so_many(site: Bench) -> None:
+    site.slurm.queue.append(record(8))
+    site.slurm.factors[8] = 400
+    site.action(8, new={"SiteFactor": "400"})
+    site.action(8, state="failed")
+    assert [a["action_id"] for a in site("undo", "--last", "1", "--json").document["actions"]] == [2]
+    assert site.slurm.factors == {7: 500, 8: 0}
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        ({"kind": "requeue", "new": {}, "old": {}}, "a requeue cannot be taken back"),
+        ({"kind": "signal", "new": {"Signal": "USR1"}, "old": {}}, "a signal cannot be taken back"),
+        ({"kind": "start-now", "new": {"StartTime": "now"}, "old": {}}, "a started wait cannot be put back"),
+        ({"kind": "undo"}, "it takes a change back itself"),
+        ({"state": "failed"}, "it is failed, so there is nothing to take back"),
+        ({"state": "undone"}, "it is undone"),
+        ({"state": "intended"}, "it is intended"),
+        ({"old": {}}, "the value before it is not known"),
+        ({"submit_s": SUBMIT_S - 5}, "job 7 has ended"),
+        ({"new": {"SiteFactor": "499"}}, "SiteFactor is now 500, not the 499 that it wrote: somebody else changed it"),
+    ],
+)
+def test_what_cannot_be_undone_is_refused_with_the_reason(site: Bench, values: dict[str, Any], refusal: str) -> None:
+    site.action(**values)
+    (row,) = site("undo", "2", "--json", status=1).document["actions"]
+    assert row["outcome"] == "refused"
+    assert refusal in row["reason"]
+    assert site.slurm.sent == []
+    assert refusal in site("undo", "2", status=1).out
+
+
+@pytest.mark.parametrize(
+    ("state", "refusal"), [("RUNNING", "job 7 is running: only a waiting job"), ("COMPLETED", "job 7 has ended")]
+)
+def test_a_job_that_waits_no_more(site: Bench, state: str, refusal: str) -> None:
+    site.slurm.queue = [replace(site.slurm.queue[0], state=state)]
+    assert refusal in site("undo", "1", "--json", status=1).document["actions"][0]["reason"]
+
+
+def test_a_later_change_of_the_same_stands_in_the_way(site: Bench) -> None:
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors = {7: 900}
+    (row,) = site("undo", "1", "--json", status=1).document["actions"]
+    assert row["reason"] == "action 2 changed the same again since; undo that first, or use --job 7"
+
+
+def test_after_the_later_one_the_earlier_one_can_be_undone(site: Bench) -> None:
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors = {7: 900}
+    site("undo", "2")
+    site("undo", "1")
+    assert site.slurm.factors == {7: 0}
+
+
+def test_what_slurm_refuses_is_failed(site: Bench) -> None:
+    site.slurm.refuse = {7: "Access/permission denied"}
+    (row,) = site("undo", "1", "--json", status=1).document["actions"]
+    assert (row["outcome"], row["reason"]) == ("failed", "Access/permission denied")
+    assert [(kind, state) for _, kind, state, _ in actions(site)] == [("order", "done"), ("undo", "failed")]
+
+
+def test_an_enforcing_daemon_is_warned_of(site: Bench) -> None:
+    site.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    assert "sodad enforces and will set its order again" in site("undo", "1").err
+
+
+@pytest.mark.parametrize(("argv", "said"), [(["99"], "there is no action 99"), (["--job", "99"], "knows no job 99")])
+def test_unknown_things(site: Bench, argv: list[str], said: str) -> None:
+    assert said in site("undo", *argv, status=1).err
+
+
+def test_nothing_to_undo(soda: Bench) -> None:
+    assert soda("undo", "--last", "5").out == "no change stands that could be undone\n"
