@@ -38,6 +38,7 @@ def hand_over(event: dict[str, object], agent_socket: str = AGENT_SOCKET, spool:
         event = {**event, "fault": str(error)}
         directory = Spool(spool)
         try:
+            directory.trim()  # an agent that never comes back must not fill the disk
             name = f"{event['job_id']}.{event['start_s']}.{event['kind']}"
             directory.write(name, _line(event), durable=True)
         finally:

@@ -118,14 +118,14 @@ class Spool:
                 self._unlink(name)
 
     def trim(self, most: int = MAX_FILES) -> int:
-        """Remove records until at most ``most`` are left: usage before anything else, the oldest run first.
+        """If there are more than ``most`` records, remove a tenth: usage before anything else, the oldest run first.
 
         Openings and closings go only once no usage is left; the number of records removed is returned.
         """
         names = self.names()
-        surplus = len(names) - most
-        if surplus <= 0:
+        if len(names) <= most:
             return 0
+        surplus = len(names) - most * 9 // 10
         victims = sorted(names, key=lambda name: (not name.endswith(".usage"), split(name)[1], name))[:surplus]
         for name in victims:
             self._unlink(name)

@@ -1,0 +1,68 @@
+"""The layout of an installed node, made under a test's own directory from the very files that a site installs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """``prefix/bin/python``, ``prefix/libexec``, the package in site-packages; socket and spool beside it."""
+
+    prefix: Path
+    socket: Path
+    spool: Path
+
+    def run(self, hook: str, environ: dict[str, str] | dict[bytes, bytes]) -> subprocess.CompletedProcess[bytes]:
+        """Run a hook as slurmd does: no arguments but our places, no PATH, nothing in the environment but ``environ``."""
+        argv = [str(self.prefix / "libexec" / hook), str(self.socket), str(self.spool)]
+        return subprocess.run(argv, env=environ, cwd="/", capture_output=True, timeout=30, check=False)
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """What is in the spool, by name."""
+        if not self.spool.is_dir():
+            return {}
+        return {path.name: json.loads(path.read_bytes()) for path in self.spool.iterdir()}
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    prefix = tmp_path / "opt"
+    packages = prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    for folder in (prefix / "bin", prefix / "libexec", packages):
+        folder.mkdir(parents=True)
+    (prefix / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    (packages / "slurm_soda").symlink_to(CHECKOUT / ".import" / "slurm_soda")
+    for hook in ("prolog/prolog", "epilog/epilog", "epilog/epilogctld"):
+        shutil.copy(CHECKOUT / hook, prefix / "libexec")
+    return Installed(prefix, tmp_path / "agent.sock", tmp_path / "spool")
+
+
+# What slurmd 24.11 gives to the prolog of a two-GPU job, but for paths.
+PROLOG_ENV = {
+    "SLURM_JOB_USER": "alice", "SLURM_JOB_UID": "1000", "SLURM_JOB_GPUS": "0,1", "SLURMD_NODENAME": "n1",
+    "SLURM_JOB_START_TIME": "1795214838", "SLURM_CLUSTER_NAME": "g", "SLURM_JOB_CPUS_PER_NODE": "2",
+    "SLURM_JOB_PARTITION": "main", "SLURM_JOB_COMMENT": "x;y\nz", "CUDA_VISIBLE_DEVICES": "0,1",
+    "SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURM_JOB_ID": "10", "SLURM_JOB_RESTART_COUNT": "0",
+    "SLURM_JOB_NODELIST": "n1", "SPANK_SODA_MODEL": "resnet50", "SPANK_SODA_BATCH_SIZE": "64",
+}  # fmt: skip
+
+# Its epilog after a requeue: the restart count is the next run's already.
+EPILOG_ENV = {
+    **PROLOG_ENV,
+    "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
+    "SLURM_JOB_RESTART_COUNT": "1",
+    "SLURM_JOB_EXIT_CODE": "768",
+    "SLURM_JOB_EXIT_CODE2": "3:0",
+}

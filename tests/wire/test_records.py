@@ -1,0 +1,112 @@
+"""Records from nodes are read strictly, with bounds, and newer writers' keys are ignored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport
+
+OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
+CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
+USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cgroup/v1")
+REPORT = NodeReport("n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",))
+
+
+def outcome(kind: Any, data: object) -> tuple[object, str]:
+    """The record, or the refusal's text."""
+    try:
+        return kind.from_dict(data), ""
+    except RecordError as error:
+        return None, str(error)
+
+
+KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE}
+
+
+def test_a_report_survives_the_way_through_json() -> None:
+    assert NodeReport.from_json(json.dumps(REPORT.to_dict()).encode()) == REPORT
+
+
+def test_unknown_keys_are_ignored_everywhere() -> None:
+    data = json.loads(json.dumps(REPORT.to_dict()))
+    data["later"] = {"x": [1]}
+    for kind in KIND:
+        data[kind][0]["later"] = True
+    assert NodeReport.from_dict(data) == REPORT
+
+
+@pytest.mark.parametrize("kind", list(KIND))
+@pytest.mark.parametrize(
+    "bad", [None, [], {}, "x" * 5000, -1, 1e300, float("nan"), float("inf"), True, "a\nb", 10**400]
+)
+def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> None:
+    """For each field, a value of a wrong kind or size is refused with the field's name, or is one that it allows."""
+    record = KIND[kind]
+    for key in asdict(record):
+        read, refusal = outcome(type(record), json.loads(json.dumps({**asdict(record), key: bad})))
+        if refusal:
+            assert f"{kind}: {key} is" in refusal
+            assert "\n" not in refusal
+            assert len(refusal) < 300
+        else:
+            assert key in {"gpus", "hints"}
+            assert not getattr(read, key)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "cannot be read as JSON"),
+        (b"\xff\xfe{}", "cannot be read as JSON"),
+        (b"[" * 200_000, "cannot be read as JSON"),
+        (b"[]", "expected an object, got a list of 0"),
+        (b"7", "expected an object"),
+        (b"{}", "node is missing"),
+        (b'{"version": 2}', "upgrade the controller"),
+        (b" " * (MAX_REPORT_BYTES + 1), "at most"),
+        (b'{"node": "../etc", "agent_id": "a", "seq": 1, "sent_s": 1}', "node is '../etc'"),
+        (b'{"node": "n1", "agent_id": "a", "seq": 1, "sent_s": NaN}', "sent_s is nan"),
+        (b'{"node": "n1", "agent_id": "a", "seq": 1, "sent_s": 1e999}', "sent_s is inf"),
+    ],
+)
+def test_bodies_that_are_no_report(body: bytes, said: str) -> None:
+    with pytest.raises(RecordError, match=r"^report: ") as caught:
+        NodeReport.from_json(body)
+    assert said in str(caught.value)
+
+
+def test_too_many_records_are_refused() -> None:
+    data = replace(REPORT, opened=(OPENED,) * 5000).to_dict()
+    with pytest.raises(RecordError, match="opened is a list of 5000; allowed is a list of at most 4096"):
+        NodeReport.from_dict(json.loads(json.dumps(data)))
+
+
+def test_bytes_that_are_no_utf8_pass_unharmed() -> None:
+    partition = b"g\xffpu".decode("utf-8", "surrogateescape")
+    text = json.dumps(asdict(replace(OPENED, partition=partition)))
+    assert JobOpened.from_dict(json.loads(text)).partition == partition
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(REPORT.to_dict())), JSON) | JSON)
+def test_any_json_is_read_or_refused_but_never_fails_otherwise(data: object) -> None:
+    _, refusal = outcome(NodeReport, data)
+    assert not refusal or refusal.isprintable()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_politely(body: bytes) -> None:
+    with pytest.raises(RecordError):
+        NodeReport.from_json(body)

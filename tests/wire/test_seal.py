@@ -1,0 +1,132 @@
+"""The MUNGE seal: with unmunge's real answers as recorded, and with a real munged where one can be started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from slurm_soda.wire.errors import SealError
+from slurm_soda.wire.seal import Munge, Sender, run_bounded
+
+BODY = b'{"node":"n1"}'
+CREDENTIAL = "MUNGE:AwQFAAACy4mpN6mM5ZljdS9o49l+uGEvdZQ7Q326uJUdUofNXhz3Li==:"
+PAYLOAD = b"slurm-soda report 1 sha256 " + sha256(BODY).hexdigest().encode()
+
+
+def answer(status: int, uid: str = "0", payload: bytes = PAYLOAD) -> tuple[int, bytes, bytes]:
+    """What `unmunge --numeric --keys=STATUS,UID,ENCODE_HOST` of MUNGE 0.5.16 writes."""
+    head = f"STATUS:          {status}\nENCODE_HOST:     172.17.0.4\nUID:             {uid}\n\n"
+    return status, head.encode() + payload, b""
+
+
+class Recorded:
+    """Plays one recorded outcome and keeps what it was asked."""
+
+    def __init__(self, outcome: tuple[int, bytes, bytes] | Exception) -> None:
+        self.outcome = outcome
+        self.asked: list[tuple[tuple[str, ...], bytes]] = []
+
+    def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
+        self.asked.append((argv, stdin))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def test_the_digest_is_sealed_and_nothing_secret_is_in_argv() -> None:
+    run = Recorded((0, CREDENTIAL.encode() + b"\n", b""))
+    assert Munge(run).seal(BODY) == CREDENTIAL
+    assert run.asked == [(("munge",), PAYLOAD)]
+
+
+def test_a_good_credential_tells_who_sent_it() -> None:
+    run = Recorded(answer(0))
+    assert Munge(run).check(BODY, CREDENTIAL, {0}) == Sender(0, "172.17.0.4")
+    assert run.asked == [(("unmunge", "--numeric", "--keys=STATUS,UID,ENCODE_HOST"), CREDENTIAL.encode())]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (answer(15), "has expired"),
+        (answer(16), "comes from the future"),
+        (answer(17), "was used before"),
+        (answer(0, uid="1000"), "uid 1000 from 172.17.0.4; allowed is 0"),
+        (answer(0, payload=PAYLOAD[:-1] + b"!"), "about another body"),
+        (answer(0, payload=sha256(BODY).hexdigest().encode()), "about another body"),
+        (answer(0, uid="root"), "cannot be read"),
+        ((0, b"", b""), "cannot be read"),
+        ((8, b"", b"unmunge: Error: Failed to match armor prefix\n"), "status 8: unmunge: Error: Failed to match"),
+        (subprocess.TimeoutExpired("unmunge", 5), "did not answer within 5 s"),
+        (FileNotFoundError(2, "No such file or directory"), "install munge"),
+    ],
+)
+def test_everything_else_is_refused_in_one_line(outcome: tuple[int, bytes, bytes] | Exception, said: str) -> None:
+    with pytest.raises(SealError) as caught:
+        Munge(Recorded(outcome)).check(BODY, CREDENTIAL, {0})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "junk", ["", "x", "MUNGE::", "MUNGE:a b:", CREDENTIAL + "\n", "MUNGE:" + "A" * 5000 + ":", "MUNGE:\x00:"]
+)
+def test_what_munge_never_made_does_not_reach_unmunge(junk: str) -> None:
+    run = Recorded(answer(0))
+    with pytest.raises(SealError, match="not one that munge made"):
+        Munge(run).check(BODY, junk, {0})
+    assert not run.asked
+
+
+def test_a_munge_that_fails_says_what_to_do() -> None:
+    with pytest.raises(SealError, match="status 6: munge: Error: no socket; check that munged runs"):
+        Munge(Recorded((6, b"", b"munge: Error:\n no socket\n"))).seal(BODY)
+
+
+def test_programs_run_with_a_fixed_environment_and_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/evil.so")
+    status, out, _ = run_bounded(("env",), b"", 10)
+    assert status == 0
+    assert b"evil" not in out
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_bounded(("sleep", "30"), b"", 0.05)
+
+
+@pytest.fixture
+def munged(tmp_path: Path) -> Iterator[Munge]:
+    """A private munged with a key of its own."""
+    if not (shutil.which("munged") and shutil.which("munge") and shutil.which("unmunge")):
+        pytest.skip("munge is not installed on this machine (the cluster's tests use the real one)")
+    tmp_path.chmod(0o711)
+    key, sock = tmp_path / "key", tmp_path / "sock"
+    key.write_bytes(b"k" * 128)
+    key.chmod(0o600)
+    files = [f"--{name}-file={tmp_path / name}" for name in ("pid", "log", "seed")]
+    argv = ["munged", "--foreground", "--force", f"--socket={sock}", f"--key-file={key}", *files]
+    daemon = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            if sock.exists():
+                break
+            time.sleep(0.05)
+        yield Munge(socket=str(sock))
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def test_real_munge_vouches_once_and_only_for_this_body(munged: Munge) -> None:
+    credential = munged.seal(BODY)
+    assert munged.check(BODY, credential, {os.getuid()}).uid == os.getuid()
+    with pytest.raises(SealError, match="was used before"):
+        munged.check(BODY, credential, {os.getuid()})
+    with pytest.raises(SealError, match="about another body"):
+        munged.check(BODY + b" ", munged.seal(BODY), {os.getuid()})
+    with pytest.raises(SealError, match=f"uid {os.getuid()} "):
+        munged.check(BODY, munged.seal(BODY), {os.getuid() + 1})

@@ -1,0 +1,42 @@
+"""slurmd's environment is bounded and never makes a prolog fail."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.wire import slurm_env
+
+
+@pytest.mark.parametrize(
+    ("value", "indices"),
+    [
+        ("", []), ("0", [0]), ("0,1", [0, 1]), ("3,1,1", [1, 3]), ("0-3", [0, 1, 2, 3]), ("0-1,7", [0, 1, 7]),
+        ("N/A", []), ("a,2", [2]), ("1-", []), ("-1", []), ("3-1", []), ("٣", []), ("99999999999", []),
+    ],
+)  # fmt: skip
+def test_gpu_indices(value: str, indices: list[int]) -> None:
+    assert slurm_env.gpu_indices({"SLURM_JOB_GPUS": value}) == indices
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [("7", 7), ("", 5), ("-1", 5), ("1e3", 5), ("٣", 5), ("4294967296", 5), ("9" * 99, 5)]
+)
+def test_whole(value: str, number: int) -> None:
+    assert slurm_env.whole({"X": value}, "X", default=5) == number
+
+
+def test_text_is_cut_and_has_no_control_characters() -> None:
+    assert slurm_env.text({"X": "a\nb\x1b[31m\x9bc" + "d" * 500}, "X", 12) == "a?b?[31m?cdd"
+
+
+def test_only_the_plugins_own_variables_are_hints() -> None:
+    environ = {"SPANK_SODA_MODEL": "x\ny", "SPANK_OTHER": "1", "SODA_MODEL": "2", "SPANK_SODA_" + "A" * 99: "3"}
+    assert slurm_env.hint_values(environ) == {"SPANK_SODA_MODEL": "x?y"}
+
+
+@given(st.dictionaries(st.sampled_from(["SLURM_JOB_GPUS", "SPANK_SODA_X", "X"]) | st.text(), st.text()))
+def test_nothing_ever_raises(environ: dict[str, str]) -> None:
+    assert len(slurm_env.gpu_indices(environ)) <= slurm_env.MAX_TEXT
+    assert len(slurm_env.hint_values(environ)) <= slurm_env.MAX_HINTS
+    assert 0 <= slurm_env.whole(environ, "X") <= 0xFFFF_FFFF
