@@ -41,6 +41,8 @@ class CycleSettings(_Section):
     """Longest time between two cycles when nothing wakes the daemon."""
     busy_interval_s: float = Field(default=0.5, gt=0)
     """The same while a preemption is on its way."""
+    retry_s: float = Field(default=2.0, gt=0)
+    """Time to the next attempt after a cycle that failed."""
     debounce_s: float = Field(default=0.1, ge=0)
     """Events this close together share one cycle."""
     order_depth: int = Field(default=1000, ge=1)

@@ -94,6 +94,22 @@ def events_of(session: Session, job: Job) -> Sequence[NodeEvent]:
     return [event for event in session.scalars(query) if belongs_to(event.at_s, job)]
 
 
+def clock_offsets(session: Session, limit: int = 500) -> dict[str, list[float]]:
+    """By node, how many seconds after Slurm's start of a run its prolog began, by the node's own clock; newest runs."""
+    newest = select(NodeEvent).where(NodeEvent.kind == "open").order_by(NodeEvent.id.desc()).limit(limit).subquery()
+    query = (
+        select(newest.c.node, newest.c.at_s - Run.start_s)
+        .join(Job, Job.job_id == newest.c.job_id)
+        .join(Run, (Run.job_pk == Job.id) & (Run.restart == newest.c.restart))
+        # The id of an older job is no match; a clock that is off by more than a day is not told from that.
+        .where(func.abs(newest.c.at_s - Run.start_s) < 86400)
+    )
+    offsets: dict[str, list[float]] = {}
+    for node, offset_s in session.execute(query):
+        offsets.setdefault(node, []).append(offset_s)
+    return offsets
+
+
 def belongs_to(at_s: float, job: Job) -> bool:
     """Whether a node's record of this instant can be of this job and not of an earlier or later one with its id."""
     over_s = float("inf") if job.end_s is None else job.end_s + CLOCK_SLACK_S

@@ -1,0 +1,140 @@
+"""The HTTP side of sodad: agents report here, people and tools may look. It never changes what Slurm does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.logline import log
+from slurm_soda.daemon.plain import plain
+from slurm_soda.daemon.reports import BusyError, ReportWriter
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.schema import Base
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.errors import RecordError, SealError
+from slurm_soda.wire.records import NodeReport
+from slurm_soda.wire.seal import HEADER, Munge
+from sqlalchemy import inspect
+from sqlalchemy.exc import SQLAlchemyError
+
+COMMIT_TIMEOUT_S = 10.0
+"""A report that is not on disk after this long is answered with 503; the agent sends it again."""
+
+MOST_AT_ONCE = 64
+"""Reports being checked; each costs a process for unmunge."""
+
+
+def make_app(store: Store, writer: ReportWriter, munge: Munge, settings: ApiSettings) -> FastAPI:
+    """The application: one way in for reports, two read-only looks."""
+    app = FastAPI(title="slurm-soda", docs_url=None, redoc_url=None, openapi_url=None)
+    places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def take_report(request: Request) -> dict[str, Any]:
+        body = await _bounded_body(request, settings.max_report_bytes)
+        async with places:
+            return await run_in_threadpool(_take, body, request.headers.get(HEADER, ""))
+
+    def _take(body: bytes, credential: str) -> dict[str, Any]:
+        try:
+            munge.check(body, credential, settings.report_uids)
+            report = NodeReport.from_json(body)
+            writer.submit(report).result(COMMIT_TIMEOUT_S)
+        except SealError as error:
+            log(logging.WARNING, "report-refused", error=error)
+            raise HTTPException(403, str(error)) from error
+        except RecordError as error:
+            log(logging.WARNING, "report-unreadable", error=error)
+            raise HTTPException(422, str(error)) from error
+        except (BusyError, FutureTimeoutError, SQLAlchemyError) as error:
+            raise HTTPException(503, f"not written: {error}; send it again later") from error
+        return {"node": report.node, "seq": report.seq}
+
+    def status() -> dict[str, Any]:
+        with store.read() as session:
+            epoch = queries.latest_epoch(session)
+            cycles = queries.recent_cycles(session, 1)
+            return {
+                "epoch": _plain(epoch) if epoch else None,
+                "cycle": _plain(cycles[0]) if cycles else None,
+                "nodes": [_plain(node) for node in queries.nodes_seen(session)],
+                "preemptions": [_plain(row) for row in queries.running_preemptions(session)],
+            }
+
+    def job(job_id: int) -> dict[str, Any]:
+        with store.read() as session:
+            row = queries.find_job(session, job_id)
+            if row is None:
+                raise HTTPException(404, f"job {job_id} is not known")
+            return {
+                "job": _plain(row),
+                "runs": [_plain(run) for run in queries.runs_of(session, row)],
+                "actions": [_plain(action) for action in queries.actions_of(session, row)],
+                "preemptions": [_plain(each) for each in queries.preemptions_of(session, row)],
+            }
+
+    app.post("/v1/reports")(take_report)
+    app.get("/v1/status")(status)
+    app.get("/v1/jobs/{job_id}")(job)
+    return app
+
+
+async def _bounded_body(request: Request, most_bytes: int) -> bytes:
+    """The body, never more of it in memory than allowed."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most_bytes:
+            raise HTTPException(413, f"a report may have {most_bytes} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _plain(row: Base) -> dict[str, Any]:
+    """A row as plain data, by column."""
+    return {column.key: plain(getattr(row, column.key)) for column in inspect(type(row)).column_attrs}
+
+
+class ApiServer:
+    """Serves the application in a thread of its own."""
+
+    def __init__(self, app: FastAPI, settings: ApiSettings) -> None:
+        """Bind the address, so that a port in use is said at start.
+
+        Raises:
+            SodaError: the address cannot be bound.
+        """
+        try:
+            self._socket = socket.create_server((settings.host, settings.port), backlog=256)
+        except OSError as error:
+            raise SodaError(
+                f"api: {settings.host}:{settings.port} cannot be bound ({error.strerror}); change api.host or api.port"
+            ) from error
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="api", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(5)
+        self._socket.close()

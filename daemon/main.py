@@ -1,0 +1,172 @@
+"""``sodad``: the command line and the loop around the cycles."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+
+from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.clock import Clock, SystemClock
+from slurm_soda.daemon.completion import Completion
+from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
+from slurm_soda.daemon.cycle import CycleReport, Cycles
+from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
+from slurm_soda.daemon.logline import log, set_up
+from slurm_soda.daemon.reports import ReportWriter
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.systemd import Notifier
+from slurm_soda.daemon.terms import terms_of
+from slurm_soda.daemon.wake import Waker
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.seal import Munge
+
+EXIT_ERROR = 1
+EXIT_REFUSED = 3
+"""Another sodad is active, or has taken over."""
+
+LEAST_PAUSE_S = 0.1
+MOST_PAUSE_S = 5.0
+"""A loop that events keep awake rests as long as its last cycle took, up to this: slurmctld has others to serve."""
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What signals asked for."""
+
+    waker: Waker
+    stop: bool = False
+    reload: bool = False
+
+    def listen(self) -> None:
+        """SIGTERM and SIGINT stop, SIGHUP reads the configuration again."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop = True
+        self.waker.call_from_signal()
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload = True
+        self.waker.call_from_signal()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 1 for other errors."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = _settings(arguments)
+        set_up(settings.log_level)
+        with HostLock(Path(settings.state_dir)):
+            return _serve(settings, arguments)
+    except (AnotherDaemonError, SupersededError) as error:
+        sys.stderr.write(f"sodad: {error}\n")
+        return EXIT_REFUSED
+    except (SodaError, PolicyError) as error:
+        sys.stderr.write(f"sodad: {error}\n")
+        return EXIT_ERROR
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sodad", description="Orders and preempts the jobs of a Slurm cluster.")
+    parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
+    parser.add_argument("--once", action="store_true", help="run one cycle and leave")
+    parser.add_argument("--mode", choices=MODES, help="overrides mode of the configuration file")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log_level")
+    parser.add_argument("--version", action="version", version=f"slurm-soda {version('slurm-soda')}")
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """The configuration with the command line's overrides; a policy that does not exist is refused here, not later."""
+    settings = load_settings(arguments.config)
+    overrides = {"mode": arguments.mode, "log_level": arguments.log_level}
+    settings = settings.model_copy(update={name: value for name, value in overrides.items() if value is not None})
+    try:
+        terms_of(settings, {})
+    except PolicyError as error:
+        raise PolicyError(f"{arguments.config or CONFIG_FILE}: policy: {error}") from error
+    return settings
+
+
+def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
+    clock, notifier = SystemClock(), Notifier()
+    store = open_store(settings.store.url)
+    life = take_over(
+        store, host=socket.gethostname(), pid=os.getpid(), version=version("slurm-soda"), now_s=clock.now_s()
+    )  # fmt: skip
+    log(logging.INFO, "started", epoch=life.epoch_id, mode=settings.mode, policy=settings.policy.name, store=store.url)
+    completion = Completion(ask_accounting(settings.slurm), settings.slurm.accounting_interval_s)
+    cycles = Cycles(
+        settings, store, slurm_client(settings.slurm), life=life, clock=clock, completion=completion
+    )  # fmt: skip
+    try:
+        if arguments.once:
+            report = cycles.run()
+            _tell(report, notifier)
+            return EXIT_ERROR if report.error else 0
+        _loop(cycles, store, clock, notifier, arguments)
+    finally:
+        notifier.stopping()
+        cycles.close()
+        store.close()
+    log(logging.INFO, "stopped", epoch=life.epoch_id)
+    return 0
+
+
+def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, arguments: argparse.Namespace) -> None:
+    waker = Waker(Path(cycles.settings.wake_path))
+    wishes = Wishes(waker)
+    wishes.listen()
+    writer = ReportWriter(store, clock, on_close=waker.call)
+    api_settings = cycles.settings.api
+    server = ApiServer(make_app(store, writer, Munge(), api_settings), api_settings)
+    try:
+        server.start()
+        notifier.ready()
+        while not wishes.stop:
+            began_s = clock.elapsed_s()
+            report = cycles.run()
+            _tell(report, notifier)
+            rest_s = min(clock.elapsed_s() - began_s, MOST_PAUSE_S)
+            sleep_s = max(report.next_s - clock.now_s(), LEAST_PAUSE_S)
+            if not wishes.stop:
+                waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=notifier.alive)
+            if wishes.reload:
+                wishes.reload = False
+                _reload(cycles, arguments)
+    finally:
+        server.close()
+        writer.close()
+
+
+def _reload(cycles: Cycles, arguments: argparse.Namespace) -> None:
+    try:
+        settings = _settings(arguments)
+    except (SodaError, PolicyError) as error:
+        log(logging.ERROR, "not-reloaded", error=error)
+        return
+    set_up(settings.log_level)
+    cycles.reload(settings)
+    log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
+
+
+def _tell(report: CycleReport, notifier: Notifier) -> None:
+    """One log line a cycle: at info if anything happened."""
+    timings = {part.replace(".", "_") + "_s": taken_s for part, taken_s in report.timings_s.items() if "." not in part}
+    log(
+        logging.INFO if report.sent else logging.DEBUG, "cycle", mode=report.mode, pending=report.pending,
+        running=report.running, planned=report.planned, sent=report.sent, **timings,
+    )  # fmt: skip
+    notifier.status(report.error or f"{report.mode}: {report.pending} jobs wait, {report.running} run")

@@ -1,0 +1,94 @@
+"""Sending changes to Slurm and telling a refusal from an unknown outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slurm_soda.daemon.preemption import is_leased
+from slurm_soda.daemon.store.ledger import Outcome, Unsettled
+from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.client import JobRecord, SlurmClient, Update
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
+
+ENDED_TOO = {"Ended": "yes"}
+"""Marks a requeue that shall hit a job which has ended after its checkpoint."""
+
+Recorded = tuple[int, Change]
+"""Key of a recorded change, and the change."""
+
+
+def send(client: SlurmClient, changes: Sequence[Recorded]) -> Iterator[Outcome]:
+    """Send recorded changes in order; updates that follow each other share one process.
+
+    Never raises for what Slurm refuses. ``sent`` says that Slurm did not answer: the next sight will tell.
+    """
+    batch: list[Recorded] = []
+    for recorded in changes:
+        if recorded[1].kind not in ("signal", "requeue"):
+            batch.append(recorded)
+            continue
+        yield from _send_updates(client, batch)
+        batch = []
+        yield _send_single(client, *recorded)
+    yield from _send_updates(client, batch)
+
+
+def _send_updates(client: SlurmClient, batch: Sequence[Recorded]) -> Iterator[Outcome]:
+    if not batch:
+        return
+    try:
+        results = client.update([Update(change.job_id, tuple(change.new.items())) for _, change in batch])
+    except SlurmError as error:
+        yield from (_failed(action_id, error) for action_id, _ in batch)
+        return
+    for (action_id, _), result in zip(batch, results, strict=True):
+        yield Outcome(action_id, "failed" if result.error else "done", result.error)
+
+
+def _send_single(client: SlurmClient, action_id: int, change: Change) -> Outcome:
+    try:
+        if change.kind == "signal":
+            client.signal(change.job_id, change.new["Signal"])
+        else:
+            client.requeue(change.job_id, ended=dict(change.new) == ENDED_TOO)
+    except SlurmError as error:
+        return _failed(action_id, error)
+    return Outcome(action_id, "done")
+
+
+def _failed(action_id: int, error: SlurmError) -> Outcome:
+    unknown = isinstance(error, SlurmCommandError) and error.status is None
+    return Outcome(action_id, "sent" if unknown else "failed", str(error))
+
+
+def resolve(open_change: Unsettled, job: JobRecord | None, site_factor: int, now_s: float) -> Outcome:
+    """What became of a change whose outcome nobody recorded, judged by what Slurm shows after it.
+
+    Args:
+        open_change: the change.
+        job: the job now; ``None`` if Slurm no longer lists it.
+        site_factor: the job's SiteFactor now.
+        now_s: the instant of the reading.
+    """
+    if job is None:
+        return Outcome(open_change.action_id, "void", "the job is gone")
+    if _took_effect(open_change, job, site_factor, now_s):
+        return Outcome(open_change.action_id, "done")
+    return Outcome(open_change.action_id, "void", "Slurm does not show it; what is still wanted is sent again")
+
+
+def _took_effect(open_change: Unsettled, job: JobRecord, site_factor: int, now_s: float) -> bool:
+    change, restart = open_change.change, open_change.restart
+    if change.kind in ("requeue", "signal"):
+        left = job.state not in ("RUNNING", "SUSPENDED")
+        return left or (restart is not None and job.restarts > restart)
+    if "StartTime" in change.new:
+        return not (job.state == "PENDING" and is_leased(job, now_s))
+    present = {
+        "SiteFactor": str(site_factor),
+        "NumCPUs": str(job.cpus),
+        "CPUsPerTask": str(job.cpus_per_task),
+        "TresPerNode": job.tres_per_node,
+        "ReqNodeList": job.req_node_names,
+    }
+    return all(present.get(name) == value for name, value in change.new.items())

@@ -1,0 +1,81 @@
+"""One reading of the cluster: everything that a cycle looks at, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from slurm_soda.daemon.stopwatch import Stopwatch
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, SlurmClient
+from slurm_soda.slurm_ext.snapshot import Allocation, build_snapshot, needs_allocation
+
+AllocationKey = tuple[int, int]
+"""Job id and restart count: a run keeps its allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What Slurm said, at one instant."""
+
+    now_s: float
+    jobs: Mapping[int, JobRecord]
+    nodes: list[NodeRecord]
+    site_factors: Mapping[int, int]
+    allocations: Mapping[int, Allocation]
+
+    def snapshot(self, book: JobBook, *, leaving: Collection[int], requeued: Collection[int]) -> ClusterSnapshot:
+        """The policy's picture.
+
+        Args:
+            book: the jobs' past; it has taken in this sight.
+            leaving: running jobs that were told to checkpoint: their places count as being vacated.
+            requeued: jobs that we requeued and that wait out Slurm's begin time.
+        """
+        snapshot = build_snapshot(
+            self.now_s, list(self.jobs.values()), self.nodes, self.site_factors, book.past(), self.allocations,
+            requeued=requeued,
+        )  # fmt: skip
+        table = snapshot.jobs
+        ids = table.job_id.tolist()
+        submit_s = np.array([book.submit_s(job_id) for job_id in ids], dtype=np.float64)
+        state = table.state
+        if leaving:
+            going = np.isin(table.job_id, list(leaving)) & (state == JobState.RUNNING)
+            state = np.where(going, np.int8(JobState.COMPLETING), state)
+        return ClusterSnapshot(
+            snapshot.now_s, table.with_columns(submit_s=submit_s, state=state), snapshot.nodes, snapshot.partitions
+        )
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Reads Slurm; remembers what multi-node runs hold, which costs a call each."""
+
+    client: SlurmClient
+    _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
+
+    def look(self, now_s: float, watch: Stopwatch) -> Sight:
+        """Read everything once.
+
+        Raises:
+            SlurmError: Slurm did not answer, or not readably: there is no sight this time.
+        """
+        with watch("observe.jobs"):
+            jobs = {record.job_id: record for record in self.client.jobs()}
+        with watch("observe.nodes"):
+            nodes = self.client.nodes()
+        with watch("observe.site_factors"):
+            site_factors = self.client.site_factors()
+        with watch("observe.allocations"):
+            allocations = self._allocations(jobs)
+        return Sight(now_s, jobs, nodes, site_factors, allocations)
+
+    def _allocations(self, jobs: Mapping[int, JobRecord]) -> dict[int, Allocation]:
+        wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]
+        keys = {record.job_id: (record.job_id, record.restarts) for record in wide}
+        held = {key: self._held.get(key) or self.client.allocation(key[0]) for key in keys.values()}
+        self._held = held
+        return {job_id: held[key] for job_id, key in keys.items()}

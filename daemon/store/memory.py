@@ -1,0 +1,176 @@
+"""What one job's past is, worked out from what Slurm shows at any later time.
+
+Slurm shows the present run only. But its restart count, and the submit time, which it moves to the end of the previous run
+at each requeue, tell of the runs before; so the past is right to about a second even if nobody looked in between.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from slurm_soda.policies.snapshot import NEVER, JobState
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.snapshot import JobMemory
+from slurm_soda.slurm_ext.states import ENDED, policy_state
+
+
+@dataclass(slots=True)
+class RememberedRun:
+    """One run; Unix seconds."""
+
+    restart: int
+    start_s: float
+    end_s: float | None = None
+    node_names: str = ""
+    gpus: int = 0
+    promoted_s: float | None = None
+    pk: int | None = None
+    dirty: bool = True
+
+
+@dataclass(slots=True)
+class RememberedJob:
+    """One job as the store knows it, kept in memory while Slurm lists it."""
+
+    job_id: int
+    submit_s: float
+    """First submission; Slurm's own moves at each requeue."""
+    moved_from_s: float | None = None
+    """What we took for the first submission before accounting knew better, until that is written."""
+    record: JobRecord | None = None
+    """As last seen; ``None`` for a job of the store that Slurm has not shown yet."""
+    seen: tuple[object, ...] = ()
+    """What of the record matters here, for a quick comparison."""
+    restart: int = 0
+    state: str = "PENDING"
+    first_start_s: float | None = None
+    end_s: float | None = None
+    exit_code: str = ""
+    waited_since_s: float | None = None
+    preemptions: int = 0
+    promotions: int = 0
+    promoted_s: float | None = None
+    accounted: bool = False
+    cpu_s: float | None = None
+    memory_peak_mib: float | None = None
+    runs: dict[int, RememberedRun] = field(default_factory=dict)
+    pk: int | None = None
+    dirty: bool = True
+
+    @property
+    def executed_s(self) -> float:
+        """Run time of ended runs since the last promotion."""
+        since_s = -math.inf if self.promoted_s is None else self.promoted_s
+        ended = ((run.start_s, run.end_s) for run in self.runs.values() if run.end_s is not None)
+        return sum(max(0.0, end_s - max(start_s, since_s)) for start_s, end_s in ended)
+
+    @property
+    def missing_runs(self) -> list[int]:
+        """Restart counts of runs that nobody saw."""
+        return [restart for restart in range(self.restart) if restart not in self.runs]
+
+    def past(self) -> JobMemory:
+        """What a snapshot needs to know of this job."""
+        run = self.runs.get(self.restart)
+        return JobMemory(
+            first_start_s=_or_never(self.first_start_s),
+            executed_s=self.executed_s,
+            run_since_s=_or_never(run.promoted_s if run and run.end_s is None else None),
+            waiting_since_s=_or_never(self.waited_since_s),
+            preemptions=self.preemptions,
+        )
+
+    def promote(self, at_s: float) -> None:
+        """Forgive service and waiting so far (Tiresias, Section 3.2.3)."""
+        self.promotions, self.promoted_s, self.dirty = self.promotions + 1, at_s, True
+        run = self.runs.get(self.restart)
+        if run is not None and run.end_s is None:
+            run.promoted_s, run.dirty = at_s, True
+        else:
+            self.waited_since_s = at_s
+
+    def add_run(self, run: RememberedRun) -> None:
+        """Remember a run and what follows from it."""
+        self.runs[run.restart] = run
+        self.first_start_s = min(each.start_s for each in self.runs.values())
+        self.dirty = True
+
+
+def fingerprint(record: JobRecord) -> tuple[object, ...]:
+    """What of a record changes the memory; a pending job's estimates and growing priority do not."""
+    waits = record.state == "PENDING"
+    return (
+        record.state, record.reason, record.restarts, record.submit_s, waits or record.start_s, waits or record.end_s,
+        record.partition, record.name, record.account, record.gpus, record.cpus, record.nodes, record.time_limit_s,
+        record.node_names, record.exit_code, record.hints,
+    )  # fmt: skip
+
+
+def same_job(job: RememberedJob, record: JobRecord) -> bool:
+    """Whether a record is of the remembered job and not of a later one that got its id after a reset of Slurm."""
+    if record.submit_s == job.submit_s:
+        return True
+    return record.restarts > 0 and record.restarts >= job.restart and record.submit_s >= job.submit_s
+
+
+def observe(job: RememberedJob, record: JobRecord, now_s: float) -> None:
+    """Take in what Slurm shows of a job now."""
+    job.record, job.seen, job.state, job.dirty = record, fingerprint(record), record.state, True
+    job.restart = max(job.restart, record.restarts)
+    if record.state in ENDED:
+        _end(job, record, now_s)
+        return
+    job.end_s, job.exit_code, job.accounted = None, "", False
+    state = policy_state(record.state, record.reason)
+    if state is JobState.COMPLETING:
+        return  # a requeue shows the next run's count and a meaningless start already: PENDING will tell
+    _close_earlier_runs(job, record, now_s)
+    if state in (JobState.RUNNING, JobState.SUSPENDED):
+        _run(job, record)
+    else:
+        _wait(job)
+
+
+def _end(job: RememberedJob, record: JobRecord, now_s: float) -> None:
+    _close_earlier_runs(job, record, now_s)
+    job.end_s = _known(record.end_s, now_s)
+    job.exit_code, job.waited_since_s = record.exit_code, None
+    if record.node_names and not math.isnan(record.start_s):
+        _run(job, record)
+    run = job.runs.get(record.restarts)
+    if run is not None:
+        run.end_s, run.dirty = max(job.end_s, run.start_s), True
+
+
+def _run(job: RememberedJob, record: JobRecord) -> None:
+    job.waited_since_s = None
+    run = job.runs.get(record.restarts)
+    if run is None:
+        run = RememberedRun(record.restarts, record.start_s, node_names=record.node_names, gpus=record.gpus)
+        job.add_run(run)
+    elif (run.start_s, run.node_names) != (record.start_s, record.node_names):
+        run.start_s, run.node_names, run.gpus, run.dirty = record.start_s, record.node_names, record.gpus, True
+        job.first_start_s = min(each.start_s for each in job.runs.values())
+
+
+def _wait(job: RememberedJob) -> None:
+    ends = [run.end_s for run in job.runs.values() if run.end_s is not None]
+    if ends:
+        job.waited_since_s = max(*ends, job.promoted_s or 0.0, job.waited_since_s or 0.0)
+
+
+def _close_earlier_runs(job: RememberedJob, record: JobRecord, now_s: float) -> None:
+    """Runs before the present one are over: the last of them when Slurm moved the submit time."""
+    for run in job.runs.values():
+        if run.restart < record.restarts and run.end_s is None:
+            end_s = record.submit_s if record.submit_s >= run.start_s else now_s
+            run.end_s, run.dirty = min(end_s, max(now_s, run.start_s)), True
+
+
+def _known(time_s: float, otherwise_s: float) -> float:
+    return otherwise_s if math.isnan(time_s) else time_s
+
+
+def _or_never(time_s: float | None) -> float:
+    return NEVER if time_s is None else time_s
