@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 from slurm_soda.daemon.config import ConfigError, Settings, load_settings
 from slurm_soda.daemon.store.engine import Store, StoreError, open_store
+from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.sodactl.output import warn
 from sqlalchemy.exc import SQLAlchemyError
@@ -46,8 +47,10 @@ class Outside:
     """The world around sodactl; tests put their own in place."""
 
     connect: Callable[[Settings], SlurmClient] = _connect
+    runner: Callable[[], Runner] = LocalRunner
     now_s: Callable[[], float] = time.time
     who: Callable[[], str] = _who
+    uid: Callable[[], int] = os.getuid
     host: Callable[[], str] = socket.gethostname
     pid_lives: Callable[[int], bool] = field(default=lambda pid: Path(f"/proc/{pid}").exists())
 

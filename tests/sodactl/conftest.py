@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job
+from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.hints import Hints
@@ -133,12 +134,14 @@ class Bench:
     slurm: MemorySlurm
     config: Path
     capture: Callable[[], tuple[str, str]]
+    commands: Runner = field(default_factory=LocalRunner)
+    uid: int = 0
     pids: set[int] = field(default_factory=lambda: {4242})
 
     def __call__(self, *argv: str, status: int | None = 0) -> Result:
         outside = Outside(
-            connect=lambda settings: self.slurm, now_s=lambda: NOW_S, who=lambda: "root", host=lambda: "ctl",
-            pid_lives=lambda pid: pid in self.pids,
+            connect=lambda settings: self.slurm, runner=lambda: self.commands, now_s=lambda: NOW_S, who=lambda: "root",
+            uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids,
         )  # fmt: skip
         self.capture()
         code = run([*argv, "--config", str(self.config)], outside)

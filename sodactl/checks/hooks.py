@@ -1,0 +1,89 @@
+"""Checks of slurm-soda's own parts inside Slurm: plugin, lua module, prolog and epilog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm_soda.sodactl.checks.finding import Config, Finding, Probe, values_of
+
+PLUGIN = "soda_spank.so"
+LUA = "soda.lua"
+INSTALLED = "/opt/slurm-soda"
+
+
+def flags(probe: Probe) -> Finding:
+    """Our flags are known to sbatch, so the SPANK plugin is loaded here."""
+    text = probe.text("sbatch", "--help") or ""
+    count = sum(line.strip().startswith("--soda-") for line in text.splitlines())
+    if count:
+        return Finding("sbatch flags", "ok", f"sbatch lists {count} --soda flags")
+    remedy = f"put `optional {INSTALLED}/lib/{PLUGIN}` into plugstack.conf, built for this release of Slurm"
+    return Finding("sbatch flags", "fail", "sbatch lists no --soda flag", remedy)
+
+
+def plugin_stack(config: Config) -> Finding:
+    """plugstack.conf names the plugin, and as optional."""
+    path = Path(config.get("PlugStackConfig", "/etc/slurm/plugstack.conf"))
+    try:
+        lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
+    except OSError as error:
+        return Finding("plugstack.conf", "skip", f"{path}: {error.strerror}", "look on a machine that has it")
+    ours = [words for words in lines if len(words) > 1 and words[1].endswith(PLUGIN)]
+    if not ours:
+        return Finding("plugstack.conf", "warn", f"{path} does not name {PLUGIN}", "fine if an included file does")
+    if ours[0][0] != "optional":
+        remedy = "say `optional`: a plugin of another release would stop slurmd and sbatch"
+        return Finding("plugstack.conf", "fail", f"{PLUGIN} is {ours[0][0]}", remedy)
+    if not Path(ours[0][1]).exists():
+        return Finding(
+            "plugstack.conf", "fail", f"{ours[0][1]} does not exist", "install slurm-soda's plugin on every node"
+        )
+    return Finding("plugstack.conf", "ok", f"optional {ours[0][1]}")
+
+
+def job_submit(config: Config) -> Finding:
+    """The site's job_submit.lua is run and includes our module: hints travel through it."""
+    plugins = config.get("JobSubmitPlugins", "(null)")
+    if "lua" not in plugins.split(","):
+        return Finding(
+            "job_submit", "fail", f"JobSubmitPlugins={plugins}", "set JobSubmitPlugins=lua: hints travel through it"
+        )
+    path = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    try:
+        text = path.read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        return Finding("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+    if LUA not in text:
+        return Finding(
+            "job_submit", "fail", f"{path} does not include {LUA}", f"add pcall(dofile, '{INSTALLED}/lib/{LUA}')"
+        )
+    return Finding("job_submit", "ok", f"{path} includes {LUA}")
+
+
+SCRIPTS = (
+    ("Prolog", "prolog", "usage of jobs is found later and less exactly"),
+    ("Epilog", "epilog", "usage of jobs is found later and less exactly"),
+    ("EpilogSlurmctld", "epilogctld", "sodad notices the end of a job only when it next looks"),
+)
+"""Key of slurm.conf, our script, and what is lost without it."""
+
+
+def scripts(config: Config) -> Iterator[Finding]:
+    """Prolog and epilog run ours; the epilog of slurmctld wakes sodad."""
+    for key, script, loss in SCRIPTS:
+        paths = values_of(config, key)
+        found = f"{key}={', '.join(paths) or '(null)'}"
+        # A site's own script, or a directory of them, may call ours: its name says nothing about that.
+        if any("soda" in path or _mentions(Path(path)) for path in paths):
+            yield Finding(script, "ok", found)
+        else:
+            yield Finding(script, "warn", found, f"run {INSTALLED}/libexec/{script} from it; without it {loss}")
+
+
+def _mentions(path: Path) -> bool:
+    try:
+        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        return any(b"soda" in file.read_bytes()[:65536] for file in files)
+    except OSError:
+        return False
