@@ -37,6 +37,8 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
     nvmlReturn_t result = NVML_SUCCESS;
     pthread_mutex_lock(&lock);
     if (references == 0) {
+        if (geteuid() == 0) /* as the real one loads its driver */
+            gpu_state_make_dir();
         gpu_node_read(&nvml_node);
         for (unsigned i = 0; i < nvml_node.count; i++)
             name_device(&devices[i], i);

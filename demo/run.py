@@ -1,0 +1,191 @@
+"""The demo itself: one mix, twice through one real cluster, and what accounting says of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.execution import Completed
+from slurm_soda.demo import batch, truth
+from slurm_soda.demo.driver import Event
+from slurm_soda.demo.mix import Mix
+from slurm_soda.demo.report import Measured
+from slurm_soda.demo.settings import GPUS_PER_NODE, NODES, DemoSettings, daemon_configuration
+from slurm_soda.demo.truth import DemoError, JobTruth
+
+PYTHON = "/opt/slurm-soda/bin/python"
+SODACTL = "/opt/slurm-soda/bin/sodactl"
+
+PHASES = ("stock", "soda")
+Phase = Literal["stock", "soda"]
+MODES = {"stock": "observe", "soda": "enforce"}
+
+_POLL_S = 1.0
+_PHASE_LIMIT_S = 900.0
+_ACCOUNTING_WITHIN_S = 60.0
+_STORE_WITHIN_S = 8.0
+_STDOUT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks on: lines for people, and the driver's events of a phase."""
+
+    say: Callable[[str], None]
+    event: Callable[[Phase, Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    """What one run of the mix came to."""
+
+    jobs: tuple[JobTruth, ...]
+    measured: dict[int, Measured]
+    """The store's word, by job id."""
+
+
+def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[Phase, PhaseResult], dict[str, str]]:
+    """Bring a cluster up, run the mix under stock Slurm and under slurm-soda, take the cluster down.
+
+    Returns the result of each phase, and the versions of everything that took part.
+
+    Raises:
+        ClusterError: the cluster cannot be brought up.
+        DemoError: a job was refused or failed, or accounting did not hear of all of them.
+    """
+    cluster = Cluster.up(settings.cluster, nodes=NODES, gpus=GPUS_PER_NODE, progress=watch.say)
+    try:
+        warm_up(cluster)
+        cluster.start_daemon(daemon_configuration(settings, mix))
+        results: dict[Phase, PhaseResult] = {}
+        for phase in ("stock", "soda"):
+            watch.say(f"{phase}: sodad in mode {MODES[phase]}")
+            set_mode(cluster, MODES[phase])
+            results[phase] = run_phase(cluster, phase, mix, watch)
+        return results, versions(cluster)
+    finally:
+        if settings.keep:
+            watch.say(f"the cluster stays up; remove it with: sodactl cluster down --name {settings.cluster}")
+        else:
+            cluster.down()
+
+
+def warm_up(cluster: Cluster) -> None:
+    """One step on every node: the first job after a start of slurmctld waits some seconds, which nobody shall count."""
+    cluster.exec("alice", ("srun", f"--nodes={NODES}", f"--ntasks={NODES}", "true")).check()
+
+
+def set_mode(cluster: Cluster, mode: str) -> None:
+    """Put sodad into a mode and wait for its first cycle in it.
+
+    Raises:
+        ClusterError: it does not come to that within a minute.
+    """
+    cluster.wait_until(lambda: _status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
+    cluster.exec("root", (SODACTL, "mode", mode)).check()
+    cluster.wait_until(lambda: (_status(cluster).get("last_cycle") or {}).get("mode") == mode, f"sodad is in {mode}")
+
+
+def _status(cluster: Cluster) -> dict[str, Any]:
+    return _document(cluster.exec("root", (SODACTL, "status", "--json")))
+
+
+def _document(reply: Completed) -> dict[str, Any]:
+    """JSON that a command printed; empty if it printed none (the daemon is only starting)."""
+    try:
+        document = json.loads(reply.stdout)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def run_phase(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> PhaseResult:
+    """Submit the mix, watch it to its end, and ask accounting and the store about it."""
+    job_ids = _drive(cluster, phase, mix, watch)
+    jobs = _wait_for_accounting(cluster, job_ids)
+    if bad := truth.not_completed(jobs):
+        ended = ", ".join(f"{job.job_id} ({job.name}) {job.state}" for job in bad[:5])
+        raise DemoError(
+            f"{len(bad)} of {len(jobs)} jobs did not complete: {ended}; see: sodactl cluster logs, with --keep"
+        )
+    return PhaseResult(tuple(jobs), _measured(cluster, job_ids))
+
+
+def _drive(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> list[int]:
+    task = {"orders": batch.orders(mix), "poll_s": _POLL_S, "limit_s": _PHASE_LIMIT_S}
+    running = cluster.run("root", (PYTHON, "-m", "slurm_soda.demo.driver"), input=json.dumps(task).encode())
+    job_ids: list[int] = []
+    said: list[str] = []
+    for event in read_events(running, said):
+        watch.event(phase, event)
+        match event["event"]:
+            case "submitted":
+                job_ids.append(int(event["job_id"]))
+            case "refused":
+                job = mix.jobs[int(event["index"])]
+                raise DemoError(f"sbatch refused {job.name} of {job.user}: {event['error']}")
+            case "timeout":
+                raise DemoError(f"{phase}: jobs were left after {_PHASE_LIMIT_S:.0f} s; look with --keep and squeue")
+    if (status := running.status()) != 0 or len(job_ids) != len(mix.jobs):
+        raise DemoError(
+            f"{phase}: the driver submitted {len(job_ids)} of {len(mix.jobs)} jobs and ended with status {status}:"
+            f" {' '.join(said)[-300:]}"
+        )
+    return job_ids
+
+
+def read_events(chunks: Iterable[tuple[int, bytes]], said: list[str]) -> Iterator[Event]:
+    """Events of a driver's output, which comes in pieces that do not end where lines end; standard error is kept."""
+    buffer = b""
+    for stream, data in chunks:
+        if stream != _STDOUT:
+            said.append(data.decode(errors="replace"))
+            continue
+        *lines, buffer = (buffer + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def _wait_for_accounting(cluster: Cluster, job_ids: Sequence[int]) -> list[JobTruth]:
+    """Accounting hears of a job's end a moment after it."""
+    deadline_s = time.monotonic() + _ACCOUNTING_WITHIN_S
+    while True:
+        reply = cluster.exec("root", truth.sacct_argv(job_ids), environment=truth.ENVIRONMENT).check()
+        jobs = truth.read_sacct(reply.stdout)
+        if jobs is not None and len(jobs) == len(job_ids):
+            return jobs
+        if time.monotonic() > deadline_s:
+            raise DemoError(
+                f"sacct does not know the end of all jobs within {_ACCOUNTING_WITHIN_S:.0f} s; see slurmdbd's log"
+            )
+        time.sleep(0.5)
+
+
+def _measured(cluster: Cluster, job_ids: Sequence[int]) -> dict[int, Measured]:
+    """What the store says, once it knows every job's end and use; what it has by then if that does not come."""
+    deadline_s = time.monotonic() + _STORE_WITHIN_S
+    while True:
+        rows = _document(cluster.exec("root", (SODACTL, "history", "--json"))).get("jobs", [])
+        found = {
+            row["job_id"]: Measured(row["jct_s"], row["gpu_util_ratio"]) for row in rows if row["job_id"] in job_ids
+        }
+        whole = len(found) == len(job_ids) and all(m.gpu_util_ratio is not None for m in found.values())
+        if whole or time.monotonic() > deadline_s:
+            return found
+        time.sleep(1.0)
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    """Versions of everything that took part."""
+    return {
+        "slurm-soda": version("slurm-soda"),
+        "slurm": cluster.exec("root", ("sinfo", "--version")).check().stdout.strip().removeprefix("slurm "),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }

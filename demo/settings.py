@@ -1,0 +1,47 @@
+"""What a demo run is asked to do, and the daemon's configuration that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_soda.demo.mix import Mix
+
+NODES, GPUS_PER_NODE = 2, 4
+CLUSTER_GPUS = NODES * GPUS_PER_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """One invocation of the demo."""
+
+    seed: int = 1
+    jobs: int = 30
+    time_scale: float = 150.0
+    """Nominal seconds (those of the paper's testbed) in one real second."""
+    policy: str = "tiresias-las"
+    out: Path = Path("build/demo")
+    keep: bool = False
+    """Leave the cluster up afterwards."""
+    cluster: str = "demo"
+
+
+def daemon_configuration(settings: DemoSettings, mix: Mix) -> str:
+    """The configuration file of sodad: the paper's thresholds and the daemon's own times, compressed like the jobs."""
+    parameters = {"min_run_s": 1.0}
+    lines = [f"min_run_s = {parameters['min_run_s']}"] if settings.policy.startswith(("tiresias", "sr")) else []
+    if settings.policy.startswith("tiresias"):
+        lines.append(f"thresholds_gpu_s = [{mix.threshold_gpu_s:.2f}]")
+    return "\n".join([
+        "# The demo's hours pass in seconds, so the daemon's own intervals are shorter than a site's.",
+        'mode = "observe"',
+        "[policy]",
+        f'name = "{settings.policy}"',
+        "[policy.parameters]",
+        *lines,
+        "[cycle]",
+        "interval_s = 1.0",
+        "[rails]",
+        "min_change_interval_s = 0.2",
+        "",
+    ])  # fmt: skip
