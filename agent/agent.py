@@ -123,8 +123,6 @@ class Agent:
         parts = self._parts
         batch = parts.ledger.news()
         now_s = parts.clock()
-        if parts.gpus.fault:
-            self._fault(parts.gpus.fault)
         self._seq += 1
         report = NodeReport(
             node=self._reported_node(batch.opened, batch.closed),
@@ -153,6 +151,8 @@ class Agent:
         self._parts.gpus.open(now_s)
         indices = {index for run in runs if run.opened for index in run.opened.gpus}
         readings = self._parts.gpus.read(sorted(indices), now_s) if indices else {}
+        if indices and self._parts.gpus.fault:  # a node without GPUs has no driver either: no fault
+            self._fault(self._parts.gpus.fault)
         longest_gap_s = GAP_INTERVALS * self._config.interval_s
         for run in runs:
             if run.opened is None or run.usage is None:

@@ -195,7 +195,7 @@ class Ledger:
         line = self._spool.read(name)
         if kind != "usage":
             event = read_event(line)
-            if (event.key.job_id, event.key.start_s) != (job_id, start_s):
+            if event.key.job_id != job_id:
                 raise RecordError(f"it is about job {event.key.job_id}")
             entered = self._enter(event, now_s)
             if entered is None:

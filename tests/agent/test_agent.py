@@ -1,0 +1,287 @@
+"""The agent as a whole: real socket, real spool, real HTTP; only the clock, the GPUs and munge are the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.agent.agent import Agent, Parts
+from slurm_soda.agent.config import AgentConfig
+from slurm_soda.agent.cpu import CpuReader
+from slurm_soda.agent.faults import Faults
+from slurm_soda.agent.gpus import GpuReading, Gpus
+from slurm_soda.agent.ledger import Ledger
+from slurm_soda.agent.systemd import notify
+from slurm_soda.agent.upload import Backoff, HttpUploader, UploadError
+from slurm_soda.wire.handover import hand_over
+from slurm_soda.wire.records import NodeReport
+from slurm_soda.wire.seal import HEADER, Munge
+from slurm_soda.wire.spool import Spool
+
+OPEN: dict[str, object] = {
+    "kind": "open", "job_id": 10, "start_s": 1000, "restart": 0, "node": "n1", "uid": 1000, "user": "alice",
+    "partition": "main", "at_s": 1000.0, "gpus": [0, 1], "cpus_per_node": "2", "node_names": "n1", "env": {},
+}  # fmt: skip
+CLOSE: dict[str, object] = {
+    "kind": "close", "job_id": 10, "start_s": 1000, "restart": 0, "uid": 1000, "node": "n1", "at_s": 1010.0,
+    "exit_code": "0:0",
+}  # fmt: skip
+
+
+class Controller:
+    """An HTTP server in sodad's place, that can be told to fail."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.reports: list[NodeReport] = []
+        self.status = 204
+        controller = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                assert self.path == "/v1/reports"
+                assert self.headers[HEADER] == "MUNGE:AA==:"
+                if controller.status < 300:
+                    controller.reports.append(NodeReport.from_json(body))
+                self.send_response(controller.status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class BusyGpus(Gpus):
+    """Two GPUs, half busy, 1 GiB each."""
+
+    def open(self, now_s: float) -> None:
+        pass
+
+    @property
+    def count(self) -> int:
+        return 2
+
+    def read(self, indices: Any, now_s: float) -> dict[int, GpuReading]:
+        return {index: GpuReading(0.5, 1024.0) for index in indices}
+
+
+class Bench:
+    """Builds agents over one node directory."""
+
+    def __init__(self, path: Path, port: int) -> None:
+        self.now_s = 1001.0
+        self.config = AgentConfig(
+            controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
+            cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
+            heartbeat_s=0.3, retry_max_s=0.05, upload_timeout_s=5.0,
+        )  # fmt: skip
+
+    def agent(self) -> Agent:
+        faults = Faults()
+        config = self.config
+        parts = Parts(
+            clock=lambda: self.now_s,
+            ledger=Ledger(Spool(config.spool), faults, config.spool_files),
+            cpu=CpuReader(config.cgroup_root),
+            gpus=BusyGpus(),
+            uploader=HttpUploader(
+                config.controller, Munge(lambda *_: (0, b"MUNGE:AA==:\n", b"")), config.upload_timeout_s
+            ),
+            backoff=Backoff(config.retry_max_s, random.Random(1)),
+            faults=faults,
+            environ={},
+        )
+        return Agent(config, parts)
+
+    async def hand_over(self, event: dict[str, object]) -> str:
+        return await asyncio.to_thread(hand_over, event, self.config.socket, self.config.spool)
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    server = Controller()
+    yield server
+    server.stop()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_run_from_prolog_to_epilog(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until((tmp_path / "sock").exists)
+        assert await bench.hand_over(OPEN) == ""
+        await until(lambda: any(r.usage and r.usage[0].gpu_util_ratio == 0.5 for r in controller.reports))
+        bench.now_s = 1010.0
+        assert await bench.hand_over(CLOSE) == ""
+        await until(lambda: any(r.closed for r in controller.reports))
+        await until(lambda: not list((tmp_path / "spool").iterdir()))
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+    opened = [record for report in controller.reports for record in report.opened]
+    closed = [record for report in controller.reports for record in report.closed]
+    last = [record for report in controller.reports for record in report.usage][-1]
+    assert [(r.job_id, r.gpus, r.cpus) for r in opened] == [(10, (0, 1), 2)]
+    assert [(r.job_id, r.exit_code) for r in closed] == [(10, "0:0")]
+    assert (last.gpu_count, last.gpu_memory_peak_mib, last.first_s) == (2, 2048.0, 1000.0)
+    assert [r.seq for r in controller.reports] == sorted({r.seq for r in controller.reports})
+    assert {(r.node, r.gpu_count) for r in controller.reports} == {("n1", 2)}
+    assert not (tmp_path / "sock").exists()
+
+
+def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller: Controller) -> None:
+    controller.status = 503
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until((tmp_path / "sock").exists)
+        await bench.hand_over(OPEN)
+        await bench.hand_over(CLOSE)
+        await asyncio.sleep(0.3)
+        assert {path.name for path in (tmp_path / "spool").iterdir()} == {
+            f"10.1000.{k}" for k in ("open", "close", "usage")
+        }
+        controller.status = 200
+        await until(lambda: not list((tmp_path / "spool").iterdir()))
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+    assert [len(controller.reports[0].opened), len(controller.reports[0].closed)] == [1, 1]
+    assert any("answered 503" in fault for report in controller.reports for fault in report.faults)
+
+
+def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        killed = bench.agent()
+        assert killed.take_line(json.dumps(OPEN).encode() + b"\n") == ""
+        bench.now_s = 1000.4
+        killed.sample()
+        bench.now_s = 1001.0
+        assert "is away" in await bench.hand_over(CLOSE)  # nobody listens: the epilog keeps its event itself
+        heir = bench.agent()
+        heir.sample()
+        while await heir.upload():
+            pass
+
+    asyncio.run(scene())
+    (report,) = controller.reports
+    (usage,) = report.usage
+    assert (usage.samples, usage.gpu_util_ratio, usage.gpu_memory_peak_mib) == (0, 0.5, 2048.0)
+    assert [record.exit_code for record in report.closed] == ["0:0"]
+    assert any(fault.startswith("epilog: agent at") for fault in report.faults)
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_lost_run_ends_by_itself_and_is_said(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        agent = bench.agent()
+        agent.take_line(json.dumps(OPEN).encode())
+        bench.now_s += bench.config.lost_after_s + 1
+        agent.sample()
+        await agent.upload()
+
+    asyncio.run(scene())
+    assert "job 10: no process and no epilog" in controller.reports[0].faults[0]
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_an_idle_node_sends_heartbeats(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until(lambda: len(controller.reports) >= 3)
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+    assert all(not (r.opened or r.closed or r.usage) for r in controller.reports)
+
+
+def test_a_controller_that_is_not_there_is_said_in_one_line(tmp_path: Path, controller: Controller) -> None:
+    controller.stop()
+    bench = Bench(tmp_path, controller.port)
+    with pytest.raises(UploadError, match=r"/v1/reports: ConnectError") as caught:
+        asyncio.run(bench.agent().upload())
+    assert "\n" not in str(caught.value)
+
+
+def test_nonsense_on_the_socket_is_refused_and_remembered(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> str:
+        agent = bench.agent()
+        said = agent.take_line(b'{"kind":"evil"}\n')
+        await agent.upload()
+        return said
+
+    assert "start_s is missing" in asyncio.run(scene())
+    assert "start_s is missing" in controller.reports[0].faults[0]
+
+
+def test_the_nodes_name_is_slurms_where_none_is_configured(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    bench.config = replace(bench.config, node="")
+
+    async def scene() -> None:
+        agent = bench.agent()
+        agent.take_line(json.dumps({**OPEN, "node": "gpu-node-7"}).encode())
+        await agent.upload()
+        await agent.upload()
+
+    asyncio.run(scene())
+    assert [report.node for report in controller.reports] == ["gpu-node-7"] * 2
+
+
+def test_pauses_double_up_to_a_limit_and_start_over() -> None:
+    backoff = Backoff(60.0, random.Random(7))
+    pauses = [backoff.failed() for _ in range(2000)]
+    for number, pause_s in enumerate(pauses[:8]):
+        assert 0.5 <= pause_s / min(60.0, 2.0**number) <= 1.5
+    assert max(pauses) <= 90.0
+    assert backoff.succeeded()
+    assert not backoff.succeeded()
+    assert backoff.failed() <= 1.5
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        notify({"NOTIFY_SOCKET": str(path)}, "READY=1")
+        assert listener.recv(99) == b"READY=1"
+    for absent in ({}, {"NOTIFY_SOCKET": "relative"}, {"NOTIFY_SOCKET": str(path)}):
+        notify(absent, "READY=1")

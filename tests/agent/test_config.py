@@ -1,0 +1,60 @@
+"""A wrong key or type in agent.toml stops the agent with one line: file, key, what is expected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_soda.agent.config import AgentConfig, ConfigError, load
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("interval = 2", "unknown key 'interval'; known are controller, node, interval_s"),
+        ('interval_s = "2"', "interval_s is '2'; expected a number"),
+        ("interval_s = true", "interval_s is True; expected a number"),
+        ("interval_s = nan", "interval_s is nan; expected a number of seconds from 0.05 to 86400"),
+        ("interval_s = 0", "interval_s is 0; expected a number of seconds"),
+        ("controller = 6830", "controller is 6830; expected text in quotes"),
+        ('controller = "ctl:6830"', "expected a URL such as http://ctl:6830"),
+        ("spool_files = 1.5", "spool_files is 1.5; expected a whole number"),
+        ("spool_files = 1", "expected a whole number from 64"),
+        ('log_level = "loud"', "expected one of debug, info, warning, error"),
+        ("[agent]\ninterval_s = 2", "unknown key 'agent'"),
+        ("interval_s = ", "cannot be read"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_defaults_file_and_environment(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    assert load(path, {}) == AgentConfig()
+    path.write_text('controller = "https://soda:1"\ninterval_s = 1\n')
+    assert load(path, {}).controller == "https://soda:1"
+    changed = load(path, {"SODA_AGENT_CONTROLLER": "http://other:2", "SODA_AGENT_HEARTBEAT_S": "9.5"})
+    assert (changed.controller, changed.interval_s, changed.heartbeat_s) == ("http://other:2", 1, 9.5)
+    with pytest.raises(ConfigError, match="environment: SODA_AGENT_INTERVAL_S is 'soon'; expected a number"):
+        load(path, {"SODA_AGENT_INTERVAL_S": "soon"})
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load(tmp_path / "none", {}, required=True)
+
+
+def test_the_command_says_it_in_one_line_and_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text("intervall_s = 2\n")
+    argv = [sys.executable, "-m", "slurm_soda.agent.main", "--config", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"soda-agent: {path}: unknown key 'intervall_s'")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,62 @@
+"""GPUs through the unmodified NVML binding: with the emulated library, and without any."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_soda.agent.gpus import REOPEN_AFTER_S, Gpus
+
+EMULATION = Path(__file__).parents[2] / "emulation"
+
+PROGRAM = """
+import json, sys
+from slurm_soda.agent.gpus import Gpus
+gpus = Gpus()
+found = gpus.read([0, 1, 9], 1.0)
+gpus.close()
+print(json.dumps([gpus.fault, gpus.count, {i: [r.util_ratio, r.memory_mib] for i, r in found.items()}]))
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None or shutil.which("make") is None:
+        pytest.skip("the emulated NVML is C: install gcc and make")
+    out = tmp_path_factory.mktemp("nvml")
+    subprocess.run(["make", "-s", "-C", str(EMULATION), f"OUT={out}", "all"], check=True)
+    return out
+
+
+def test_readings_of_an_idle_emulated_node(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "gpus.conf").write_text("devices=0,1,2,3\nname=Emulated GPU\nmemory_mib=40960\n")
+    program = PROGRAM.replace("gpus.close()", "count = gpus.count").replace("gpus.count,", "count,")
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(library), "SODA_GPU_STATE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    fault, count, found = json.loads(done.stdout)
+    assert (fault, count) == ("", 4)
+    assert set(found) == {"0", "1"}
+    for util_ratio, memory_mib in found.values():
+        assert util_ratio == 0.0
+        assert 0.0 <= memory_mib < 2048.0
+
+
+def test_without_a_driver_there_are_no_gpus_and_it_is_looked_for_again_later() -> None:
+    gpus = Gpus()
+    assert gpus.read([0], 100.0) == {}
+    if gpus.count:
+        pytest.skip("this machine has GPUs")
+    assert gpus.fault.startswith("NVML cannot be used")
+    gpus.fault = ""
+    gpus.read([0], 100.0 + REOPEN_AFTER_S - 1)
+    assert gpus.fault == ""
+    gpus.read([0], 100.0 + REOPEN_AFTER_S)
+    assert gpus.fault.startswith("NVML cannot be used")

@@ -1,0 +1,218 @@
+"""The ledger over a real spool: every event once, nothing forgotten before the controller has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.agent.events import RunKey, read_event
+from slurm_soda.agent.faults import Faults
+from slurm_soda.agent.ledger import BATCH, Ledger
+from slurm_soda.wire.spool import Spool, record_name
+
+NOW_S = 1000.0
+
+
+def event(kind: str, job_id: int = 10, start_s: int = 500, restart: int = 0, **more: Any) -> bytes:
+    opening = {
+        "uid": 1000,
+        "user": "alice",
+        "partition": "main",
+        "gpus": [0],
+        "cpus_per_node": "2",
+        "node_names": "n1",
+        "env": {},
+    }
+    data = {
+        "kind": kind,
+        "job_id": job_id,
+        "start_s": start_s,
+        "restart": restart,
+        "node": "n1",
+        "at_s": float(start_s),
+    }
+    return json.dumps({**data, **(opening if kind == "open" else {"exit_code": "0:0"}), **more}).encode() + b"\n"
+
+
+class Node:
+    """A spool, and ledgers over it one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.spool = Spool(str(path))
+        self.faults = Faults()
+        self.ledger = Ledger(self.spool, self.faults, 1000)
+
+    def restart(self) -> None:
+        self.ledger = Ledger(self.spool, self.faults, 1000)
+        self.ledger.adopt(NOW_S)
+
+    def take(self, line: bytes) -> None:
+        self.ledger.take(read_event(line), line, NOW_S)
+
+    def end(self) -> None:
+        """What the sampling loop does with closed runs."""
+        for run in self.ledger.active():
+            run.over = run.closed is not None
+            self.ledger.save(run, NOW_S)
+
+    def deliver(self) -> list[str]:
+        """Report all news; what was in it, in short."""
+        batch = self.ledger.news()
+        self.ledger.reported(batch)
+        opened = [f"open {r.job_id}.{r.restart}" for r in batch.opened]
+        closed = [f"close {r.job_id}.{r.restart}" for r in batch.closed]
+        return [*opened, *closed, *(f"usage {r.job_id}.{r.restart}" for r in batch.usage)]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "spool")
+
+
+def test_a_run_is_reported_once_and_then_forgotten(node: Node) -> None:
+    node.take(event("open"))
+    assert node.deliver() == ["open 10.0", "usage 10.0"]
+    assert node.deliver() == []
+    node.end()
+    assert node.deliver() == ["usage 10.0"]
+    node.take(event("close"))
+    assert node.deliver() == ["close 10.0", "usage 10.0"]
+    assert set(node.spool.names()) >= {"10.500.open", "10.500.close"}
+    node.end()
+    assert node.deliver() == ["usage 10.0"]
+    assert (node.ledger.runs, node.spool.names()) == ({}, [])
+
+
+def test_second_copies_change_nothing(node: Node) -> None:
+    for _ in range(2):
+        node.take(event("open"))
+        node.take(event("close"))
+    node.end()
+    assert node.deliver() == ["open 10.0", "close 10.0", "usage 10.0"]
+    node.take(event("close"))
+    node.spool.write("10.500.close", event("close"))
+    node.ledger.adopt(NOW_S)
+    assert node.deliver() == []
+    assert node.spool.names() == []
+
+
+def test_what_prolog_and_epilog_left_is_adopted_in_order(node: Node) -> None:
+    node.spool.write("11.600.close", event("close", 11, 600, fault="agent was away"))
+    node.spool.write("11.600.open", event("open", 11, 600))
+    node.spool.write("10.500.open", event("open"))
+    node.restart()
+    assert [run.key for run in node.ledger.active()] == [RunKey(10, 500), RunKey(11, 600)]
+    assert "close 11.0" in node.deliver()
+    assert node.faults.recent(NOW_S) == ("epilog: agent was away",)
+
+
+def test_a_restart_goes_on_with_the_sums_and_reports_all_again(node: Node) -> None:
+    node.take(event("open"))
+    usage = node.ledger.runs[RunKey(10, 500)].usage
+    assert usage is not None
+    usage.add_cpu(510.0, "cgroup/v1", {"c": 7.5}, 30.0)
+    node.end()
+    node.deliver()
+    node.restart()
+    run = node.ledger.runs[RunKey(10, 500)]
+    assert run.usage is not None
+    run.usage.add_cpu(520.0, "cgroup/v1", {"c": 9.0}, 20.0)
+    assert (run.usage.cpu_s, run.usage.memory_peak_mib, run.usage.first_s) == (9.0, 30.0, 500.0)
+    assert node.deliver() == ["open 10.0", "usage 10.0"]
+
+
+def test_the_epilog_of_a_requeued_run_counts_the_next_restart_already(node: Node) -> None:
+    node.take(event("open", restart=0))
+    node.take(event("close", restart=1))
+    node.take(event("open", start_s=504, restart=1))
+    node.end()
+    assert node.deliver() == ["open 10.0", "open 10.1", "close 10.0", "usage 10.0", "usage 10.1"]
+
+
+def test_an_epilog_without_a_start_closes_the_only_open_run(node: Node) -> None:
+    node.take(event("open"))
+    node.take(event("close", start_s=0, at_s=600.0))
+    node.end()
+    assert node.deliver() == ["open 10.0", "close 10.0", "usage 10.0"]
+
+
+def test_a_close_without_an_opening_is_reported_alone(node: Node) -> None:
+    node.take(event("close"))
+    assert node.deliver() == ["close 10.0"]
+    assert (node.ledger.runs, node.spool.names()) == ({}, [])
+
+
+def test_a_new_run_of_a_job_ends_the_one_before(node: Node) -> None:
+    node.take(event("open"))
+    node.take(event("open", start_s=700, restart=1))
+    assert [run.key.start_s for run in node.ledger.active()] == [700]
+
+
+def test_what_comes_between_report_and_answer_is_not_lost(node: Node) -> None:
+    node.take(event("open"))
+    batch = node.ledger.news()
+    node.take(event("close"))
+    node.end()
+    node.ledger.reported(batch)
+    assert node.deliver() == ["close 10.0", "usage 10.0"]
+    assert node.spool.names() == []
+
+
+def test_large_backlogs_go_in_parts(node: Node) -> None:
+    for job_id in range(1, BATCH + 11):
+        node.take(event("close", job_id))
+    assert [len(node.deliver()) for _ in range(3)] == [BATCH, 10, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("10.500.open", b"{"), ("10.500.open", event("open", 11)), ("10.500.usage", b"{}"), ("10.500.close", b"\x00" * 9)],
+)
+def test_spoiled_files_are_dropped_and_said(node: Node, name: str, content: bytes) -> None:
+    node.spool.write(name, content)
+    node.spool.write("12.1.open", event("open", 12, 1))
+    node.restart()
+    assert [run.key.job_id for run in node.ledger.active()] == [12]
+    assert node.spool.names() == ["12.1.open"]
+    assert f"spool: {name} is dropped" in node.faults.recent(NOW_S)[0]
+
+
+def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
+    ledger = Ledger(node.spool, node.faults, 64)
+    for start_s in range(40):
+        line = event("open", start_s + 1, start_s)
+        ledger.take(read_event(line), line, NOW_S)
+        ledger.save(ledger.runs[RunKey(start_s + 1, start_s)], NOW_S)
+    ledger.trim(NOW_S)
+    assert sum(name.endswith(".open") for name in node.spool.names()) == 40
+    assert "oldest records dropped" in node.faults.recent(NOW_S)[0]
+
+
+def test_without_a_disk_the_agent_goes_on_in_memory(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "spool").rmdir()
+    line = event("open")
+    with pytest.raises(Exception, match="cannot be written"):
+        node.take(line)
+    node.end()
+    assert node.deliver() == ["open 10.0", "usage 10.0"]
+    assert "cannot be written" in node.faults.recent(NOW_S)[0]
+
+
+def test_names_of_runs_are_names_of_files() -> None:
+    assert record_name(10, 500, "open") == "10.500.open"
+
+
+def test_faults_are_counted_bounded_and_age() -> None:
+    faults = Faults()
+    assert faults.add(0.0, "a\nb")
+    assert not faults.add(10.0, "a\nb")
+    for number in range(40):
+        faults.add(20.0 + number, f"f{number}")
+    assert len(faults.recent(100.0)) == 32
+    assert faults.recent(20.0 + 8 + 3600.5)[0] == "f9"
+    fresh = Faults()
+    fresh.add(1.0, "x")
+    fresh.add(2.0, "x")
+    assert fresh.recent(3.0) == ("x (x2)",)
