@@ -62,6 +62,7 @@ def assemble(
         notes=notes,
         promoted=np.zeros(0, dtype=np.int64) if promoted is None else jobs.job_id[promoted],
         next_event_s=next_event_s,
+        places={int(jobs.job_id[row]): tuple(claim.pieces) for row, claim in walk.claims.items()},
         facts=_facts(walk, len(preempts)),
     )
 

@@ -45,11 +45,10 @@ class NodeClasses:
         self._gpu_type = [gpu_type for _, gpu_type in groups]
         self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def matching(self, shape: Shape) -> tuple[int, ...]:
-        """The classes whose nodes a shape may use."""
-        key = (shape.partition, shape.gpu_type)
+    def matching(self, partition: int, gpu_type: int) -> tuple[int, ...]:
+        """The classes of the nodes of a partition with this GPU type, or any."""
+        key = (partition, gpu_type)
         if key not in self._matching:
-            partition, gpu_type = key
             self._matching[key] = tuple(
                 number
                 for number in range(len(self.members))
@@ -61,7 +60,7 @@ class NodeClasses:
 
     def mask(self, shape: Shape) -> BoolColumn:
         """Which nodes a shape may use, as one flag a node."""
-        return np.isin(self.of, self.matching(shape))
+        return np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
 
 
 class NodePool:
@@ -124,12 +123,18 @@ class NodePool:
             keys.insert(bisect_left(keys, new), new)
         self.gpus[node], self.cpus[node] = gpus, cpus
 
+    def fitting_nodes(self, shape: Shape) -> list[int]:
+        """Up to as many nodes as an even gang needs, each with room for its part; best fit first."""
+        numbers = self.classes.matching(shape.partition, shape.gpu_type)
+        found = [self._candidates(number, shape) for number in numbers]
+        keys = islice(found[0] if len(found) == 1 else merge(*found), shape.nodes)
+        return [key % self._nodes for key in keys]
+
     def _find_even(self, shape: Shape) -> list[Piece] | None:
-        found = [self._candidates(number, shape) for number in self.classes.matching(shape)]
-        keys = list(islice(found[0] if len(found) == 1 else merge(*found), shape.nodes))
-        if len(keys) < shape.nodes:
+        nodes = self.fitting_nodes(shape)
+        if len(nodes) < shape.nodes:
             return None
-        return [Piece(key % self._nodes, shape.gpus, shape.cpus, shape.memory_mib) for key in keys]
+        return [Piece(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes]
 
     def _candidates(self, number: int, shape: Shape) -> Iterator[int]:
         keys, least_cpus = self._keys[number], shape.cpus * self._nodes

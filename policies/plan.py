@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 
@@ -127,5 +128,8 @@ class Plan:
     """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
     next_event_s: float = float("inf")
     """Earliest time at which this plan may change without any event (a queue threshold, a minimum run time)."""
+    places: Mapping[int, tuple[Piece, ...]] = field(default_factory=dict)
+    """Places that the policy counted on, by job id: those of ``starts``, of jobs that wait for preemption, and of
+    preempted jobs that restart elsewhere. Nodes are rows of the snapshot's table; Slurm may choose others."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
+from slurm_soda.policies.holders import Holders
 from slurm_soda.policies.plan import Preempt, Verdict
 from slurm_soda.policies.room import Claim
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
-from slurm_soda.policies.victims import Reclaimable
+from slurm_soda.policies.victims import Victims
 from slurm_soda.policies.walk import Refusals, Walk
 
 
@@ -39,9 +40,11 @@ class PreemptiveWalk:
         self._ranked = ranked
         self._position = np.full(len(walk.snapshot.jobs), -1, dtype=np.int64)
         self._position[ranked] = np.arange(len(ranked))
-        rows = ranked[reclaimable[ranked]]
-        self._holders = Reclaimable(walk.snapshot.jobs, rows, self._position, walk.room)
+        self._holders = Holders(walk.snapshot.jobs, ranked[reclaimable[ranked]], self._position)
+        self._search = Victims(self._holders, walk.room)
         self._victims: list[int] = []
+        self._waiters: dict[int, set[int]] = {}
+        """Rows that wait for places on a node, by node."""
         self._displaced: list[tuple[int, int]] = []
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
@@ -77,22 +80,32 @@ class PreemptiveWalk:
             claim = walk.room.find(shape) or self._preempt_for(row, rank)
             if claim:
                 walk.claim(row, claim)
+                self._note_waiter(row, claim)
                 return
             refusals.add(shape)
         shut[code] = 1
 
     def _preempt_for(self, row: int, rank: int) -> Claim | None:
-        found = self._holders.find(self._walk.demand.shapes[int(self._walk.demand.code[row])], rank)
+        found = self._search.find(self._walk.demand.shapes[int(self._walk.demand.code[row])], rank)
         if found is None:
             return None
         pieces, victims = found
         for victim in victims:
             self._walk.verdict[victim] = Verdict.PREEMPT
-            self._holders.leave(victim)
-            self._walk.room.vacate(self._holders.held[victim])
+            self._search.leave(victim)
             self._victims.append(victim)
             heappush(self._displaced, (int(self._position[victim]), victim))
         return Claim(pieces, at_once=False)
+
+    def _note_waiter(self, row: int, claim: Claim) -> None:
+        if not claim.at_once:
+            for piece in claim.pieces:
+                self._waiters.setdefault(piece.node, set()).add(row)
+
+    def _beneficiaries(self, victim: int) -> list[int]:
+        """Rows that wait for places on the victim's nodes, best-ranked first."""
+        rows = {row for piece in self._holders.pieces(victim) for row in self._waiters.get(piece.node, ())}
+        return sorted(rows - {victim}, key=self._position.__getitem__)
 
     def _keep_unneeded(self) -> None:
         """Let a victim stay if those who took its places can be moved to what other victims leave.
@@ -101,47 +114,50 @@ class PreemptiveWalk:
         """
         if len(self._victims) < 2:
             return
+        jobs, soon = self._walk.snapshot.jobs, self._walk.room.soon
+        left_over = int(soon.gpus.sum())
         for victim in sorted(self._victims, key=self._position.__getitem__):
-            users = [*self._beneficiaries(victim)]
-            if victim in self._walk.claims and victim not in users:
-                users.append(victim)
-            if self._moved(victim, users):
+            back = self._walk.claims.get(victim)
+            own = sum(piece.gpus for piece in back.pieces) if back else 0
+            if int(jobs.gpus[victim]) <= left_over + own and self._stays(victim):
                 self._walk.verdict[victim] = Verdict.RUN
                 self._victims.remove(victim)
+                left_over = int(soon.gpus.sum())
 
-    def _moved(self, victim: int, users: list[int]) -> bool:
-        walk, room, held = self._walk, self._walk.room, self._holders.held[victim]
-        before = {row: walk.claims.pop(row) for row in users}
+    def _stays(self, victim: int) -> bool:
+        """Try to let a victim stay; leaves everything as it was if that leaves a claim without room."""
+        walk, room, pieces = self._walk, self._walk.room, self._holders.pieces(victim)
+        users = self._beneficiaries(victim)
+        before = {row: walk.claims[row] for row in [*users, victim] if row in walk.claims}
         for claim in before.values():
             room.undo(claim)
         moved: dict[int, Claim] = {}
-        if room.has_soon(held):
-            room.reoccupy(held)
-            for row in sorted(before.keys() - {victim}, key=self._position.__getitem__):
+        if room.has_soon(pieces):
+            room.reoccupy(pieces)
+            for row in users:
                 found = room.find(walk.demand.shapes[int(walk.demand.code[row])])
-                if found:
-                    room.hold(found)
-                    moved[row] = found
-            if len(moved) == len(before) - (victim in before):
-                walk.claims.update(moved)
+                if found is None:
+                    break
+                room.hold(found)
+                moved[row] = found
+            if len(moved) == len(users):
+                self._replace_claims(before, moved)
                 return True
             for claim in moved.values():
                 room.undo(claim)
-            room.vacate(held)
-        for row, claim in before.items():
+            room.vacate(pieces)
+        for claim in before.values():
             room.hold(claim)
-            walk.claims[row] = claim
         return False
 
-    def _beneficiaries(self, victim: int) -> list[int]:
-        """Rows that wait for places on the victim's nodes, best-ranked first."""
-        nodes = {piece.node for piece in self._holders.held[victim]}
-        rows = [
-            row
-            for row, claim in self._walk.claims.items()
-            if not claim.at_once and any(piece.node in nodes for piece in claim.pieces)
-        ]
-        return sorted(rows, key=self._position.__getitem__)
+    def _replace_claims(self, before: dict[int, Claim], after: dict[int, Claim]) -> None:
+        for row, claim in before.items():
+            del self._walk.claims[row]
+            for piece in claim.pieces:
+                self._waiters.get(piece.node, set()).discard(row)
+        for row, claim in after.items():
+            self._walk.record(row, claim)
+            self._note_waiter(row, claim)
 
     def _mark_protected(self) -> None:
         """Tell running jobs that simply run from those that only run on because they may not be preempted."""
@@ -152,7 +168,7 @@ class PreemptiveWalk:
         first = np.full(int(jobs.partition.max()) + 1, len(self._ranked), dtype=np.int64)
         np.minimum.at(first, jobs.partition[waiting], self._position[waiting])
         running = self._ranked[jobs.state[self._ranked] == JobState.RUNNING]
-        fixed = running[~np.isin(running, list(self._holders.held))]
+        fixed = running[~np.isin(running, self._holders.rows)]
         wanted = fixed[self._position[fixed] > first[jobs.partition[fixed]]]
         walk.verdict[wanted] = Verdict.PROTECTED
 
@@ -160,7 +176,7 @@ class PreemptiveWalk:
         job_id = self._walk.snapshot.jobs.job_id
         plan = []
         for victim in sorted(self._victims, key=self._position.__getitem__):
-            ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim) if row != victim)
+            ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim))
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
             reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
             plan.append(Preempt(int(job_id[victim]), ids, reason))

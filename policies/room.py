@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 
 
 class Claim(NamedTuple):
@@ -31,7 +32,8 @@ class Room:
         self.classes = NodeClasses(nodes)
         self.now = NodePool(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self.soon = self.now
-        self._unclaimed = self.now
+        self._free = [column.copy() for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
+        """What is free now less only the claims on it, kept once somebody leaves."""
         for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
             self.vacate(held_by(jobs, row))
 
@@ -49,22 +51,21 @@ class Room:
         """Carry out a claim that :meth:`find` returned, or that fits once its victims are vacated."""
         self.soon.take(claim.pieces)
         if self.soon is not self.now:
-            if claim.at_once:
-                self._unclaimed.take(claim.pieces)
+            self._free_up(claim, -1)
             self._offer(claim.pieces)
 
     def undo(self, claim: Claim) -> None:
         """Take a claim back."""
         self.soon.give(claim.pieces)
         if self.soon is not self.now:
-            if claim.at_once:
-                self._unclaimed.give(claim.pieces)
+            self._free_up(claim, 1)
             self._offer(claim.pieces)
 
     def vacate(self, pieces: list[Piece]) -> None:
         """A job will leave these places."""
         if self.soon is self.now:
-            self.soon, self._unclaimed = self.now.copy(), self.now.copy()
+            self.soon = self.now.copy()
+            self._free = [column.copy() for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
         self.soon.give(pieces)
         self._offer(pieces)
 
@@ -81,21 +82,18 @@ class Room:
             for p in pieces
         )
 
+    def _free_up(self, claim: Claim, sign: int) -> None:
+        if claim.at_once:
+            for node, *amounts in claim.pieces:
+                for column, amount in zip(self._free, amounts, strict=True):
+                    column[node] += sign * amount
+
     def _offer(self, pieces: list[Piece]) -> None:
-        free, soon = self._unclaimed, self.soon
-        for node in {piece.node for piece in pieces}:
+        (gpus, cpus, memory_mib), soon = self._free, self.soon
+        for node, *_ in pieces:
             self.now.put(
                 node,
-                min(free.gpus.item(node), soon.gpus.item(node)),
-                min(free.cpus.item(node), soon.cpus.item(node)),
-                min(free.memory_mib.item(node), soon.memory_mib.item(node)),
+                min(gpus.item(node), soon.gpus.item(node)),
+                min(cpus.item(node), soon.cpus.item(node)),
+                min(memory_mib.item(node), soon.memory_mib.item(node)),
             )
-
-
-def held_by(jobs: JobTable, row: int) -> list[Piece]:
-    """What a job holds. Slurm tells memory for the whole job only: it is divided over nodes like the job's CPUs."""
-    entries = jobs.alloc(row)
-    cpus, memory_mib = sum(entry[2] for entry in entries), int(jobs.memory_mib[row])
-    if not cpus:
-        return [Piece(node, gpus, 0, memory_mib // len(entries)) for node, gpus, _ in entries]
-    return [Piece(node, gpus, own, memory_mib * own // cpus) for node, gpus, own in entries]

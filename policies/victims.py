@@ -2,160 +2,178 @@
 
 Rank decides: of all sets of jobs that would make room, the set whose best-ranked member ranks worst is taken. Any other
 choice would be undone at once, since a preempted job may itself claim the places of jobs that rank below it. Jobs that
-turn out not to be needed are dropped again, best-ranked first.
+turn out not to be needed are dropped again, best-ranked first; so no proper subset of the victims would do.
 """
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+
 import numpy as np
-from numpy.typing import NDArray
 from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.holders import Holders, Share
 from slurm_soda.policies.placement import Piece, pieces_over, slots_of
-from slurm_soda.policies.room import Room, held_by
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobTable
+from slurm_soda.policies.room import Room
 
 NOBODY = -1
 
 
-class Reclaimable:
-    """Running jobs that may be preempted, as one entry for each node of each of them.
+class Victims:
+    """Finds the victims of one waiting job after the other, best-ranked waiting job first.
 
-    Entries are sorted by node, on a node the worst-ranked first. One search is a few passes over all entries in numpy:
-    O(entries), about half a millisecond for 30 000.
+    The price of a node is the best rank among the jobs that must leave it, worst-ranked first, until one node's part
+    of a shape fits; the larger the better. For each number of GPUs there is a heap of nodes by their price, counting
+    GPUs only. Prices there may be out of date, but never too low: claims only lower them, and a preemption, the one
+    thing that can raise a price, enters its nodes anew. So the first node whose price holds good is the best one. A
+    search costs O(log m) plus one look at each node whose price has changed or which lacks CPUs or memory.
     """
 
-    def __init__(self, jobs: JobTable, rows: IntColumn, position: IntColumn, room: Room) -> None:
+    def __init__(self, holders: Holders, room: Room) -> None:
+        self._holders = holders
         self._room = room
-        self.held = {row: held_by(jobs, row) for row in rows.tolist()}
-        flat = [(row, *piece) for row, pieces in self.held.items() for piece in pieces]
-        table = np.array(flat, dtype=np.int64).reshape(-1, 5)
-        table = table[np.lexsort((-position[table[:, 0]], table[:, 1]))]
-        self._row, self._node, self._gpus, self._cpus, self._memory_mib = np.ascontiguousarray(table.T)
-        self._rank = position[self._row]
-        self._first = np.flatnonzero(np.diff(self._node, prepend=-1))
-        self._segment = np.repeat(np.arange(len(self._first)), np.diff(self._first, append=len(self._node)))
-        self._staying = np.ones(len(self._row), dtype=np.bool_)
-        self._entries: dict[int, list[int]] = {}
-        for at, row in enumerate(self._row.tolist()):
-            self._entries.setdefault(row, []).append(at)
+        self._heaps: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
     def leave(self, row: int) -> None:
-        """This job has been preempted."""
-        self._staying[self._entries[row]] = False
+        """This job is preempted: its places are vacated."""
+        pieces = self._holders.pieces(row)
+        self._holders.remove(row)
+        self._room.vacate(pieces)
+        classes = self._room.classes
+        for (partition, gpu_type, gpus), heap in self._heaps.items():
+            for piece in pieces:
+                if classes.of.item(piece.node) in classes.matching(partition, gpu_type):
+                    heappush(heap, (-self._price(piece.node, gpus, 0, 0), piece.node))
 
     def find(self, shape: Shape, rank: int) -> tuple[list[Piece], list[int]] | None:
         """Places for a gang of this rank and the rows of the jobs that must leave them, worst-ranked first.
 
-        Only jobs that rank behind ``rank`` leave. ``None``: not even if all of them left.
+        Only jobs that rank behind ``rank`` leave. ``None``: not even if all of them left. The room that is vacated
+        already must not do, and ranks must not fall from one call to the next.
         """
-        if not len(self._row):
-            return None
-        usable = self._staying & (self._rank > rank) & self._room.classes.mask(shape)[self._node]
-        if not usable.any():
-            return None
-        found = self._find_even(shape, usable) if shape.is_even else None
-        found = found or (self._find_split(shape, usable) if shape.units else None)
+        found = self._find_even(shape, rank) if shape.is_even else None
+        found = found or (self._find_split(shape, rank) if shape.units else None)
         if found is None:
             return None
-        pieces, victims = found
-        return pieces, self._needed(pieces, victims)
+        pieces, shares = found
+        return pieces, self._needed(pieces, shares)
 
-    def _find_even(self, shape: Shape, usable: BoolColumn) -> tuple[list[Piece], list[int]] | None:
-        soon = self._room.soon
-        enough = (
-            usable
-            & (self._freed(usable, self._gpus) + soon.gpus[self._node] >= shape.gpus)
-            & (self._freed(usable, self._cpus) + soon.cpus[self._node] >= shape.cpus)
-            & (self._freed(usable, self._memory_mib) + soon.memory_mib[self._node] >= shape.memory_mib)
-        )
-        # The first entry that is enough is the best-ranked one that must leave; the later it ranks the better the node.
-        price = np.maximum.reduceat(np.where(enough, self._rank, NOBODY), self._first)
-        spare = self._spare_nodes(shape)[: shape.nodes]
-        segments = self._best_segments(price, spare, shape.nodes - len(spare))
-        if segments is None:
+    def _find_even(self, shape: Shape, rank: int) -> tuple[list[Piece], list[Share]] | None:
+        spare = self._room.soon.fitting_nodes(shape)
+        prices = self._best_prices(shape, rank, spare)
+        if prices is None:
             return None
-        nodes = [*spare.tolist(), *self._node[self._first[segments]].tolist()]
-        leaving = usable & np.isin(self._segment, segments) & (self._rank >= price[self._segment])
-        return [Piece(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes], self._rows(leaving)
+        shares = [share for price, node in prices for share in self._holders.on_node[node] if share.rank >= price]
+        nodes = [*spare, *(node for _, node in prices)]
+        return [Piece(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes], shares
 
-    def _freed(self, usable: BoolColumn, column: IntColumn) -> IntColumn:
-        """What each node gains if its usable entries leave, worst-ranked first, up to and including this one."""
-        running = np.where(usable, column, 0).cumsum()
-        before = running[self._first] - np.where(usable, column, 0)[self._first]
-        gained: IntColumn = running - before[self._segment]
-        return gained
+    def _best_prices(self, shape: Shape, rank: int, spare: list[int]) -> list[tuple[int, int]] | None:
+        """(price, node) of the best nodes besides ``spare`` for an even gang; ``None`` if there are not enough."""
+        heap, wanted = self._heap(shape), shape.nodes - len(spare)
+        seen: set[int] = set()
+        priced: list[tuple[int, int]] = []
+        found: list[tuple[int, int]] = []
+        back: list[tuple[int, int]] = []
+        while len(found) < wanted and (heap or priced):
+            if priced and (not heap or priced[0] <= heap[0]):
+                price, node = heappop(priced)
+                found.append((-price, node))
+                continue
+            _, node = heappop(heap)
+            if node in seen:
+                continue
+            seen.add(node)
+            price = self._price(node, shape.gpus, 0, 0)
+            if price <= rank:
+                continue  # never again: later jobs rank still further behind
+            back.append((-price, node))
+            price = self._price(node, shape.gpus, shape.cpus, shape.memory_mib)
+            if price > rank and node not in spare:
+                heappush(priced, (-price, node))
+        for item in back:
+            heappush(heap, item)
+        return found if len(found) == wanted else None
 
-    def _spare_nodes(self, shape: Shape) -> NDArray[np.intp]:
-        """Nodes where one part of an even gang fits without preemption."""
+    def _heap(self, shape: Shape) -> list[tuple[int, int]]:
+        key = (shape.partition, shape.gpu_type, shape.gpus)
+        if key not in self._heaps:
+            usable = self._room.classes.matching(shape.partition, shape.gpu_type)
+            heap = [
+                (-self._price(node, shape.gpus, 0, 0), node)
+                for node in self._holders.on_node
+                if self._room.classes.of.item(node) in usable
+            ]
+            heapify(heap)
+            self._heaps[key] = heap
+        return self._heaps[key]
+
+    def _price(self, node: int, gpus: int, cpus: int, memory_mib: int) -> int:
+        """Best rank among those who must leave a node, at least one of them, until so much fits; or NOBODY."""
         soon = self._room.soon
-        fits = (soon.gpus >= shape.gpus) & (soon.cpus >= shape.cpus) & (soon.memory_mib >= shape.memory_mib)
-        return np.flatnonzero(fits & self._room.classes.mask(shape))
+        gpus -= soon.gpus.item(node)
+        cpus -= soon.cpus.item(node)
+        memory_mib -= soon.memory_mib.item(node)
+        for rank, _, own_gpus, own_cpus, own_memory_mib in self._holders.on_node[node]:
+            gpus, cpus, memory_mib = gpus - own_gpus, cpus - own_cpus, memory_mib - own_memory_mib
+            if gpus <= 0 and cpus <= 0 and memory_mib <= 0:
+                return rank
+        return NOBODY
 
-    def _best_segments(self, price: IntColumn, spare: NDArray[np.intp], wanted: int) -> NDArray[np.intp] | None:
-        open_to = (price > NOBODY) & ~np.isin(self._node[self._first], spare)
-        if wanted == 1:
-            best = int(np.argmax(np.where(open_to, price, NOBODY)))
-            return np.array([best]) if open_to[best] else None
-        segments = np.flatnonzero(open_to)
-        if len(segments) < wanted:
-            return None
-        return segments[np.argsort(-price[segments], kind="stable")[:wanted]]
-
-    def _find_split(self, shape: Shape, usable: BoolColumn) -> tuple[list[Piece], list[int]] | None:
+    def _find_split(self, shape: Shape, rank: int) -> tuple[list[Piece], list[Share]] | None:
         """Preempt from the worst rank upwards until the gang fits in any split; a bisection over ranks."""
-        ranks = np.unique(self._rank[usable])
+        usable = set(self._room.classes.matching(shape.partition, shape.gpu_type))
+        shares = [
+            (node, share)
+            for node, on_node in self._holders.on_node.items()
+            if self._room.classes.of.item(node) in usable
+            for share in on_node
+            if share.rank > rank
+        ]
+        ranks = sorted({share.rank for _, share in shares})
         low, high, best = 0, len(ranks) - 1, None
         while low <= high:
             middle = (low + high) // 2
-            pieces = self._split_without(shape, usable & (self._rank >= ranks[middle]))
+            pieces = self._split_without(shape, [item for item in shares if item[1].rank >= ranks[middle]])
             if pieces is None:
                 high = middle - 1
             else:
-                low, best = middle + 1, (pieces, usable & (self._rank >= ranks[middle]))
+                low, best = middle + 1, (pieces, ranks[middle])
         if best is None:
             return None
-        pieces, leaving = best
-        touched = np.isin(self._node, [piece.node for piece in pieces])
-        return pieces, self._rows(leaving & touched)
+        pieces, price = best
+        nodes = {piece.node for piece in pieces}
+        return pieces, [share for node, share in shares if node in nodes and share.rank >= price]
 
-    def _split_without(self, shape: Shape, leaving: BoolColumn) -> list[Piece] | None:
-        soon, node = self._room.soon, self._node[leaving]
-        gpus, cpus, memory_mib = soon.gpus.copy(), soon.cpus.copy(), soon.memory_mib.copy()
-        np.add.at(gpus, node, self._gpus[leaving])
-        np.add.at(cpus, node, self._cpus[leaving])
-        np.add.at(memory_mib, node, self._memory_mib[leaving])
-        slots = slots_of(shape, gpus, cpus, memory_mib)
-        return pieces_over(shape, np.where(self._room.classes.mask(shape), slots, 0))
+    def _split_without(self, shape: Shape, leaving: list[tuple[int, Share]]) -> list[Piece] | None:
+        soon = self._room.soon
+        columns = soon.gpus.copy(), soon.cpus.copy(), soon.memory_mib.copy()
+        node = np.array([at for at, _ in leaving], dtype=np.int64)
+        for column, part in zip(columns, (2, 3, 4), strict=True):
+            np.add.at(column, node, np.array([share[part] for _, share in leaving], dtype=np.int64))
+        return pieces_over(shape, np.where(self._room.classes.mask(shape), slots_of(shape, *columns), 0))
 
-    def _rows(self, entries: BoolColumn) -> list[int]:
-        """The jobs of these entries, worst-ranked first."""
-        at = np.flatnonzero(entries)
-        rows = self._row[at[np.argsort(-self._rank[at], kind="stable")]]
-        return list(dict.fromkeys(rows.tolist()))
-
-    def _needed(self, pieces: list[Piece], victims: list[int]) -> list[int]:
-        """Drop victims that the places do not need, the best-ranked first."""
+    def _needed(self, pieces: list[Piece], shares: list[Share]) -> list[int]:
+        """Rows of those who must leave, worst-ranked first; the best-ranked ones that need not are left out."""
         soon = self._room.soon
         lacking = {
-            p.node: [
-                p.gpus - soon.gpus.item(p.node),
-                p.cpus - soon.cpus.item(p.node),
-                p.memory_mib - soon.memory_mib.item(p.node),
+            node: [
+                gpus - soon.gpus.item(node),
+                cpus - soon.cpus.item(node),
+                memory_mib - soon.memory_mib.item(node),
             ]
-            for p in pieces
+            for node, gpus, cpus, memory_mib in pieces
         }
-        for row in victims:
-            _add(lacking, self.held[row], -1)
-        kept = []
-        for row in reversed(victims):
-            _add(lacking, self.held[row], 1)
+        best_first = sorted({(share.rank, share.row) for share in shares})
+        for _, row in best_first:
+            self._change(lacking, row, -1)
+        needed = []
+        for _, row in best_first:
+            self._change(lacking, row, 1)
             if any(lack > 0 for part in lacking.values() for lack in part):
-                _add(lacking, self.held[row], -1)
-                kept.append(row)
-        return kept[::-1]
+                self._change(lacking, row, -1)
+                needed.append(row)
+        return needed[::-1]
 
-
-def _add(lacking: dict[int, list[int]], pieces: list[Piece], sign: int) -> None:
-    for node, *amounts in pieces:
-        if node in lacking:
-            lacking[node] = [lack + sign * amount for lack, amount in zip(lacking[node], amounts, strict=True)]
+    def _change(self, lacking: dict[int, list[int]], row: int, sign: int) -> None:
+        for node, *amounts in self._holders.pieces(row):
+            if node in lacking:
+                lacking[node] = [lack + sign * amount for lack, amount in zip(lacking[node], amounts, strict=True)]

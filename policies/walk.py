@@ -21,6 +21,10 @@ _FIRST_VERDICT[JobState.SUSPENDED] = Verdict.LEAVING
 _FIRST_VERDICT[JobState.COMPLETING] = Verdict.LEAVING
 
 
+# Looking up a member of an enumeration costs more than the rest of the loop that needs it.
+_START, _WAIT_FOR_PREEMPTION, _PREEMPT = int(Verdict.START), int(Verdict.WAIT_FOR_PREEMPTION), int(Verdict.PREEMPT)
+
+
 class Refusals:
     """Requests that found no room. While room only shrinks, a request at least as large finds none either."""
 
@@ -108,6 +112,10 @@ class Walk:
     def claim(self, row: int, claim: Claim) -> None:
         """Give a waiting job its places."""
         self.room.hold(claim)
+        self.record(row, claim)
+
+    def record(self, row: int, claim: Claim) -> None:
+        """Note places that the room already holds for a job."""
         self.claims[row] = claim
-        if self.verdict[row] == Verdict.WAIT:
-            self.verdict[row] = Verdict.START if claim.at_once else Verdict.WAIT_FOR_PREEMPTION
+        if self.verdict[row] != _PREEMPT:
+            self.verdict[row] = _START if claim.at_once else _WAIT_FOR_PREEMPTION
