@@ -6,14 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import docker
+from slurm_soda.containers import hosts
 from slurm_soda.containers.configuration import slurm_configuration
 from slurm_soda.containers.engine import Say, connect
 from slurm_soda.containers.execution import Completed, File, Running, execute, get_file, put_files
 from slurm_soda.containers.images import ensure_images
-from slurm_soda.containers.spec import CONTROLLER, LABEL, CgroupPlugin, ClusterError, ClusterSpec
+from slurm_soda.containers.spec import CONTROLLER, HOST_LABEL, CgroupPlugin, ClusterError, ClusterSpec
 
 _READY_WITHIN_S = 60.0
 _POLL_S = 0.2
@@ -64,13 +64,13 @@ class Cluster:
         """
         spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed)
         client = connect(progress)
-        if _containers(client, name):
+        if hosts.of(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
         image = ensure_images(client, progress, base)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")
-            cluster._create(image)
+            hosts.create(client, spec, image)
             cluster._start(progress)
         except BaseException:
             cluster.down()
@@ -85,14 +85,14 @@ class Cluster:
             ClusterError: there is none.
         """
         client = connect(progress)
-        found = _containers(client, name)
+        found = hosts.of(client, name)
         if not found:
             raise ClusterError(f"no cluster is called {name}; run: sodactl cluster up --name {name}")
         return cls(client, ClusterSpec.from_labels(found[0].labels))
 
     def down(self) -> int:
         """Removes the containers, the network and the volume; the number of things removed."""
-        return remove(self._client, self.spec.name)
+        return hosts.remove(self._client, self.spec.name)
 
     # Commands and files
 
@@ -110,7 +110,7 @@ class Cluster:
         stdin = input.encode(errors="surrogateescape") if isinstance(input, str) else input
         return execute(
             self._client,
-            self._container(node),
+            self.container_of(node),
             argv,
             user=user,
             stdin=stdin,
@@ -118,13 +118,20 @@ class Cluster:
             environment=environment,
         )
 
-    def run(self, user: str, argv: Sequence[str], *, input: bytes | None = None) -> Running:  # noqa: A002 - as exec
-        """Starts a command on the controller; for one whose output is wanted while it runs."""
-        return Running(self._client, self._container(CONTROLLER), argv, user=user, stdin=input)
+    def run(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,  # noqa: A002 - as in exec
+        node: str = CONTROLLER,
+    ) -> Running:
+        """Starts a command without a time limit; for one whose output is wanted while it runs."""
+        return Running(self._client, self.container_of(node), argv, user=user, stdin=input)
 
     def copy_in(self, content: bytes, path: str, *, node: str = CONTROLLER, mode: int = 0o644, uid: int = 0) -> None:
         """Writes a file inside one container. /home is shared by all."""
-        put_files(self._client, self._container(node), [File(path, content, mode, uid)])
+        put_files(self._client, self.container_of(node), [File(path, content, mode, uid)])
 
     def copy_out(self, path: str, *, node: str = CONTROLLER) -> bytes:
         """Content of a file inside one container.
@@ -132,7 +139,7 @@ class Cluster:
         Raises:
             ClusterError: there is no such file.
         """
-        return get_file(self._client, self._container(node), path)
+        return get_file(self._client, self.container_of(node), path)
 
     # Daemons. Names: munged, mariadbd, slurmdbd, slurmctld, sodad on the controller; munged, slurmd (slurmd@n1 where
     # nodes share a container), soda-agent on compute hosts.
@@ -188,7 +195,7 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """What runs now."""
-        containers = {c.labels["slurm-soda.host"]: c.status for c in _containers(self._client, self.spec.name)}
+        containers = {c.labels[HOST_LABEL]: c.status for c in hosts.of(self._client, self.spec.name)}
         if containers.get(CONTROLLER) != "running":
             return ClusterStatus(self.spec.name, containers, {}, {})
         daemons = {daemon: self.alive(daemon) for daemon in _CONTROLLER_DAEMONS}
@@ -212,7 +219,12 @@ class Cluster:
 
     # Inside
 
-    def _container(self, node: str) -> str:
+    def container_of(self, node: str) -> str:
+        """Docker's name of the container behind a node, or behind the controller.
+
+        Raises:
+            ClusterError: the cluster has no such node.
+        """
         host = self.spec.compute_hosts[0] if self.spec.packed and node in self.spec.node_names else node
         if host not in self.spec.hosts:
             raise ClusterError(f"cluster {self.spec.name} has no node {node}; it has {', '.join(self.spec.hosts)}")
@@ -221,33 +233,12 @@ class Cluster:
     def _daemonctl(self, node: str, *words: str) -> None:
         self.exec("root", ("daemonctl", *words), node=node).check()
 
-    def _create(self, image: str) -> None:
-        labels = {LABEL: self.spec.name}
-        self._client.networks.create(self.spec.prefix, driver="bridge", labels=labels)
-        self._client.volumes.create(self.spec.home_volume, labels=labels)
-        for host in self.spec.hosts:
-            api: Any = self._client.api
-            options = _compute_options(self.spec) if host in self.spec.compute_hosts else {}
-            self._client.containers.run(
-                image,
-                ["sleep", "infinity"],
-                detach=True,
-                init=True,
-                name=self.spec.container(host),
-                hostname=host,
-                labels=self.spec.labels(host),
-                network=self.spec.prefix,
-                networking_config={self.spec.prefix: api.create_endpoint_config(aliases=[host])},
-                volumes={self.spec.home_volume: {"bind": "/home", "mode": "rw"}},
-                **options,
-            )
-
     def _start(self, progress: Say) -> None:
         cgroup = self._cgroup(progress)
         key = secrets.token_bytes(128)
         files = [File(f"/etc/slurm/{name}", text.encode()) for name, text in self._slurm_files(cgroup).items()]
         for host in self.spec.hosts:
-            put_files(self._client, self._container(host), [*files, File("/etc/munge/munge.key", key, 0o400)])
+            put_files(self._client, self.container_of(host), [*files, File("/etc/munge/munge.key", key, 0o400)])
         progress("starting Slurm")
         self.exec("root", ("start-controller",)).check()
         for host in self.spec.compute_hosts:
@@ -275,38 +266,3 @@ class Cluster:
     def _all_idle(self) -> bool:
         states = self.node_states()
         return len(states) == self.spec.nodes and set(states.values()) == {"idle"}
-
-
-def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
-    """What slurmd needs beyond a plain container; ``privileged`` fails on engines without CAP_SYS_RESOURCE."""
-    return {
-        "cap_add": ["SYS_ADMIN", "SYS_NICE", "NET_ADMIN"],
-        "security_opt": ["apparmor=unconfined"],
-        "cgroupns": "private",
-        # A rule a device, not one for all: a rule that covers them all would stay in each job's cgroup and nothing
-        # would be denied there.
-        "device_cgroup_rules": [f"c 195:{gpu} rwm" for gpu in range(spec.gpus)],
-    }
-
-
-def remove(client: docker.DockerClient, name: str) -> int:
-    """Removes all that carries the cluster's label; the number of things removed."""
-    wanted = {"label": f"{LABEL}={name}"}
-    found: list[Any] = _containers(client, name)
-    for container in found:
-        container.remove(force=True, v=True)
-    networks: list[Any] = client.networks.list(filters=wanted)
-    volumes: list[Any] = client.volumes.list(filters=wanted)
-    for thing in (*networks, *volumes):
-        thing.remove()
-    return len(found) + len(networks) + len(volumes)
-
-
-def names(client: docker.DockerClient) -> list[str]:
-    """Names of the clusters that are up."""
-    containers: list[Any] = client.containers.list(all=True, filters={"label": LABEL})
-    return sorted({container.labels[LABEL] for container in containers})
-
-
-def _containers(client: docker.DockerClient, name: str) -> list[Any]:
-    return list(client.containers.list(all=True, filters={"label": f"{LABEL}={name}"}))

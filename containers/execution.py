@@ -12,8 +12,9 @@ from typing import Any
 
 import docker
 from docker.utils.socket import frames_iter
-from slurm_soda.containers.spec import ClusterError
+from slurm_soda.containers.spec import USERS, ClusterError
 
+_HOMES = {"root": "/root", "slurm": "/var/lib/slurm-soda"} | {user: f"/home/{user}" for user in USERS}
 _STDOUT = 1
 _TIMED_OUT = 124
 _KILL_AFTER_S = 5
@@ -41,6 +42,17 @@ class Completed:
         said = " ".join((self.stderr or self.stdout).split())[-_TAIL_CHARS:]
         how = "ran out of time" if self.status == _TIMED_OUT else f"exited with status {self.status}"
         raise ClusterError(f"in the cluster, {' '.join(self.argv[:8])} {how}: {said}")
+
+
+def home_of(user: str) -> str:
+    """Home directory of one of the cluster's users.
+
+    Raises:
+        ClusterError: there is no such user.
+    """
+    if user not in _HOMES:
+        raise ClusterError(f"the cluster has no user {user!r}; it has {', '.join(_HOMES)}")
+    return _HOMES[user]
 
 
 def execute(
@@ -76,7 +88,7 @@ class Running:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._api: Any = client.api
-        home = "/root" if user == "root" else f"/home/{user}"
+        home = home_of(user)
         # The limit is kept inside the container: closing the connection would leave the command running there.
         limit = () if timeout_s is None else ("timeout", f"--kill-after={_KILL_AFTER_S}", f"{timeout_s:.3f}")
         self._id = self._api.exec_create(

@@ -13,6 +13,7 @@ PREFIX = "slurm-soda"
 """Every container, network and volume is called ``slurm-soda-<cluster>…`` and carries :data:`LABEL`."""
 LABEL = "slurm-soda.cluster"
 SPEC_LABEL = "slurm-soda.spec"
+HOST_LABEL = "slurm-soda.host"
 USERS = ("alice", "bob", "carol")
 MAX_PACKED_NODES = 64
 MAX_NODES = 16
@@ -86,7 +87,7 @@ class ClusterSpec:
 
     def labels(self, host: str) -> dict[str, str]:
         """Labels of one container; they let :meth:`from_labels` find the cluster again."""
-        return {LABEL: self.name, SPEC_LABEL: json.dumps(asdict(self)), "slurm-soda.host": host}
+        return {LABEL: self.name, SPEC_LABEL: json.dumps(asdict(self)), HOST_LABEL: host}
 
     @classmethod
     def from_labels(cls, labels: dict[str, str]) -> ClusterSpec:

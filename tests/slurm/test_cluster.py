@@ -7,7 +7,8 @@ import secrets
 
 import docker
 import pytest
-from slurm_soda.containers.cluster import Cluster, names
+from slurm_soda.containers import hosts
+from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.spec import USERS, ClusterError
 
 pytestmark = pytest.mark.slurm
@@ -152,7 +153,7 @@ def test_a_second_cluster_lives_beside_the_first_and_goes_without_trace(cluster:
     finally:
         assert second.down() == 4  # two containers, a network, a volume
     client = docker.from_env()
-    assert name not in names(client)
+    assert name not in hosts.names(client)
     assert not client.networks.list(names=[f"slurm-soda-{name}"])
     assert cluster.exec("root", ("scontrol", "ping")).status == 0
     with pytest.raises(ClusterError, match=f"no cluster is called {name}"):
