@@ -1,0 +1,151 @@
+"""The demo's page: one HTML file without outside assets, made from the report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from slurm_soda.demo.gantt import GPU_COUNTS, PREEMPTED, axis, gantt
+from slurm_soda.demo.page_style import CSS
+
+Report = Mapping[str, Any]
+
+TITLES = {"stock": "Stock Slurm, with backfill", "soda": "slurm-soda"}
+
+ROWS = (
+    ("avg_jct_s", "Average completion time", "s"),
+    ("p50_jct_s", "Median completion time", "s"),
+    ("p95_jct_s", "95th percentile", "s"),
+    ("avg_queue_s", "Average time not running", "s"),
+    ("makespan_s", "Makespan", "s"),
+    ("gpu_util_ratio", "GPU utilisation", "%"),
+    ("preemptions", "Preemptions", ""),
+)
+"""Key, name and unit of each line of the table; less is better but for utilisation."""
+
+
+def render(report: Report) -> str:
+    """The page."""
+    runs = report["runs"]
+    span_s = max(run["makespan_s"] for run in runs.values()) * 1.01
+    charts = "".join(
+        f'<section class="card"><h2>{TITLES[phase]}</h2>{_gantt_key()}{gantt(runs[phase]["jobs"], span_s)}</section>'
+        for phase in ("stock", "soda")
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(headline(runs))}</title><style>{CSS}</style></head>\n<body><main>"
+        f"<h1>{escape(headline(runs))}</h1>{_lead(report)}"
+        f'<section class="card wide">{_table(runs)}</section>'
+        f'<div class="pair">{charts}</div>'
+        f'<section class="card"><h2>Jobs completed within a time</h2>{_curves(runs)}</section>'
+        f"{_method(report)}</main></body></html>\n"
+    )
+
+
+def headline(runs: Mapping[str, Any]) -> str:
+    """The result in one line."""
+    stock, soda = runs["stock"]["avg_jct_s"], runs["soda"]["avg_jct_s"]
+    word = "shorter" if soda <= stock else "longer"
+    change = abs(soda / stock - 1)
+    return f"Jobs complete in {soda:.0f} s instead of {stock:.0f} s: {change:.0%} {word} on average"
+
+
+def change_text(stock: float | None, soda: float | None) -> str:
+    """Relative change, signed; empty where one side is unknown or zero."""
+    if not stock or soda is None:
+        return ""
+    return f"{soda / stock - 1:+.0%}".replace("-", "−")
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A figure with its unit; a dash if unknown."""
+    if value is None:
+        return "–"
+    return f"{value:.0%}".replace("%", " %") if unit == "%" else f"{value:.1f} s" if unit == "s" else f"{value:.0f}"
+
+
+def _lead(report: Report) -> str:
+    settings = report["settings"]
+    return (
+        f'<p class="soft">The same {report["runs"]["stock"]["job_count"]} jobs, submitted at the same moments by three'
+        f" users to the same Slurm {escape(report['versions']['slurm'])} cluster ({settings['nodes']} nodes, "
+        f"{settings['gpus']} GPUs): once scheduled by Slurm alone, once with slurm-soda's "
+        f"{escape(settings['policy'])}. Times are real seconds; the trainings are emulated, "
+        f"{settings['time_scale']:g} times faster than the paper's.</p>"
+    )
+
+
+def _table(runs: Mapping[str, Any]) -> str:
+    lines = []
+    for number, (key, name, unit) in enumerate(ROWS):
+        stock, soda = runs["stock"][key], runs["soda"][key]
+        change = "" if unit == "" else change_text(stock, soda)
+        lines.append(
+            f'<tr class="{"first" if number == 0 else ""}"><td>{name}</td><td>{value_text(stock, unit)}</td>'
+            f'<td>{value_text(soda, unit)}</td><td class="{_judgement(stock, soda, unit)}">{change}</td></tr>'
+        )
+    head = '<tr><th></th><th>stock</th><th>slurm-soda</th><th><span class="soft">change</span></th></tr>'
+    return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _judgement(stock: float | None, soda: float | None, unit: str) -> str:
+    if unit == "" or not stock or soda is None or abs(soda / stock - 1) < 0.01:
+        return ""
+    return "good" if (soda > stock) == (unit == "%") else "bad"
+
+
+def _gantt_key() -> str:
+    gpus = "".join(f'<span><i class="g{n}"></i>{n} GPU{"s" if n > 1 else ""}</span>' for n in GPU_COUNTS)
+    return (
+        f'<div class="key">{gpus}<span><i class="wait"></i>waits</span><span><b>{PREEMPTED}</b>preempted</span></div>'
+    )
+
+
+def steps(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Corners of the empirical distribution of JCTs: ``(seconds, part of the jobs)``, from (0, 0)."""
+    jct_s = np.sort(np.array([job["jct_s"] for job in jobs]))
+    corners = [(0.0, 0.0)]
+    for number, value in enumerate(jct_s.tolist()):
+        corners += [(value, number / len(jct_s)), (value, (number + 1) / len(jct_s))]
+    return corners
+
+
+def _curves(runs: Mapping[str, Any]) -> str:
+    span_s = max(job["jct_s"] for run in runs.values() for job in run["jobs"]) * 1.02
+    paths = "".join(f'<path class="{phase}" d="{_path(runs[phase]["jobs"], span_s)}"/>' for phase in ("stock", "soda"))
+    grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 25, 50, 75, 100))
+    marks = "".join(f'<span class="y" style="top:{100 - y}%">{y} %</span>' for y in (0, 50, 100))
+    key = "".join(f'<span><i class="{phase}"></i>{TITLES[phase]}</span>' for phase in ("stock", "soda"))
+    return (
+        f'<div class="key">{key}</div><div class="plot"><div style="position:relative">{marks}'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="Distribution of completion'
+        f' times">{grid}{paths}</svg></div>{axis(span_s)}</div>'
+    )
+
+
+def _path(jobs: Sequence[Mapping[str, Any]], span_s: float) -> str:
+    points = [f"{100 * x / span_s:.2f},{100 * (1 - y):.2f}" for x, y in steps(jobs)]
+    return f"M{' L'.join(points)} L100,0"
+
+
+def _method(report: Report) -> str:
+    facts = {
+        "Seed": report["seed"],
+        **{key.replace("_", " "): value for key, value in report["settings"].items()},
+        **report["versions"],
+        "Times from": "sacct --duplicates",
+        "Utilisation from": "NVML, by soda-agent",
+    }
+    rows = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in facts.items())
+    commands = escape("\n".join(report["commands"]))
+    return (
+        '<section class="card"><details><summary>How this was measured</summary>'
+        f'<dl>{rows}</dl><p class="soft">Commands, and the first job\'s submission:</p><pre>{commands}</pre>'
+        '<p class="soft">Both runs use one slurm.conf, in which backfill looks at the queue every second. The mix is a '
+        "scaled-down draw of the testbed workload of Tiresias (NSDI 2019): half of the jobs ask for one GPU, a fifth are "
+        "long. Speeds of the emulated models are parameters, not measurements.</p></details></section>"
+    )
