@@ -28,6 +28,7 @@ class JobRecord:
     name: str
     comment: str
     submit_s: float
+    """Slurm sets it anew at every requeue: the first one is :attr:`JobMemory.submit_s`'s to remember."""
     eligible_s: float
     start_s: float
     """Start of the present or last run, or Slurm's estimate while pending; NaN if unknown."""

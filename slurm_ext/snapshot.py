@@ -42,6 +42,8 @@ class JobMemory:
     waiting_since_s: float = NEVER
     """When the present wait began: the last run's end or the last promotion; NaN: at submission."""
     preemptions: int = 0
+    submit_s: float = NEVER
+    """First submission; a requeue gives the job a new submit time in Slurm."""
 
 
 _NO_MEMORY = JobMemory()
@@ -136,7 +138,6 @@ def _own_columns(live: Sequence[JobRecord], partitions: tuple[str, ...], gpu_typ
         "job_id": _ints([job.job_id for job in live]),
         "user": _codes([job.user for job in live], users),
         "partition": _codes([_partition(job) for job in live], partitions),
-        "submit_s": _floats([job.submit_s for job in live]),
         "time_limit_s": _floats([job.time_limit_s for job in live]),
         "gpus": _ints([job.gpus for job in live]),
         "nodes": _ints([job.nodes for job in live]),
@@ -171,7 +172,9 @@ def _time_columns(
     fresh = np.where(eligible <= now_s, np.fmax(submit, eligible), submit)  # a requeue's begin time lies ahead
     since = _floats([p.waiting_since_s for p in past])
     waited = np.maximum(now_s - np.where(np.isnan(since), fresh, since), 0.0)
+    first_submit = _floats([p.submit_s for p in past])
     return {
+        "submit_s": np.where(np.isnan(first_submit), submit, first_submit),
         "start_s": start,
         "first_start_s": np.where(np.isnan(first), start, first),
         "executed_s": executed,

@@ -1,0 +1,1 @@
+"""Slurm through its own commands: the back end that every site can run."""

@@ -1,0 +1,109 @@
+"""The :class:`SlurmClient` that uses Slurm's own commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.slurm_ext.cli.allocations import parse_allocation, show_job
+from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
+from slurm_soda.slurm_ext.cli.jobs import SQUEUE, parse_jobs, squeue_env
+from slurm_soda.slurm_ext.cli.nodes import SHOW_NODES, parse_nodes
+from slurm_soda.slurm_ext.cli.priorities import SPRIO, parse_site_factors
+from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Completed, Runner
+from slurm_soda.slurm_ext.cli.updates import TRANSIENT, outcomes, refused, script
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
+_VERSION = re.compile(r"\b(\d+\.\d+\.\d+)")
+_TRIES = 4
+_REMEDY = "check that slurmctld answers (scontrol ping) and that this user may do it"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How long each kind of command may take. While slurmctld is down, clients wait 9 to 18 s by themselves."""
+
+    read_s: float = 15.0
+    act_s: float = 20.0
+    per_update_s: float = 0.05
+    """On top of ``act_s`` for each update of a batch; one takes about 1 ms."""
+
+
+@dataclass(frozen=True)
+class CliSlurm:
+    """Slurm through squeue, scontrol, sprio and scancel."""
+
+    runner: Runner
+    limits: TimeLimits = field(default_factory=TimeLimits)
+    environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
+    nonce: Callable[[], str] = random_nonce
+
+    def jobs(self) -> list[JobRecord]:
+        framing = Framing(self.nonce())
+        return parse_jobs(self._read(SQUEUE, framing, squeue_env(framing)), framing)
+
+    def nodes(self) -> list[NodeRecord]:
+        framing = Framing(self.nonce())
+        return parse_nodes(self._read(SHOW_NODES, framing), framing)
+
+    def site_factors(self) -> dict[int, int]:
+        framing = Framing(self.nonce())
+        return parse_site_factors(self._read(SPRIO, framing), framing)
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        framing = Framing(self.nonce())
+        return parse_allocation(self._read(show_job(job_id), framing), framing, job_id)
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        errors = {at: refused(update) for at, update in enumerate(updates)}
+        waiting = [at for at, error in errors.items() if not error]
+        for _ in range(_TRIES):
+            if not waiting:
+                break
+            errors |= zip(waiting, self._send([updates[at] for at in waiting]), strict=True)
+            waiting = [at for at in waiting if any(text in errors[at] for text in TRANSIENT)]
+        return [UpdateResult(update.job_id, errors[at]) for at, update in enumerate(updates)]
+
+    def signal(self, job_id: int, signal: str) -> None:
+        if not _SIGNAL.fullmatch(signal):
+            raise SlurmReplyError(f"job {job_id}: {signal!r} is no signal name such as USR1; nothing is sent")
+        self._act(("scancel", "--full", f"--signal={signal}", str(job_id)))
+
+    def requeue(self, job_id: int) -> None:
+        self._act(("scontrol", "requeue", str(job_id)))
+
+    def version(self) -> str:
+        said = self._run(("scontrol", "--version"), timeout_s=self.limits.read_s).check(
+            "install Slurm's client commands"
+        )
+        match = _VERSION.search(said.stdout.decode("ascii", "replace"))
+        if not match:
+            raise SlurmReplyError(f"scontrol --version said {said.stdout[:60]!r}, which is no version")
+        return match[1]
+
+    def _send(self, updates: Sequence[Update]) -> list[str]:
+        """One scontrol process; an error text for each update."""
+        nonce = self.nonce()
+        limit_s = self.limits.act_s + self.limits.per_update_s * len(updates)
+        said = self._run(("scontrol",), stdin=script(updates, nonce), timeout_s=limit_s)
+        found = outcomes(said.stderr, len(updates), nonce)
+        if found[0] is None:
+            raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        return ["scontrol stopped before this update; it is not known to be done" if e is None else e for e in found]
+
+    def _read(self, argv: Sequence[str], framing: Framing, env: Mapping[str, str] | None = None) -> bytes:
+        said = self._run(marked(argv), env={**framing.env, **(env or {})}, timeout_s=self.limits.read_s)
+        if said.status != 0:
+            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        return said.stdout
+
+    def _act(self, argv: Sequence[str]) -> None:
+        self._run(argv, timeout_s=self.limits.act_s).check(_REMEDY)
+
+    def _run(
+        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> Completed:
+        return self.runner(argv, stdin=stdin, timeout_s=timeout_s, env={**self.environment, **(env or {})})
