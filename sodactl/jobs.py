@@ -14,6 +14,7 @@ from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.states import ENDED
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.identity import stored
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site import Site, on_site
 from slurm_soda.sodactl.status import is_alive
@@ -58,26 +59,28 @@ def describe(site: Site) -> Document:
         SlurmError: neither Slurm nor the store can be read.
     """
     warnings: list[str] = []
-    stored, daemon_alive = _from_store(site, warnings)
+    known, daemon_alive = _from_store(site, warnings)
     try:
         records = [record for record in site.slurm().jobs() if record.state not in ENDED]
     except SlurmError as error:
-        if stored is None:
+        if known is None:
             raise
         warnings.append(f"Slurm does not answer, so this is what the store last saw: {error}")
-        rows = [_stored_row(job) for job in stored.values()]
+        rows = [_stored_row(job) for jobs_of_id in known.values() for job in jobs_of_id]
     else:
-        rows = [_live_row(record, (stored or {}).get((record.job_id, record.submit_s))) for record in records]
+        rows = [_live_row(record, stored((known or {}).get(record.job_id, []), record)) for record in records]
     rows.sort(key=_policy_order)
     return {"now_s": site.now_s(), "daemon_alive": daemon_alive, "warnings": warnings, "jobs": rows}
 
 
-def _from_store(site: Site, warnings: list[str]) -> tuple[dict[tuple[int, float], Job] | None, bool | None]:
-    """Live jobs of the store by id and submit time, or ``None`` without a store; and whether the daemon lives."""
+def _from_store(site: Site, warnings: list[str]) -> tuple[dict[int, list[Job]] | None, bool | None]:
+    """Live jobs of the store by id, or ``None`` without a store; and whether the daemon lives."""
+    found: dict[int, list[Job]] = {}
     try:
         with site.store() as store, store.read() as session:
             alive = is_alive(queries.latest_epoch(session), site, site.now_s())
-            found = {(job.job_id, job.submit_s): job for job in queries.live_jobs(session)}
+            for job in queries.live_jobs(session):
+                found.setdefault(job.job_id, []).append(job)
     except StoreError as error:
         warnings.append(f"without verdicts: {error}")
         return None, None
@@ -86,7 +89,7 @@ def _from_store(site: Site, warnings: list[str]) -> tuple[dict[tuple[int, float]
     return found, alive
 
 
-def _live_row(record: JobRecord, stored: Job | None) -> Document:
+def _live_row(record: JobRecord, job: Job | None) -> Document:
     return {
         "job_id": record.job_id,
         "array_job_id": record.array_job_id,
@@ -101,13 +104,13 @@ def _live_row(record: JobRecord, stored: Job | None) -> Document:
         "nodes": record.nodes,
         "cpus": record.cpus,
         "node_names": record.node_names,
-        "submit_s": record.submit_s,
+        "submit_s": record.submit_s if job is None else job.submit_s,
         "start_s": None if record.state == "PENDING" else record.start_s,
         "priority": record.priority,
         "restarts": record.restarts,
-        "preemptions": 0 if stored is None else stored.preemptions,
+        "preemptions": 0 if job is None else job.preemptions,
         "hints": codec.to_dict(record.hints),
-        **note_keys({} if stored is None else stored.note),
+        **note_keys({} if job is None else job.note),
         "source": "slurm",
     }
 

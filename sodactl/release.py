@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import click
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext import actuator
 from slurm_soda.slurm_ext.actuator import ChangeResult
-from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
 from slurm_soda.sodactl import changes, output
 from slurm_soda.sodactl.changes import ByHand
+from slurm_soda.sodactl.identity import stored
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site import Site, on_any_site
 from sqlalchemy.exc import SQLAlchemyError
@@ -48,7 +50,7 @@ def _release(site: Site, *, dry_run: bool) -> Document:
         store = None if dry_run else _observing_store(stack, site, warnings)
         client = site.slurm()
         jobs = client.jobs()
-        submit_s = {job.job_id: job.submit_s for job in jobs}
+        submit_s = _first_submit_s(store, jobs)
         wanted = [
             ByHand(change, submit_s[change.job_id])
             for change in actuator.release_changes(jobs, client.site_factors(), now_s=site.now_s())
@@ -63,6 +65,17 @@ def _release(site: Site, *, dry_run: bool) -> Document:
         for r in results
     ]
     return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
+
+
+def _first_submit_s(store: Store | None, jobs: Sequence[JobRecord]) -> dict[int, float]:
+    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
+    known: dict[int, list[Job]] = {}
+    if store is not None:
+        with suppress(SQLAlchemyError), store.read() as session:
+            for job in queries.live_jobs(session):
+                known.setdefault(job.job_id, []).append(job)
+    found = ((record, stored(known.get(record.job_id, []), record)) for record in jobs)
+    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
 
 
 def _observing_store(stack: ExitStack, site: Site, warnings: list[str]) -> Store | None:

@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 from slurm_soda.daemon.config import ConfigError, Settings, load_settings
 from slurm_soda.daemon.store.engine import Store, StoreError, open_store
+from slurm_soda.slurm_ext.cli.backend import CliSlurm, TimeLimits
 from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.sodactl.output import warn
@@ -26,9 +27,8 @@ R = TypeVar("R")
 
 
 def _connect(settings: Settings) -> SlurmClient:
-    from slurm_soda.slurm_ext.cli.client import CliSlurmClient  # noqa: PLC0415 - most commands need no Slurm
-
-    return CliSlurmClient(read_timeout_s=settings.slurm.read_timeout_s, write_timeout_s=settings.slurm.write_timeout_s)
+    limits = TimeLimits(read_s=settings.slurm.read_timeout_s, act_s=settings.slurm.write_timeout_s)
+    return CliSlurm(LocalRunner(), limits)
 
 
 def _who() -> str:

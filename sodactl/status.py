@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -78,7 +78,7 @@ def describe(session: Session, site: Site, *, timings: bool = False) -> Document
         "last_cycle": None if last is None else _cycle(last, now_s),
         "last_error": None if failed is None else {"at_s": failed.started_s, "age_s": now_s - failed.started_s,
                                                   "error": failed.error},
-        "breaker": breaker(last),
+        "breaker": breaker(last, now_s),
         "jobs": _job_counts(queries.live_jobs(session)),
         "preemptions": [_preemption(entry, now_s) for entry in queries.running_preemptions(session)],
         "changes_last_hour": queries.action_counts(session, now_s - 3600),
@@ -123,12 +123,12 @@ def _cycle(cycle: Cycle, now_s: float) -> Document:
     }  # fmt: skip
 
 
-def breaker(last: Cycle | None) -> Document:
+def breaker(last: Cycle | None, now_s: float) -> Document:
     """State of the circuit breaker as the last cycle left it."""
-    known = last.facts.get("breaker") if last is not None else None
-    if isinstance(known, dict):
-        return {"state": "unknown", **known}
-    return {"state": str(known) if known else ("closed" if last is not None else "unknown")}
+    until_s = last.facts.get("breaker_open_until_s") if last is not None else None
+    if isinstance(until_s, int | float) and until_s > now_s:
+        return {"state": "open", "until_s": until_s, "cause": str(last.facts.get("breaker_cause", "")) if last else ""}
+    return {"state": "closed" if last is not None else "unknown", "until_s": None, "cause": ""}
 
 
 def _job_counts(jobs: Sequence[Job]) -> Document:
@@ -159,12 +159,17 @@ def _node(node: NodeSeen, now_s: float) -> Document:
     }  # fmt: skip
 
 
+def total_s(timings_s: Mapping[str, float]) -> float:
+    """Length of a cycle; a part inside another one is named ``outer.inner`` and counted there already."""
+    return sum(seconds for part, seconds in timings_s.items() if "." not in part)
+
+
 def timing_parts(cycles: Sequence[Cycle]) -> Document:
     """Least, median and most seconds of every part over cycles without error; ``last`` is the newest of them."""
     good = [cycle.timings_s for cycle in cycles if not cycle.error and cycle.timings_s]
     parts: dict[str, list[float]] = {}
     for timings in good:
-        for part, seconds in [*timings.items(), ("total", sum(timings.values()))]:
+        for part, seconds in [*timings.items(), ("total", total_s(timings))]:
             parts.setdefault(part, []).append(seconds)
     return {
         part: {"min_s": min(values), "median_s": median(values), "max_s": max(values), "last_s": values[0],
@@ -184,7 +189,8 @@ def _draw(document: Document) -> None:
         ("last cycle", _cycle_line(last)),
         *([("", f"failed: {last['error']}")] if last and last["error"] else []),
         *_older_error(document),
-        ("breaker", _breaker_line(document["breaker"])),
+        *(("problem", problem) for problem in (last["facts"].get("problems", []) if last else [])),
+        ("breaker", _breaker_line(document["breaker"], document["now_s"])),
         ("jobs", _counts(document["jobs"]["states"]) or "none"),
         *((f"queue {queue}", _counts(counts)) for queue, counts in document["jobs"]["queues"].items()),
         ("changes, last hour", _counts(document["changes_last_hour"]) or "none"),
@@ -210,7 +216,7 @@ def _daemon_line(daemon: Document) -> str:
 def _cycle_line(last: Document | None) -> str:
     if last is None:
         return "none yet"
-    took = output.duration(sum(last["timings_s"].values()))
+    took = output.duration(total_s(last["timings_s"]))
     return (
         f"{output.duration(last['age_s'])} ago, {took}: {last['pending']} pending, {last['running']} running, "
         f"{last['planned']} changes planned, {last['sent']} sent"
@@ -224,9 +230,10 @@ def _older_error(document: Document) -> list[tuple[str, str]]:
     return [("last error", f"{output.duration(failed['age_s'])} ago: {failed['error']}")]
 
 
-def _breaker_line(state: Document) -> str:
-    more = ", ".join(f"{key} {value}" for key, value in state.items() if key != "state" and value)
-    return f"{state['state']}{f' ({more})' if more else ''}"
+def _breaker_line(state: Document, now_s: float) -> str:
+    if state["state"] != "open":
+        return str(state["state"])
+    return f"open for another {output.duration(state['until_s'] - now_s)}, only observing: {state['cause']}"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -13,6 +13,7 @@ from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.states import ENDED
 from slurm_soda.sodactl import changes, output
+from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site import Site, on_site
 from slurm_soda.sodactl.status import is_alive
@@ -144,7 +145,7 @@ def _no_way_back(action: Action) -> str:
 
 
 def _job_gone(action: Action, record: JobRecord | None) -> str:
-    if record is None or record.state in ENDED or record.submit_s != action.submit_s:
+    if record is None or record.state in ENDED or not same_job(action.submit_s, record):
         return f"job {action.job_id} has ended"
     if record.state != "PENDING":
         return f"job {action.job_id} is {record.state.lower()}: only a waiting job's place and request can be changed"

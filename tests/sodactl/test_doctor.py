@@ -81,9 +81,11 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         (f["check"], f["state"], f["found"]) for f in document["findings"] if f["state"] not in ("ok", "skip")
     ] == []
     assert [f["check"] for f in document["findings"]] == [
-        "slurmctld", "Slurm versions", "scheduler", "priority", "site factor", "prolog flags", "prolog time limit",
-        "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time", "GPU types", "plugstack.conf", "job_submit", "prolog",
-        "epilog", "epilogctld", "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "agents", "clocks",
+        "slurmctld", "Slurm versions", "scheduler", "priority", "site factor", "prolog flags",
+        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
+        "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
+        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
+        "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out

@@ -15,7 +15,7 @@ KEYS = {
     "cpus", "node_names", "submit_s", "start_s", "priority", "restarts", "preemptions", "hints", "verdict", "queue",
     "position", "score", "score_name", "source",
 }  # fmt: skip
-NOTE: dict[str, Any] = {"verdict": "WAIT", "queue": 1, "position": 4, "score": 1200.5, "score_name": "attained service"}
+NOTE: dict[str, Any] = {"verdict": "wait", "queue": 1, "position": 4, "score": 1200.5, "score_name": "attained service"}
 
 
 def test_a_hint_given_to_sbatch_is_shown(soda: Bench) -> None:
@@ -34,7 +34,21 @@ def test_slurm_and_store_are_joined_by_id_and_submit_time(soda: Bench) -> None:
     shown = soda("jobs", "--json").document
     assert (shown["daemon_alive"], shown["warnings"]) == (True, [])
     assert [(j["job_id"], j["verdict"], j["position"], j["preemptions"]) for j in shown["jobs"]] == [
-        (7, "WAIT", 4, 2), (8, None, None, 0)]  # fmt: skip
+        (7, "wait", 4, 2), (8, None, None, 0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("restarts", "submit_s", "verdict"),
+    [(1, SUBMIT_S + 50, "wait"), (0, SUBMIT_S + 50, None), (1, SUBMIT_S - 50, None), (0, SUBMIT_S, "wait")],
+    ids=["requeued: Slurm moved its submit time", "the id is used again", "the store's is of a later job", "the same"],
+)
+def test_which_job_of_the_store_is_meant(soda: Bench, restarts: int, submit_s: float, verdict: str | None) -> None:
+    soda.daemon()
+    soda.add(stored_job(7, note=NOTE))
+    soda.slurm.queue = [record(7, restarts=restarts, submit_s=submit_s)]
+    (job,) = soda("jobs", "--json").document["jobs"]
+    assert job["verdict"] == verdict
+    assert job["submit_s"] == (SUBMIT_S if verdict else submit_s)
 
 
 def test_the_policys_order(soda: Bench) -> None:

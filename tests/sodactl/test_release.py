@@ -8,7 +8,7 @@ import pytest
 from slurm_soda.daemon.store.schema import Action, Setting
 from sqlalchemy import select
 
-from .conftest import NOW_S, SUBMIT_S, Bench, record
+from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
 
 @pytest.fixture
@@ -35,6 +35,13 @@ def test_everything_of_ours_goes_and_nothing_else(site: Bench) -> None:
         assert (setting.value, setting.changed_by) == ("observe", "root (release-all)")
         kept = [(a.job_id, a.kind, a.state, a.submit_s, a.epoch_id) for a in session.scalars(select(Action))]
     assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id in (7, 8, 9)]
+
+
+def test_a_requeued_jobs_release_is_in_its_own_story(site: Bench) -> None:
+    site.add(stored_job(9, submit_s=SUBMIT_S - 700))
+    site("release-all")
+    changes = site("explain", "9", "--json").document["changes"]
+    assert [change["kind"] for change in changes] == ["release"]
 
 
 def test_a_second_time_finds_nothing(site: Bench) -> None:

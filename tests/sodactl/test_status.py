@@ -121,11 +121,30 @@ def test_no_cycle_no_timings(soda: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "state"),
-    [({}, "closed"), ({"breaker": "open"}, "open"), ({"breaker": {"state": "open", "cause": "x"}}, "open")],
-)
-def test_the_breaker(soda: Bench, facts: dict[str, Any], state: str) -> None:
+    ("facts", "state", "said"),
+    [
+        ({}, "closed", "breaker             closed"),
+        ({"breaker_open_until_s": NOW_S + 42, "breaker_cause": "squeue hangs"}, "open",
+         "open for another 42.0 s, only observing: squeue hangs"),
+        ({"breaker_open_until_s": NOW_S - 1, "breaker_cause": "squeue hangs"}, "closed", "breaker             closed"),
+    ],
+)  # fmt: skip
+def test_the_breaker(soda: Bench, facts: dict[str, Any], state: str, said: str) -> None:
     soda.daemon()
     soda.cycle(facts=facts)
     assert soda("status", "--json").document["breaker"]["state"] == state
-    assert state in soda("status").out
+    assert said in soda("status").out
+
+
+def test_parts_within_parts_count_once(soda: Bench) -> None:
+    soda.daemon()
+    soda.cycle(timings_s={"observe": 0.2, "observe.jobs": 0.15, "decide": 0.1})
+    parts = soda("status", "--timings", "--json").document["timings"]
+    assert parts["total"]["last_s"] == pytest.approx(0.3)
+    assert "300 ms: 0 pending" in soda("status").out
+
+
+def test_a_setting_that_cannot_be_used_is_said(soda: Bench) -> None:
+    soda.daemon()
+    soda.cycle(facts={"problems": ["setting policy: there is no policy 'x'; tiresias-las holds"]})
+    assert "there is no policy 'x'" in soda("status").out

@@ -1,0 +1,238 @@
+"""``sodactl explain``: one job's whole story, from Slurm, the plan and the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.history import used
+from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
+from slurm_soda.slurm_ext import codec
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SlurmError, SodaError
+from slurm_soda.sodactl import output, reasons
+from slurm_soda.sodactl.changes import fields_text
+from slurm_soda.sodactl.identity import same_job
+from slurm_soda.sodactl.jobs import note_keys
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site import Site, on_site
+from slurm_soda.sodactl.status import is_alive
+from sqlalchemy.orm import Session
+
+_TABLE_ROWS = 20
+"""Newest changes that the text shows; --json has all."""
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", type=click.IntRange(1))
+@on_site
+def explain(site: Site, *, as_json: bool, job_id: int) -> None:
+    """Why a job waits, or where it went.
+
+    Says what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change that
+    slurm-soda made to it, with reason and outcome.
+
+    \b
+    Examples:
+      sodactl explain 4711
+      sodactl explain 4711 --json | jq -r '.reasons[]'
+    """  # noqa: D301 - click reads the control character
+    document = describe(site, job_id)
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(document)
+
+
+def describe(site: Site, job_id: int) -> Document:
+    """One job's story as plain data.
+
+    Raises:
+        SodaError: neither Slurm nor the store knows the job.
+    """
+    warnings: list[str] = []
+    record = _record(site, job_id, warnings)
+    try:
+        with site.store() as store, store.read() as session:
+            job = queries.find_job(session, job_id)
+            if job is not None and record is not None and not same_job(job.submit_s, record):
+                job = None  # of an earlier job with this id
+            if job is None and record is None:
+                raise SodaError(_unknown(job_id, warnings))
+            return _story(session, site, job, record, warnings)
+    except StoreError as error:
+        if record is None:
+            raise
+        warnings.append(f"without the policy's view and the record of changes: {error}")
+        return _story(None, site, None, record, warnings)
+
+
+def _unknown(job_id: int, warnings: Sequence[str]) -> str:
+    if warnings:
+        return f"the store does not know job {job_id}, and {warnings[0]}"
+    return f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs"
+
+
+def _record(site: Site, job_id: int, warnings: list[str]) -> JobRecord | None:
+    try:
+        found = [record for record in site.slurm().jobs() if record.job_id == job_id]
+    except SlurmError as error:
+        warnings.append(f"Slurm does not answer: {error}")
+        return None
+    return found[0] if found else None
+
+
+def _story(
+    session: Session | None, site: Site, job: Job | None, record: JobRecord | None, warnings: list[str]
+) -> Document:
+    known = _known(session, site, job, record)
+    actions = queries.actions_of(session, job) if session is not None and job is not None else []
+    usage = queries.usage_of(session, job) if session is not None and job is not None else []
+    alive = None if session is None else is_alive(queries.latest_epoch(session), site, known.now_s)
+    if alive is False:
+        warnings.append("sodad is not running: what it says of the job is from when it did")
+    return {
+        "now_s": known.now_s,
+        "warnings": warnings,
+        "daemon_alive": alive,
+        "mode": known.mode,
+        "policy": known.policy,
+        "job": _job_keys(job, record),
+        "note": note_keys({} if job is None else job.note),
+        "attained_gpu_s": None if job is None else reasons.attained_gpu_s(job, known.runs, known.now_s),
+        "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
+        "reasons": list(reasons.sentences(known)),
+        "runs": [_run_keys(run) for run in known.runs],
+        "used": None if job is None else asdict(used(job, usage)),
+        "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
+        "changes": [_action_keys(action) for action in actions],
+    }
+
+
+def _known(session: Session | None, site: Site, job: Job | None, record: JobRecord | None) -> reasons.Known:
+    mode: str = site.settings.mode
+    policy = site.settings.policy.name
+    if session is not None:
+        chosen = queries.settings(session)
+        mode = chosen["mode"].value if "mode" in chosen else mode
+        policy = chosen["policy"].value if "policy" in chosen else policy
+    if session is None or job is None:
+        return reasons.Known(job, record, [], [], reasons.Standing(0, 0, 0), mode, policy, site.now_s())
+    return reasons.Known(
+        job=job,
+        record=record,
+        runs=queries.runs_of(session, job),
+        preemptions=queries.preemptions_of(session, job),
+        standing=_standing(session, job),
+        mode=mode,
+        policy=policy,
+        now_s=site.now_s(),
+    )
+
+
+def _standing(session: Session, job: Job) -> reasons.Standing:
+    ranked = [other for other in queries.live_jobs(session) if _position(other) >= 0]
+    before = [other for other in ranked if other.state == "PENDING" and _position(other) < _position(job)]
+    return reasons.Standing(len(before), sum(other.gpus for other in before), len(ranked))
+
+
+def _position(job: Job) -> int:
+    position = job.note.get("position")
+    return position if isinstance(position, int) else -1
+
+
+def _job_keys(job: Job | None, record: JobRecord | None) -> Document:
+    keys = ("job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus")
+    source: Any = record if record is not None else job
+    document = {key: getattr(source, key) for key in keys}
+    if job is not None:
+        document["submit_s"] = job.submit_s
+    hints = codec.to_dict(record.hints) if record is not None else dict(job.hints) if job is not None else {}
+    stored = ("first_start_s", "end_s", "exit_code", "preemptions", "promotions")
+    return document | {"hints": hints} | {key: None if job is None else getattr(job, key) for key in stored}
+
+
+def _run_keys(run: Run) -> Document:
+    return {
+        "restart": run.restart,
+        "start_s": run.start_s,
+        "end_s": run.end_s,
+        "node_names": run.node_names,
+        "gpus": run.gpus,
+    }
+
+
+def _preemption_keys(entry: Preemption) -> Document:
+    return {"restart": entry.restart, "phase": entry.phase, "created_s": entry.created_s, "deadline_s": entry.deadline_s,
+            "updated_s": entry.updated_s, "for_jobs": list(entry.for_jobs), "reason": entry.reason}  # fmt: skip
+
+
+def _action_keys(action: Action) -> Document:
+    return {
+        "action_id": action.id, "at_s": action.created_s, "finished_s": action.finished_s, "kind": action.kind,
+        "new": dict(action.new), "old": dict(action.old), "state": action.state, "reason": action.reason,
+        "error": action.error, "epoch": action.epoch_id, "by_hand": action.epoch_id is None,
+    }  # fmt: skip
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    job = document["job"]
+    asks = f"{job['gpus']} GPUs, {job['cpus']} CPUs on {job['nodes']} nodes of {job['partition']}"
+    output.print_line(f"Job {job['job_id']} ({job['name']}) of {job['user']}: {asks}")
+    if job["hints"]:
+        output.print_line(f"Hints: {output.hints_text(job['hints'])}")
+    for line in document["reasons"]:
+        output.print_line(f"  {line}")
+    _draw_runs(document["runs"])
+    _draw_changes(document["changes"])
+
+
+def _draw_runs(runs: Sequence[Document]) -> None:
+    if not runs:
+        return
+    output.print_line()
+    columns = [Column("run", right=True), Column("start"), Column("end"), Column("nodes"), Column("GPUs", right=True)]
+    output.print_table(
+        columns,
+        [
+            (
+                str(r["restart"]),
+                output.instant(r["start_s"]),
+                output.instant(r["end_s"]),
+                r["node_names"],
+                str(r["gpus"]),
+            )
+            for r in runs
+        ],
+    )
+
+
+def _draw_changes(changes: Sequence[Document]) -> None:
+    if not changes:
+        return
+    output.print_line()
+    columns = [Column("action", right=True), Column("at"), Column("kind"), Column("from"), Column("to"), Column("outcome"),
+               Column("reason")]  # fmt: skip
+    output.print_table(columns, [_change_cells(change) for change in changes[-_TABLE_ROWS:]])
+    if len(changes) > _TABLE_ROWS:
+        output.print_line(f"the newest {_TABLE_ROWS} of {len(changes)} changes; --json has all")
+
+
+def _change_cells(change: Document) -> list[str]:
+    outcome = f"{change['state']}: {change['error']}" if change["error"] else change["state"]
+    who = " (by hand)" if change["by_hand"] else ""
+    return [
+        str(change["action_id"]),
+        output.instant(change["at_s"]),
+        change["kind"],
+        fields_text(change["old"]),
+        fields_text(change["new"]),
+        outcome,
+        f"{change['reason']}{who}",
+    ]

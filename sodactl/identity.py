@@ -1,0 +1,22 @@
+"""Which job of the store is which job of Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slurm_soda.daemon.store.schema import Job
+from slurm_soda.slurm_ext.client import JobRecord
+
+
+def same_job(submit_s: float, record: JobRecord) -> bool:
+    """Whether a record of Slurm is of the job that was first submitted at ``submit_s``, and not of a later one of its id.
+
+    Slurm moves the submit time of a job at every requeue, and gives ids anew after a reset of its state.
+    """
+    return record.submit_s == submit_s or (record.restarts > 0 and record.submit_s >= submit_s)
+
+
+def stored(jobs: Iterable[Job], record: JobRecord) -> Job | None:
+    """The newest of the store's jobs that this record is of."""
+    own = [job for job in jobs if job.job_id == record.job_id and same_job(job.submit_s, record)]
+    return max(own, key=lambda job: job.submit_s, default=None)

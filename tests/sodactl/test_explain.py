@@ -1,0 +1,252 @@
+"""``sodactl explain``: one job's story, in every state of job, store and Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage
+from slurm_soda.policies.plan import Verdict
+from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.sodactl.reasons import _SENTENCES
+
+from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
+
+KEYS = {"now_s", "warnings", "daemon_alive", "mode", "policy", "job", "note", "attained_gpu_s", "before", "reasons",
+        "runs", "used", "preemptions", "changes"}  # fmt: skip
+JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
+            "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
+CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}
+
+
+def note(verdict: str = "wait", position: int = 2, queue: int = 1) -> dict[str, Any]:
+    return {"verdict": verdict, "queue": queue, "position": position, "score": 5.0, "score_name": "first_start_s"}
+
+
+@pytest.fixture
+def site(soda: Bench) -> Bench:
+    """Job 7 waits behind 5 (running), 6 and 8."""
+    soda.daemon()
+    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    soda.add(
+        stored_job(5, state="RUNNING", note=note("run", 0)), stored_job(6, gpus=8, note=note("start", 1)),
+        stored_job(8, gpus=4, note=note("wait", 2)), stored_job(7, note=note("wait", 3)),
+    )  # fmt: skip
+    soda.slurm.queue = [record(5, state="RUNNING"), record(6), record(7), record(8)]
+    return soda
+
+
+def reasons(soda: Bench, job_id: int = 7) -> str:
+    return "\n".join(soda("explain", str(job_id), "--json").document["reasons"])
+
+
+def test_why_it_waits(site: Bench) -> None:
+    document = site("explain", "7", "--json").document
+    assert set(document) == KEYS
+    assert set(document["job"]) == JOB_KEYS
+    assert document["before"] == {"jobs": 2, "gpus": 12}
+    assert document["note"] == note("wait", 3)
+    assert document["reasons"] == [
+        "Slurm: PENDING, reason Priority, priority 100.",
+        "The policy lets it wait: it does not fit beside the jobs before it.",
+        "Place 4 of 4 in the order of tiresias-las, queue 1; 2 waiting jobs before it want 12 GPUs.",
+        "It is never preempted: it names no --soda-checkpoint signal.",
+    ]
+    out = site("explain", "7").out
+    assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 nodes of main\n")
+    for line in document["reasons"]:
+        assert f"  {line}\n" in out
+
+
+@pytest.mark.parametrize("verdict", list(Verdict), ids=lambda verdict: verdict.name)
+def test_every_verdict_has_its_sentence(site: Bench, verdict: Verdict) -> None:
+    site.add(stored_job(9, note=note(verdict.name.lower())))
+    site.slurm.queue.append(record(9))
+    assert _SENTENCES[verdict] in reasons(site, 9)
+
+
+def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:
+    site.add(stored_job(9, note=note("teleport")))
+    site.slurm.queue.append(record(9))
+    assert "The policy says: teleport." in reasons(site, 9)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("JobHeldUser", "Its user holds it; `scontrol release 7` lets it go."),
+        ("JobHeldAdmin", "An admin holds it"),
+        ("Dependency", "It waits for other jobs: afterok:3."),
+        ("ReqNodeNotAvail, UnavailableNodes:n3", "Nodes that it needs are down, drained or reserved."),
+        ("BeginTime", "Its begin time has not come."),
+    ],
+)
+def test_slurms_own_reasons(site: Bench, reason: str, said: str) -> None:
+    site.slurm.queue = [record(7, reason=reason, dependency="afterok:3")]
+    assert said in reasons(site)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("observe", "sodad only observes"), ("advise", "sodad only advises"), ("enforce", "The policy lets it wait")],
+)
+def test_the_mode_is_part_of_the_answer(site: Bench, mode: str, said: str) -> None:
+    site("mode", mode)
+    assert said in reasons(site)
+
+
+def test_runs_service_and_preemptions(site: Bench) -> None:
+    job = stored_job(9, state="RUNNING", preemptions=2, executed_s=100, first_start_s=SUBMIT_S + 10, note=note("run", 0),
+                     hints={"checkpoint": "USR1@30"})  # fmt: skip
+    site.add(job)
+    site.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names="n1"))
+    site.add(Run(job_pk=job.id, restart=1, start_s=NOW_S - 50, gpus=2, node_names="n[1-2]"))
+    site.add(
+        Usage(
+            job_id=9,
+            restart=0,
+            node="n1",
+            first_s=SUBMIT_S + 10,
+            last_s=SUBMIT_S + 110,
+            samples=9,
+            gpu_count=2,
+            gpu_util_ratio=0.8,
+            gpu_util_last_ratio=0.8,
+            gpu_memory_peak_mib=9000,
+            cpu_s=70,
+            memory_peak_mib=512,
+        )
+    )
+    site.add(
+        Preemption(
+            job_id=9,
+            submit_s=SUBMIT_S,
+            restart=1,
+            phase="signalled",
+            created_s=NOW_S - 4,
+            deadline_s=NOW_S + 26,
+            updated_s=NOW_S,
+            for_jobs=[6],
+            reason="job 6 has attained less service",
+        )
+    )
+    site.slurm.queue.append(record(9, state="RUNNING", node_names="n[1-2]", start_s=NOW_S - 50))
+    document = site("explain", "9", "--json").document
+    assert document["attained_gpu_s"] == 2 * 150
+    assert document["used"]["gpu_util_ratio"] == 0.8
+    assert [(r["restart"], r["node_names"], r["end_s"]) for r in document["runs"]] == [
+        (0, "n1", SUBMIT_S + 110),
+        (1, "n[1-2]", None),
+    ]
+    text = "\n".join(document["reasons"])
+    assert "It was asked to save its state and has until" in text
+    assert "job 6 has attained less service" in text
+    assert "It ran twice" in text
+    assert "attained service 300 GPU s" in text
+    assert "It gave way twice." in text
+    assert "never preempted" not in text
+    assert "n[1-2]" in site("explain", "9").out
+
+
+def test_a_promotion_during_the_run_forgives_what_came_before(site: Bench) -> None:
+    job = stored_job(9, state="RUNNING", executed_s=0)
+    site.add(job)
+    site.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 100, promoted_s=NOW_S - 30, gpus=2))
+    assert site("explain", "9", "--json").document["attained_gpu_s"] == 60
+
+
+def test_the_audit_trail(site: Bench) -> None:
+    site.action(reason="tiresias-las: starts now, place 1 of 3")
+    site.action(kind="requeue", new={}, old={}, state="failed", error="Job is not \x1b[31mrunning", reason="for 6")
+    site.action(epoch_id=None, kind="release", new={"SiteFactor": "0"}, old={"SiteFactor": "500"}, reason="release-all")
+    site.action(submit_s=SUBMIT_S - 99, reason="of an older job with this id")
+    changes = site("explain", "7", "--json").document["changes"]
+    assert all(set(change) == CHANGE_KEYS for change in changes)
+    assert [(c["kind"], c["state"], c["by_hand"]) for c in changes] == [
+        ("order", "done", False), ("requeue", "failed", False), ("release", "done", True)]  # fmt: skip
+    out = site("explain", "7").out
+    for text in (
+        "SiteFactor=500",
+        "failed: Job is not \\x1b[31mrunning",
+        "release-all (by hand)",
+        "starts now, place 1 of 3",
+    ):
+        assert text in out
+    assert "older job" not in out
+
+
+def test_a_long_trail_is_cut_in_text_only(site: Bench) -> None:
+    for _ in range(25):
+        site.action()
+    assert "the newest 20 of 25 changes" in site("explain", "7").out
+    assert len(site("explain", "7", "--json").document["changes"]) == 25
+
+
+@pytest.mark.parametrize("forgotten", [True, False], ids=["Slurm forgot it", "Slurm still knows it"])
+def test_an_ended_job(site: Bench, forgotten: bool) -> None:
+    job = stored_job(9, state="COMPLETED", end_s=NOW_S - 10)
+    site.add(job)
+    site.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=NOW_S - 10, gpus=2))
+    if not forgotten:
+        site.slurm.queue.append(record(9, state="COMPLETED", end_s=NOW_S - 10))
+    text = reasons(site, 9)
+    assert "It ended as COMPLETED at " in text
+    assert "It ran once; `sodactl history --job 9` shows what it used." in text
+    assert "policy" not in text
+
+
+def test_a_job_that_sodad_has_not_seen(site: Bench) -> None:
+    site.slurm.queue.append(record(10, hints=Hints(model="bert")))
+    document = site("explain", "10", "--json").document
+    assert set(document) == KEYS
+    assert document["job"]["hints"] == {"model": "bert"}
+    assert "sodad has not seen it yet" in document["reasons"][1]
+
+
+def test_an_id_that_slurm_uses_again_means_the_new_job(site: Bench) -> None:
+    site.slurm.queue = [replace(record(7), submit_s=NOW_S - 5)]
+    assert "sodad has not seen it yet" in reasons(site)
+
+
+def test_a_requeued_job_is_the_same_though_slurm_moved_its_submit_time(site: Bench) -> None:
+    site.slurm.queue = [replace(record(7), submit_s=NOW_S - 5, restarts=1)]
+    document = site("explain", "7", "--json").document
+    assert document["note"]["verdict"] == "wait"
+    assert document["job"]["submit_s"] == SUBMIT_S
+
+
+def test_slurm_down(site: Bench) -> None:
+    site.slurm.down = True
+    shown = site("explain", "7")
+    assert "Slurm does not answer" in shown.err
+    assert "what follows is what sodad last saw" in shown.out
+
+
+def test_no_store(site: Bench) -> None:
+    site.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    document = site("explain", "7", "--json").document
+    assert set(document) == KEYS
+    assert document["reasons"][0].startswith("Slurm: PENDING")
+    assert "without the policy's view" in document["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("down", "said"), [(False, "neither Slurm nor the store knows job 99"), (True, "Slurm does not answer")]
+)
+def test_an_unknown_job(site: Bench, down: bool, said: str) -> None:
+    site.slurm.down = down
+    shown = site("explain", "99", status=1)
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_users_does_no_harm(site: Bench, text: str) -> None:
+    site.add(stored_job(9, name=text, note=note()))
+    site.slurm.queue.append(record(9, name=text, reason=text, node_names=text, dependency=text))
+    site.action(9, reason=text, error=text)
+    document = site("explain", "9", "--json").document
+    assert document["job"]["name"] == text
+    out = site("explain", "9").out
+    assert all(char.isprintable() or char == "\n" for char in out)
