@@ -27,7 +27,7 @@ from slurm_soda.daemon.stopwatch import Stopwatch
 from slurm_soda.daemon.store import ledger
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.ledger import Unsettled
+from slurm_soda.daemon.store.ledger import Outcome, Unsettled
 from slurm_soda.daemon.store.notes import NoteWriter
 from slurm_soda.daemon.store.preemptions import load_preemptions
 from slurm_soda.daemon.terms import Terms, read_overrides, terms_of
@@ -154,12 +154,9 @@ class Cycles:
     def _weigh(self, sight: Sight, snapshot: ClusterSnapshot, plan: Plan | None, *, acts: bool) -> Work:
         """From the plan to changes, and from these to the ones that the rails let through."""
         now_s, jobs = sight.now_s, sight.jobs
-        settled = [
-            resolve(each, jobs.get(each.change.job_id), sight.site_factors.get(each.change.job_id, 0), now_s)
-            for each in self._unsettled
-        ]
-        self._unsettled = []
+        settled = self._settle(sight)
         steps, changed = self._preemptions.advance(jobs, plan, now_s, may_begin=acts)
+        self._count_preemptions()
         begun = [] if plan is None else self._preemptions.begin(plan, jobs, self._book, now_s)
         ordinary: list[Change] = []
         if plan is not None:
@@ -177,6 +174,16 @@ class Cycles:
         fresh = [urge.preempting for urge in begun if id(urge.change) in admitted]
         self._preemptions.adopt(fresh)
         return Work(sight, plan, urges, fresh, changed, settled, planned, passed)
+
+    def _settle(self, sight: Sight) -> list[Outcome]:
+        """What became of changes whose outcome nobody saw, as far as this sight tells."""
+        judged = [
+            (each, resolve(each, sight.jobs.get(job_id), sight.site_factors.get(job_id, 0), sight.now_s))
+            for each in self._unsettled
+            for job_id in (each.change.job_id,)
+        ]
+        self._unsettled = [each for each, outcome in judged if outcome is None]
+        return [outcome for _, outcome in judged if outcome is not None]
 
     def _send(self, recorded: Sequence[Recorded], work: Work, watch: Stopwatch) -> None:
         """Send what is recorded, and take in what became of it."""
@@ -196,6 +203,12 @@ class Cycles:
                     self._unsettled.append(Unsettled(action_id, change, urge.preempting.restart if urge else None))
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
+
+        self._count_preemptions()
+
+    def _count_preemptions(self) -> None:
+        for job_id in self._preemptions.take_succeeded():
+            self._book.count_preemption(job_id)
 
     def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work, watch: Stopwatch) -> CycleReport:
         now_s, states = work.sight.now_s, snapshot.jobs.state

@@ -19,7 +19,7 @@ def log(level: int, event: str, /, **fields: object) -> None:
 
 def _value(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.3f}"
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.config import PreemptionSettings
-from slurm_soda.daemon.preemption import LEAVING, OVER, PHASE_AFTER, Preempting, Send, Step, Surroundings, next_step
+from slurm_soda.daemon.preemption import LEAVING, OVER, PHASE_AFTER, Phase, Preempting, Send, Step, Surroundings, next_step
 from slurm_soda.daemon.sending import ENDED_TOO
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.ledger import Outcome
@@ -35,6 +35,7 @@ class Preemptions:
 
     settings: PreemptionSettings
     by_job: dict[int, Preempting] = field(default_factory=dict)
+    _succeeded: list[int] = field(default_factory=list)
 
     @property
     def leaving(self) -> list[int]:
@@ -59,6 +60,7 @@ class Preemptions:
             )  # fmt: skip
             step = next_step(preempting, job, around)
             if step.phase != preempting.phase:
+                self._count(preempting, step.phase)
                 preempting.phase = step.phase
                 preempting.reason += f"; {step.why}" if step.why else ""
                 changed.append(preempting)
@@ -102,9 +104,20 @@ class Preemptions:
         if outcome.state != "done":
             return
         preempting.failures = 0
+        self._count(preempting, PHASE_AFTER[urge.send])
         preempting.phase = PHASE_AFTER[urge.send]
         if urge.send == "signal":
             preempting.deadline_s = now_s + self.grace_s(job)
+
+    def _count(self, preempting: Preempting, then: Phase) -> None:
+        """A preemption counts once: when its job is seen back in the queue."""
+        if then in ("released", "done") and preempting.phase != "released":
+            self._succeeded.append(preempting.job_id)
+
+    def take_succeeded(self) -> list[int]:
+        """Jobs that were preempted since the last call; to be saved together with the phases."""
+        taken, self._succeeded = self._succeeded, []
+        return taken
 
     def grace_s(self, job: JobRecord) -> float:
         """How long a job gets to save its state."""

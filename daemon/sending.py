@@ -61,7 +61,7 @@ def _failed(action_id: int, error: SlurmError) -> Outcome:
     return Outcome(action_id, "sent" if unknown else "failed", str(error))
 
 
-def resolve(open_change: Unsettled, job: JobRecord | None, site_factor: int, now_s: float) -> Outcome:
+def resolve(open_change: Unsettled, job: JobRecord | None, site_factor: int, now_s: float) -> Outcome | None:
     """What became of a change whose outcome nobody recorded, judged by what Slurm shows after it.
 
     Args:
@@ -69,19 +69,25 @@ def resolve(open_change: Unsettled, job: JobRecord | None, site_factor: int, now
         job: the job now; ``None`` if Slurm no longer lists it.
         site_factor: the job's SiteFactor now.
         now_s: the instant of the reading.
+
+    Returns:
+        ``None`` while it cannot be told, because the job is leaving its nodes.
     """
     if job is None:
         return Outcome(open_change.action_id, "void", "the job is gone")
+    if open_change.change.kind == "requeue" and job.state == "COMPLETING" and not _moved_on(open_change, job):
+        return None
     if _took_effect(open_change, job, site_factor, now_s):
         return Outcome(open_change.action_id, "done")
     return Outcome(open_change.action_id, "void", "Slurm does not show it; what is still wanted is sent again")
 
 
 def _took_effect(open_change: Unsettled, job: JobRecord, site_factor: int, now_s: float) -> bool:
-    change, restart = open_change.change, open_change.restart
-    if change.kind in ("requeue", "signal"):
-        left = job.state not in ("RUNNING", "SUSPENDED")
-        return left or (restart is not None and job.restarts > restart)
+    change = open_change.change
+    if change.kind == "requeue":
+        return _moved_on(open_change, job)
+    if change.kind == "signal":
+        return _moved_on(open_change, job) or job.state not in ("RUNNING", "SUSPENDED")
     if "StartTime" in change.new:
         return not (job.state == "PENDING" and is_leased(job, now_s))
     present = {
@@ -92,3 +98,8 @@ def _took_effect(open_change: Unsettled, job: JobRecord, site_factor: int, now_s
         "ReqNodeList": job.req_node_names,
     }
     return all(present.get(name) == value for name, value in change.new.items())
+
+
+def _moved_on(open_change: Unsettled, job: JobRecord) -> bool:
+    """The run that the change was about is over and followed by another."""
+    return open_change.restart is not None and job.restarts > open_change.restart

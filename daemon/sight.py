@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from slurm_soda.daemon.stopwatch import Stopwatch
@@ -38,16 +38,12 @@ class Sight:
             self.now_s, list(self.jobs.values()), self.nodes, self.site_factors, book.past(), self.allocations,
             requeued=requeued,
         )  # fmt: skip
+        if not leaving:
+            return snapshot
         table = snapshot.jobs
-        ids = table.job_id.tolist()
-        submit_s = np.array([book.submit_s(job_id) for job_id in ids], dtype=np.float64)
-        state = table.state
-        if leaving:
-            going = np.isin(table.job_id, list(leaving)) & (state == JobState.RUNNING)
-            state = np.where(going, np.int8(JobState.COMPLETING), state)
-        return ClusterSnapshot(
-            snapshot.now_s, table.with_columns(submit_s=submit_s, state=state), snapshot.nodes, snapshot.partitions
-        )
+        going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
+        state = np.where(going, np.int8(JobState.COMPLETING), table.state)
+        return replace(snapshot, jobs=table.with_columns(state=state))
 
 
 @dataclass(slots=True)

@@ -112,7 +112,7 @@ class JobBook:
                 self._past.pop(job_id, None)
 
     def _refresh(self, job: RememberedJob) -> None:
-        has_past = job.runs or job.promotions or job.preemptions
+        has_past = job.runs or job.restart or job.promotions or job.preemptions
         if has_past and job.end_s is None:
             self._past[job.job_id] = job.past()
         else:

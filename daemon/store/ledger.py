@@ -118,7 +118,7 @@ def unsettled(session: Session) -> list[Unsettled]:
     )
     return [
         Unsettled(row.id, Change(row.job_id, cast("ChangeKind", row.kind), row.new, row.old, row.reason), restart)
-        for row, restart in session.execute(query).tuples()
+        for row, restart in session.execute(query)
     ]
 
 
@@ -127,4 +127,4 @@ def recent_changes(session: Session, since_s: float) -> Sequence[tuple[int, floa
     query = select(Action.job_id, Action.created_s).where(
         Action.created_s > since_s, Action.kind.in_(("order", "rewrite"))
     )
-    return session.execute(query).tuples().all()
+    return [(job_id, created_s) for job_id, created_s in session.execute(query)]

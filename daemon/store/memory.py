@@ -79,6 +79,7 @@ class RememberedJob:
             run_since_s=_or_never(run.promoted_s if run and run.end_s is None else None),
             waiting_since_s=_or_never(self.waited_since_s),
             preemptions=self.preemptions,
+            submit_s=self.submit_s,
         )
 
     def promote(self, at_s: float) -> None:

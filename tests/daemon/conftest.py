@@ -1,0 +1,44 @@
+"""A small cluster and daemons over it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.engine import open_store
+
+from tests.daemon.fake_slurm import FakeClock, FakeSlurm
+from tests.daemon.harness import Daemon, settings
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm(FakeClock())
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store, made once: the tables take longer than a test."""
+    path = tmp_path_factory.mktemp("store") / "soda.db"
+    open_store(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture
+def fresh_store(made_store: Path, tmp_path: Path) -> Path:
+    """A directory with an empty store."""
+    shutil.copy(made_store, tmp_path / "soda.db")
+    return tmp_path
+
+
+@pytest.fixture
+def daemon(slurm: FakeSlurm, fresh_store: Path) -> Callable[..., Daemon]:
+    """Starts a daemon; a second call starts the next life over the same store."""
+
+    def start(ask: Any = None, **more: Any) -> Daemon:
+        return Daemon(slurm, fresh_store, settings(**more), ask=ask)
+
+    return start

@@ -1,0 +1,213 @@
+"""A small Slurm in memory: states, strict priority order, requeue with its COMPLETING delay and begin time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.hints import Hints
+
+NAN = float("nan")
+BEGIN_TIME_S = 121.0
+COMPLETING_S = 2.0
+
+
+@dataclass
+class FakeClock:
+    """A clock that only tests move."""
+
+    at_s: float = 1_700_000_000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def elapsed_s(self) -> float:
+        return self.at_s
+
+
+@dataclass
+class FakeJob:
+    job_id: int
+    gpus: int
+    work_s: float
+    submit_s: float
+    checkpoint: str | None = "TERM"
+    on_signal: str = "exit"
+    """What its handler does: ``exit`` (saves, exits 3), ``requeue`` (itself), ``ignore``, ``finish`` (exits 0)."""
+    grace_s: int | None = None
+    user: str = "alice"
+    name: str = "job"
+    state: str = "PENDING"
+    reason: str = "Priority"
+    priority: int = 100
+    site_factor: int = 0
+    restarts: int = 0
+    eligible_s: float = 0.0
+    start_s: float = NAN
+    end_s: float = NAN
+    exit_code: str = "0:0"
+    done_s: float = 0.0
+    signals: list[str] = field(default_factory=list)
+    requeued_s: list[float] = field(default_factory=list)
+    runs: list[tuple[float, float]] = field(default_factory=list)
+    after_completing: str = ""
+    completing_until_s: float = NAN
+    first_submit_s: float = 0.0
+
+
+class FakeSlurm:
+    """One partition over one node; implements SlurmClient."""
+
+    def __init__(self, clock: FakeClock, gpus: int = 4) -> None:
+        self.clock, self.gpus = clock, gpus
+        self.all: dict[int, FakeJob] = {}
+        self.down = False
+        self.updates = 0
+        self.calls: list[str] = []
+        self.forget_requeues = 0
+        """This many accepted requeues are lost, as by a slurmctld that is killed before it saved its state."""
+
+    def submit(self, job_id: int, *, gpus: int = 1, work_s: float = 100.0, **more: object) -> FakeJob:
+        now_s = self.clock.now_s()
+        job = FakeJob(job_id, gpus, work_s, now_s, first_submit_s=now_s, eligible_s=now_s, **more)  # type: ignore[arg-type]
+        job.priority -= job_id
+        self.all[job_id] = job
+        return job
+
+    # --- the cluster's own life -----------------------------------------------------------------------------------
+
+    def advance(self, seconds: float, step_s: float = 0.5) -> None:
+        """Let time pass."""
+        until_s = self.clock.at_s + seconds
+        while self.clock.at_s < until_s - 1e-9:
+            self.clock.at_s = min(self.clock.at_s + step_s, until_s)
+            self.tick()
+
+    def tick(self) -> None:
+        now_s = self.clock.now_s()
+        for job in self.all.values():
+            if job.state == "RUNNING" and job.done_s + now_s - job.start_s >= job.work_s:
+                self._finish(job, "COMPLETED", "0:0", job.start_s + job.work_s - job.done_s)
+            if job.state == "COMPLETING" and now_s >= job.completing_until_s:
+                self._left(job)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        now_s = self.clock.now_s()
+        eligible = [j for j in self.all.values() if j.state == "PENDING" and j.eligible_s <= now_s]
+        for job in sorted(eligible, key=lambda j: (-(j.priority + j.site_factor), j.job_id)):
+            if job.gpus > self.free():
+                job.reason = "Resources"
+                break
+            job.state, job.reason, job.start_s, job.end_s = "RUNNING", "None", now_s, NAN
+
+    def free(self) -> int:
+        return self.gpus - sum(j.gpus for j in self.all.values() if j.state in ("RUNNING", "COMPLETING"))
+
+    def _finish(self, job: FakeJob, state: str, exit_code: str, at_s: float) -> None:
+        job.done_s += at_s - job.start_s
+        job.runs.append((job.start_s, at_s))
+        job.state, job.exit_code, job.end_s = state, exit_code, at_s
+
+    def _left(self, job: FakeJob) -> None:
+        now_s = self.clock.now_s()
+        job.runs.append((job.after_start_s, now_s) if False else (job.start_s, now_s))
+        self._to_queue(job)
+
+    def _to_queue(self, job: FakeJob) -> None:
+        now_s = self.clock.now_s()
+        job.state, job.reason, job.submit_s, job.eligible_s = "PENDING", "BeginTime", now_s, now_s + BEGIN_TIME_S
+        job.start_s, job.end_s = NAN, NAN
+
+    # --- SlurmClient ----------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[JobRecord]:
+        self._answer("jobs")
+        return [self._record(job) for job in sorted(self.all.values(), key=lambda j: j.job_id)]
+
+    def nodes(self) -> list[NodeRecord]:
+        self._answer("nodes")
+        used = self.gpus - self.free()
+        return [
+            NodeRecord("n1", "MIXED", True, 28, used, 64_000, 0, self.gpus, used, "", ("main",)),
+        ]
+
+    def site_factors(self) -> dict[int, int]:
+        self._answer("site_factors")
+        return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        job = self.all[job_id]
+        return [("n1", job.gpus, job.gpus)]
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        self._answer("update")
+        return [UpdateResult(update.job_id, self._update(update)) for update in updates]
+
+    def _update(self, update: Update) -> str:
+        self.updates += 1
+        job = self.all[update.job_id]
+        for name, value in update.fields:
+            if name == "SiteFactor":
+                if job.state != "PENDING":
+                    return "Job is no longer pending execution"
+                job.site_factor = int(value)
+            elif name == "StartTime" and job.state == "PENDING":
+                job.eligible_s, job.reason = self.clock.now_s(), "None"
+        return ""
+
+    def signal(self, job_id: int, signal: str) -> None:
+        self._answer("signal")
+        job = self.all[job_id]
+        if job.state != "RUNNING":
+            raise SlurmCommandError(("scancel",), 1, "Invalid job id specified", "nothing to do")
+        job.signals.append(signal)
+        now_s = self.clock.now_s()
+        if job.on_signal == "exit":
+            self._finish(job, "FAILED", "3:0", now_s)
+        elif job.on_signal == "finish":
+            self._finish(job, "COMPLETED", "0:0", now_s)
+        elif job.on_signal == "requeue":
+            self.requeue(job_id)
+
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        self._answer("requeue")
+        job = self.all[job_id]
+        if job.state == "PENDING":
+            raise SlurmCommandError(("scontrol",), 1, "Job is pending execution", "nothing to do")
+        if job.state != "RUNNING" and not ended:
+            return
+        if self.forget_requeues:
+            self.forget_requeues -= 1
+            return
+        now_s = self.clock.now_s()
+        job.restarts += 1
+        job.requeued_s.append(now_s)
+        if job.state != "RUNNING":
+            self._to_queue(job)
+            return
+        job.done_s += now_s - job.start_s
+        job.state, job.completing_until_s = "COMPLETING", now_s + COMPLETING_S
+
+    def version(self) -> str:
+        return "24.11.5"
+
+    def _answer(self, call: str) -> None:
+        self.calls.append(call)
+        if self.down:
+            raise SlurmCommandError((call,), 1, "Unable to contact slurm controller", "wait until slurmctld is back")
+
+    def _record(self, job: FakeJob) -> JobRecord:
+        holds = job.state in ("RUNNING", "COMPLETING")
+        return JobRecord(
+            job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
+            uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=job.submit_s,
+            eligible_s=job.eligible_s, start_s=job.start_s, end_s=job.end_s, time_limit_s=3600.0,
+            priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.gpus,
+            memory_mib=0, gpus=job.gpus, gpus_per_node=0, gpu_type="",
+            node_names="n1" if holds or job.exit_code != "0:0" or not job.end_s != job.end_s else "",
+            exit_code=job.exit_code, dependency="",
+            hints=Hints(checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
+        )  # fmt: skip

@@ -1,0 +1,152 @@
+"""A daemon over a real SQLite store and the small Slurm, which can be killed at every point where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurm_soda.daemon.completion import Ask, Completion
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cycle import CycleReport, Cycles
+from slurm_soda.daemon.epoch import take_over
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.schema import Action, Cycle, Job, Preemption, Run
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tests.daemon.fake_slurm import FakeClock, FakeSlurm
+
+
+class KilledError(BaseException):
+    """kill -9: nothing that catches errors may see it."""
+
+
+@dataclass
+class Killer:
+    """Counts the points that a daemon passes and kills it at one of them."""
+
+    at: int = -1
+    passed: int = 0
+
+    def point(self) -> None:
+        self.passed += 1
+        if self.passed == self.at:
+            raise KilledError
+
+
+@dataclass(frozen=True, slots=True)
+class MortalStore(Store):
+    """A store whose user can die before, in and after every write."""
+
+    killer: Killer = field(default_factory=Killer)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        self.killer.point()
+        with Store.write(self) as session:
+            yield session
+            self.killer.point()
+        self.killer.point()
+
+
+@dataclass
+class MortalClient:
+    """A client whose user can die before and after everything that changes Slurm."""
+
+    slurm: FakeSlurm
+    killer: Killer
+
+    def jobs(self) -> list[JobRecord]:
+        return self.slurm.jobs()
+
+    def nodes(self) -> list[NodeRecord]:
+        return self.slurm.nodes()
+
+    def site_factors(self) -> dict[int, int]:
+        return self.slurm.site_factors()
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        return self.slurm.allocation(job_id)
+
+    def version(self) -> str:
+        return self.slurm.version()
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        return self._mortal(lambda: self.slurm.update(updates))
+
+    def signal(self, job_id: int, signal: str) -> None:
+        self._mortal(lambda: self.slurm.signal(job_id, signal))
+
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        self._mortal(lambda: self.slurm.requeue(job_id, ended=ended))
+
+    def _mortal(self, act: Callable[[], Any]) -> Any:
+        self.killer.point()
+        result = act()
+        self.killer.point()
+        return result
+
+
+ENFORCE = {
+    "mode": "enforce",
+    "policy": {"name": "tiresias-las", "parameters": {"thresholds_gpu_s": [100.0]}},
+    "rails": {"min_change_interval_s": 0.0},
+    "slurm": {"accounting": False},
+}
+
+
+def settings(**more: Any) -> Settings:
+    return Settings.model_validate({**ENFORCE, **more})
+
+
+class Daemon:
+    """One life of sodad."""
+
+    def __init__(
+        self, slurm: FakeSlurm, path: Path, config: Settings, killer: Killer | None = None, ask: Ask | None = None
+    ) -> None:
+        self.slurm = slurm
+        killer = killer or Killer()
+        plain = open_store(f"sqlite:///{path}/soda.db")
+        self.store = MortalStore(plain.engine, plain.url, killer)
+        clock: FakeClock = slurm.clock
+        self.life = take_over(plain, host="h", pid=1, version="0", now_s=clock.now_s())
+        self.cycles = Cycles(
+            config, self.store, MortalClient(slurm, killer), life=self.life, clock=clock,
+            completion=Completion(ask, 0.0),
+        )  # fmt: skip
+
+    def run(self) -> CycleReport:
+        return self.cycles.run()
+
+    def follow(self, seconds: float, every_s: float = 1.0) -> None:
+        """Cycle after cycle while the cluster lives on."""
+        until_s = self.slurm.clock.at_s + seconds
+        while self.slurm.clock.at_s < until_s:
+            self.run()
+            self.slurm.advance(every_s)
+
+    def rows(self, table: type[Any]) -> list[Any]:
+        with self.store.read() as session:
+            return list(session.scalars(select(table).order_by(table.id)))
+
+    def actions(self, kind: str | None = None) -> list[Action]:
+        return [row for row in self.rows(Action) if kind in (None, row.kind)]
+
+    def preemptions(self) -> list[Preemption]:
+        return self.rows(Preemption)
+
+    def last_cycle(self) -> Cycle:
+        cycle: Cycle = self.rows(Cycle)[-1]
+        return cycle
+
+    def job(self, job_id: int) -> Job:
+        return next(row for row in self.rows(Job) if row.job_id == job_id)
+
+    def runs(self, job_id: int) -> list[Run]:
+        pk = self.job(job_id).id
+        return [row for row in self.rows(Run) if row.job_pk == pk]

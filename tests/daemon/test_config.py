@@ -1,0 +1,65 @@
+"""The configuration file: all defaults, and one helpful line for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_soda.daemon.config import ConfigError, Settings, load_settings
+
+
+def test_every_default_is_usable() -> None:
+    settings = Settings()
+    assert (settings.mode, settings.policy.name) == ("observe", "tiresias-las")
+    assert settings.store.url == "sqlite:////var/lib/slurm-soda/soda.db"
+
+
+def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "soda.toml"
+    file.write_text('mode = "enforce"\n[cycle]\ninterval_s = 5\n[policy.parameters]\nthresholds_gpu_s = [1.5, 2]\n')
+    settings = load_settings(file)
+    assert (settings.mode, settings.cycle.interval_s, settings.api.port) == ("enforce", 5.0, 6830)
+    assert settings.policy.parameters == {"thresholds_gpu_s": [1.5, 2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('mode = "on"', ["mode = 'on'", "'observe', 'advise' or 'enforce'"]),
+        ("mode = 3", ["mode = 3", "'observe'"]),
+        ("mod = 1", ["mod: no such key", "log_level, mode, policy"]),
+        ('[cycle]\ninterval_s = "5"', ["cycle.interval_s = '5'", "a number"]),
+        ("[cycle]\ninterval_s = 0", ["cycle.interval_s = 0", "more than 0"]),
+        ("[cycle]\nevery = 1", ["cycle.every: no such key", "interval_s"]),
+        ("cycle = 3", ["cycle = 3", "a table"]),
+        ("[api]\nport = 1.5", ["api.port = 1.5", "a whole number"]),
+        ("[api]\nport = 99999", ["api.port = 99999", "at most 65535"]),
+        ('[api]\nreport_uids = ["root"]', ["api.report_uids.0 = 'root'", "a whole number"]),
+        ("[slurm]\naccounting = 1", ["slurm.accounting = 1", "true or false"]),
+        ("policy = [\n", ["not valid TOML"]),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(
+    tmp_path: Path, text: str, said: list[str]
+) -> None:
+    file = tmp_path / "soda.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    line = str(caught.value)
+    assert line.startswith(str(file))
+    assert "\n" not in line
+    for words in said:
+        assert words in line
+
+
+def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "soda.toml"
+    file.write_bytes(b'mode = "\xff"')
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_settings(file)
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_settings(tmp_path / "none.toml")

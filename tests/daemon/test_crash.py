@@ -1,0 +1,87 @@
+"""kill -9 at every point of every cycle: no requeue lost or doubled, no gap in the audit trail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.fake_slurm import FakeClock, FakeJob, FakeSlurm
+from tests.daemon.harness import Daemon, KilledError, Killer, settings
+
+
+def scenario() -> FakeSlurm:
+    """Two long jobs with different checkpoint signals that must make way for short ones."""
+    slurm = FakeSlurm(FakeClock())
+    slurm.submit(1, gpus=2, work_s=90.0)
+    slurm.submit(2, gpus=2, work_s=90.0, checkpoint="USR1", on_signal="exit", grace_s=5)
+    slurm.tick()
+    slurm.advance(70)
+    slurm.submit(3, gpus=4, work_s=4.0)
+    slurm.submit(4, gpus=1, work_s=4.0, checkpoint=None)
+    return slurm
+
+
+def play(slurm: FakeSlurm, path: Path, kill_at: int) -> tuple[Daemon, int]:
+    """Run the scenario to its end with one death on the way; gives the last life and the points that the first passed."""
+    killer = Killer(kill_at)
+    sodad = Daemon(slurm, path, settings(), killer)
+    passed = 0
+    for _ in range(400):
+        try:
+            sodad.run()
+        except KilledError:
+            passed = killer.passed
+            slurm.advance(3)
+            sodad = Daemon(slurm, path, settings())
+        slurm.advance(1)
+        if all(job.state == "COMPLETED" for job in slurm.all.values()):
+            break
+    sodad.run()
+    sodad.run()
+    return sodad, passed or killer.passed
+
+
+def check(slurm: FakeSlurm, sodad: Daemon) -> None:
+    for job in slurm.all.values():
+        assert job.state == "COMPLETED", job
+        check_job(job, sodad)
+    assert {p.phase for p in sodad.preemptions()} <= {"done", "lost"}
+    assert {action.state for action in sodad.actions()} <= {"done", "failed", "void"}
+
+
+def check_job(job: FakeJob, sodad: Daemon) -> None:
+    done = [p for p in sodad.preemptions() if p.job_id == job.job_id and p.phase == "done"]
+    assert len(job.requeued_s) == len(done), "every requeue belongs to exactly one preemption"
+    assert len({p.restart for p in done}) == len(done), "no run is preempted twice"
+    requeues = [a for a in sodad.actions("requeue") if a.job_id == job.job_id and a.state == "done"]
+    assert len(requeues) == len(job.requeued_s), "the trail names every requeue"
+    for action in requeues:
+        assert action.preemption_id
+    assert sodad.job(job.job_id).preemptions == len(done)
+    assert [(r.start_s, r.end_s) for r in sodad.runs(job.job_id)] == [pytest.approx(run, abs=1.0) for run in job.runs]
+
+
+def test_without_a_kill(fresh_store: Path) -> None:
+    slurm = scenario()
+    sodad, passed = play(slurm, fresh_store, kill_at=-1)
+    check(slurm, sodad)
+    assert len(slurm.all[1].requeued_s) == len(slurm.all[2].requeued_s) == 1
+    assert passed > 100
+
+
+@pytest.mark.parametrize("kill_at", range(1, 101))
+def test_a_kill_at_every_point(fresh_store: Path, kill_at: int) -> None:
+    slurm = scenario()
+    sodad, passed = play(slurm, fresh_store, kill_at)
+    assert passed == kill_at
+    check(slurm, sodad)
+
+
+def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> None:
+    slurm = scenario()
+    slurm.forget_requeues = 1
+    sodad, _ = play(slurm, fresh_store, kill_at=-1)
+    assert all(job.state == "COMPLETED" for job in slurm.all.values())
+    assert len(slurm.all[1].requeued_s) == 1
+    assert {p.phase for p in sodad.preemptions()} == {"done"}

@@ -1,0 +1,179 @@
+"""Whole cycles over the small Slurm: what is sent, what is written, and what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from slurm_soda.daemon.epoch import SupersededError, take_over
+from slurm_soda.daemon.store.queries import put_setting
+
+from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.harness import Daemon
+
+Start = Callable[..., Daemon]
+
+
+def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm, daemon: Start) -> None:
+    long = slurm.submit(1, gpus=4, work_s=300.0)
+    slurm.tick()
+    sodad = daemon()
+    sodad.follow(60)
+    short = slurm.submit(2, gpus=4, work_s=20.0)
+    sodad.follow(400)
+    assert (long.state, short.state) == ("COMPLETED", "COMPLETED")
+    assert long.restarts == 1
+    assert short.runs[0][0] - short.first_submit_s < 6
+    assert long.runs[1][0] - short.runs[0][1] < 3, "released as soon as its successor was through, not after 121 s"
+    (preemption,) = sodad.preemptions()
+    assert preemption.phase == "done"
+    assert [(a.kind, a.state) for a in sodad.actions() if a.preemption_id] == [("requeue", "done"), ("start-now", "done")]
+    assert sodad.job(1).preemptions == 1
+    assert [(run.start_s, run.end_s) for run in sodad.runs(1)] == [pytest.approx(run) for run in long.runs]
+
+
+@pytest.mark.parametrize(
+    ("on_signal", "signals", "requeues", "phase"),
+    [
+        ("exit", 1, 1, "done"),
+        ("requeue", 1, 1, "done"),
+        ("ignore", 1, 1, "done"),
+        ("finish", 1, 0, "lost"),
+    ],
+)
+def test_a_signal_other_than_term_is_sent_first(
+    slurm: FakeSlurm, daemon: Start, on_signal: str, signals: int, requeues: int, phase: str
+) -> None:
+    long = slurm.submit(1, gpus=4, work_s=300.0, checkpoint="USR1", on_signal=on_signal, grace_s=10)
+    slurm.tick()
+    sodad = daemon()
+    sodad.follow(60)
+    slurm.submit(2, gpus=4, work_s=20.0)
+    sodad.follow(500)
+    assert len(long.signals) == signals
+    assert len(long.requeued_s) == requeues
+    assert [p.phase for p in sodad.preemptions()] == [phase]
+    assert long.state == "COMPLETED"
+    if on_signal == "ignore":
+        signal = sodad.actions("signal")[0]
+        assert long.requeued_s[0] - signal.finished_s == pytest.approx(10, abs=2), "the grace is given in full"
+
+
+def test_a_job_without_consent_is_never_requeued(slurm: FakeSlurm, daemon: Start) -> None:
+    stubborn = slurm.submit(1, gpus=4, work_s=300.0, checkpoint=None)
+    slurm.tick()
+    sodad = daemon()
+    sodad.follow(60)
+    slurm.submit(2, gpus=4, work_s=20.0)
+    sodad.follow(120)
+    assert stubborn.state == "RUNNING"
+    assert not sodad.preemptions()
+
+
+def test_an_unchanged_queue_gets_no_updates(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    for job_id in range(2, 30):
+        slurm.submit(job_id, gpus=1 + job_id % 4, work_s=10.0)
+    sodad = daemon()
+    sodad.follow(5)
+    before = slurm.updates
+    reports = []
+    for _ in range(10):
+        reports.append(sodad.run())
+        slurm.advance(1)
+    assert slurm.updates == before
+    assert [report.sent for report in reports] == [0] * 10
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise"])
+def test_only_enforce_changes_anything(slurm: FakeSlurm, daemon: Start, mode: str) -> None:
+    slurm.submit(1, gpus=4, work_s=300.0)
+    slurm.tick()
+    sodad = daemon(mode=mode)
+    sodad.follow(60)
+    slurm.submit(2, gpus=4, work_s=20.0)
+    slurm.submit(3, gpus=1, work_s=20.0)
+    sodad.follow(30)
+    assert not sodad.actions()
+    assert set(slurm.calls) == {"jobs", "nodes", "site_factors"}
+    cycle = sodad.last_cycle()
+    assert (cycle.planned > 0) == (mode == "advise")
+    assert ("plan" in cycle.facts) == (mode == "advise")
+
+
+def test_settings_of_sodactl_override_the_file_at_the_next_cycle(slurm: FakeSlurm, daemon: Start) -> None:
+    sodad = daemon(mode="observe")
+    assert sodad.run().mode == "observe"
+    with sodad.store.write() as session:
+        put_setting(session, "mode", "advise", now_s=0.0, by="root")
+        put_setting(session, "policy", "no-such-policy", now_s=0.0, by="root")
+    assert sodad.run().mode == "advise"
+    cycle = sodad.last_cycle()
+    assert cycle.policy == "tiresias-las"
+    assert "no-such-policy" in cycle.facts["problems"][0]
+
+
+def test_no_reply_means_no_action_and_says_so(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1)
+    sodad = daemon()
+    slurm.down = True
+    report = sodad.run()
+    assert "Unable to contact" in report.error
+    assert sodad.last_cycle().error == report.error
+    assert not sodad.actions()
+    slurm.down = False
+    assert not sodad.run().error
+
+
+def test_the_breaker_opens_after_failures_and_closes_after_its_pause(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    sodad = daemon(rails={"breaker_failures": 3, "breaker_pause_s": 60.0})
+    slurm.down = True
+    for _ in range(3):
+        sodad.run()
+    slurm.down = False
+    slurm.submit(2, gpus=1)
+    slurm.submit(3, gpus=1, priority=500)
+    assert sodad.run().sent == 0
+    assert "Unable" in sodad.last_cycle().facts["breaker_cause"]
+    slurm.advance(61)
+    assert sodad.run().sent > 0
+
+
+def test_at_most_n_changes_a_cycle_the_rest_later(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    for job_id in range(2, 12):
+        slurm.submit(job_id, gpus=1, priority=100 * job_id)
+    sodad = daemon(rails={"max_changes_per_cycle": 3, "min_change_interval_s": 0.0})
+    sent = [sodad.run().sent for _ in range(6)]
+    assert max(sent) <= 3
+    assert sum(sent) > 3
+    assert sent[-1] == 0
+
+
+def test_a_superseded_daemon_stops_before_it_sends_anything(slurm: FakeSlurm, daemon: Start) -> None:
+    old = daemon()
+    old.run()
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    slurm.submit(2)
+    take_over(old.store, host="h", pid=2, version="0", now_s=slurm.clock.now_s())
+    calls = len(slurm.calls)
+    with pytest.raises(SupersededError, match="superseded by epoch 2"):
+        old.run()
+    assert slurm.calls[calls:] == []
+
+
+def test_the_last_plan_is_kept_with_each_job(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    slurm.submit(2, gpus=4)
+    sodad = daemon()
+    sodad.run()
+    sodad.run()
+    assert sodad.job(1).note["verdict"] in ("run", "protected")
+    assert sodad.job(2).note["verdict"] == "wait"
+    assert sodad.job(2).note["score_name"]

@@ -1,0 +1,130 @@
+"""The state machine of one preemption as a table: phase, what Slurm shows, what is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.daemon.preemption import Preempting, Step, Surroundings, next_step
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.hints import Hints
+
+from tests.daemon.records import NAN, record
+
+NOW_S = 2000.0
+USR1 = Hints(checkpoint_signal="USR1", checkpoint_grace_s=30)
+
+
+def preempting(phase: str, **more: Any) -> Preempting:
+    values: dict[str, Any] = {
+        "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1900.0, "deadline_s": 1990.0, "for_jobs": (2,),
+        "reason": "test",
+    }  # fmt: skip
+    return Preempting(phase=phase, **(values | more))  # type: ignore[arg-type]  # a table writes phases as text
+
+
+def step(phase: str, job: JobRecord | None, *, around: dict[str, Any] | None = None, **more: Any) -> Step:
+    defaults: dict[str, Any] = {"may_begin": True, "wanted": False, "waiting": {2}, "release_after_s": 30.0}
+    return next_step(preempting(phase, **more), job, Surroundings(now_s=NOW_S, **(defaults | (around or {}))))
+
+
+RUNS = record(state="RUNNING", start_s=1500.0)
+RUNS_USR1 = record(state="RUNNING", start_s=1500.0, hints=USR1)
+LEAVES = record(state="COMPLETING", restarts=1, start_s=1999.0)
+LEASED = record(reason="BeginTime", restarts=1, submit_s=1995.0, eligible_s=2116.0)
+FREE = record(reason="Priority", restarts=1, submit_s=1995.0, eligible_s=1996.0)
+RUNS_AGAIN = record(state="RUNNING", restarts=1, submit_s=1995.0, start_s=1999.0)
+FAILED = record(state="FAILED", start_s=1500.0, end_s=1950.0, exit_code="3:0", hints=USR1)
+FINISHED = record(state="COMPLETED", start_s=1500.0, end_s=1950.0, hints=USR1)
+
+
+@pytest.mark.parametrize(
+    ("phase", "job", "then", "send"),
+    [
+        ("intended", RUNS, "intended", "requeue"),
+        ("intended", RUNS_USR1, "intended", "signal"),
+        ("intended", LEAVES, "intended", None),
+        ("intended", LEASED, "requeued", None),
+        ("intended", RUNS_AGAIN, "done", None),
+        ("intended", None, "lost", None),
+        ("intended", FINISHED, "lost", None),
+        ("intended", FAILED, "intended", "requeue-ended"),
+        ("intended", record(state="FAILED", end_s=1950.0, exit_code="1:0"), "lost", None),
+        ("intended", record(state="FAILED", end_s=1800.0, exit_code="1:0", hints=USR1), "lost", None),
+        ("signalled", RUNS_USR1, "signalled", "requeue"),
+        ("signalled", FAILED, "signalled", "requeue-ended"),
+        ("signalled", FINISHED, "lost", None),
+        ("signalled", record(state="CANCELLED", end_s=1950.0, hints=USR1), "lost", None),
+        ("signalled", record(state="TIMEOUT", end_s=1950.0, hints=USR1), "lost", None),
+        ("signalled", LEASED, "requeued", None),
+        ("requeued", RUNS, "requeued", "requeue"),
+        ("requeued", LEAVES, "requeued", None),
+        ("requeued", LEASED, "requeued", None),
+        ("requeued", FREE, "done", None),
+        ("requeued", RUNS_AGAIN, "done", None),
+        ("requeued", record(state="CANCELLED", restarts=1, submit_s=1995.0), "done", None),
+        ("requeued", record(state="NODE_FAIL", end_s=1950.0), "requeued", "requeue-ended"),
+        ("requeued", record(reason="JobHeldUser", restarts=1, submit_s=1995.0), "done", None),
+        ("released", LEASED, "released", "start-now"),
+        ("released", FREE, "done", None),
+        ("requeued", record(restarts=0, submit_s=1000.0), "lost", None),
+        ("requeued", record(restarts=0, submit_s=900.0, state="RUNNING"), "lost", None),
+    ],
+)
+def test_next_step(phase: str, job: JobRecord | None, then: str, send: str | None) -> None:
+    assert (step(phase, job).phase, step(phase, job).send) == (then, send)
+
+
+def test_the_grace_is_waited_for() -> None:
+    assert step("signalled", RUNS_USR1, deadline_s=NOW_S + 1).send is None
+
+
+@pytest.mark.parametrize(
+    ("around", "send"),
+    [
+        ({}, None),
+        ({"wanted": True}, "start-now"),
+        ({"waiting": set()}, "start-now"),
+        ({"release_after_s": 4.0}, "start-now"),
+        ({"may_begin": False}, "start-now"),
+    ],
+)
+def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | None) -> None:
+    assert step("requeued", LEASED, around=around).send == send
+
+
+def test_nothing_begins_any_more_once_sodad_may_not_act() -> None:
+    assert step("intended", RUNS, around={"may_begin": False}).phase == "lost"
+    assert step("signalled", RUNS_USR1, around={"may_begin": False}).send == "requeue", "what was begun is finished"
+
+
+def test_a_step_that_slurm_keeps_refusing_is_given_up() -> None:
+    assert step("intended", RUNS, failures=5).phase == "lost"
+    assert step("requeued", LEASED, failures=5).phase == "done"
+
+
+STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
+
+
+@given(
+    st.sampled_from(["intended", "signalled", "requeued", "released"]),
+    st.sampled_from(STATES),
+    st.integers(0, 2),
+    st.sampled_from(["TERM", "USR1"]),
+    st.sampled_from([NAN, 1890.0, 1950.0]),
+    st.booleans(),
+)
+def test_a_requeue_is_only_ever_sent_to_the_run_that_is_preempted(
+    phase: str, state: str, restarts: int, signal: str, end_s: float, may_begin: bool
+) -> None:
+    job = record(state=state, restarts=restarts, end_s=end_s, hints=Hints(checkpoint_signal=signal))
+    taken = step(phase, job, around={"may_begin": may_begin}, restart=1)
+    if taken.send in ("signal", "requeue", "requeue-ended"):
+        assert restarts == 1
+    if taken.send == "requeue":
+        assert state in ("RUNNING", "SUSPENDED")
+    if taken.send == "requeue-ended":
+        assert state in ("FAILED", "NODE_FAIL")
+        assert end_s >= 1900.0
