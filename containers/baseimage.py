@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def _bootstrap(client: docker.DockerClient, say: Say, machine: Machine) -> None:
         machine.run(("debootstrap", "--variant=minbase", SUITE, str(work / "root")))
         _import(client, work / "root")
     finally:
+        # An interrupted debootstrap leaves its mounts.
+        for mounted in ("proc", "sys", "dev/pts"):
+            with suppress(ClusterError):
+                machine.run(("umount", "--lazy", str(work / "root" / mounted)))
         shutil.rmtree(work, ignore_errors=True)
 
 

@@ -211,7 +211,11 @@ class Cluster:
         script = 'cd /var/log/cluster 2>/dev/null && for f in *.log; do echo "==> $f"; tail -n "$0" "$f"; done'
         found = {}
         for host in self.spec.hosts:
-            text = self.exec("root", ("sh", "-c", script, str(lines)), node=host).stdout
+            try:
+                text = self.exec("root", ("sh", "-c", script, str(lines)), node=host).stdout
+            except ClusterError as error:
+                found[f"{host}/container"] = f"{error}\n"
+                continue
             for part in text.split("==> ")[1:]:
                 name, _, log = part.partition("\n")
                 found[f"{host}/{name.removesuffix('.log')}"] = log

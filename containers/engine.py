@@ -17,6 +17,7 @@ Say = Callable[[str], None]
 
 _ANSWER_WITHIN_S = 60
 _API_TIMEOUT_S = 120
+_SAID_CHARS = 300
 _DAEMON_LOG = Path("/var/log/slurm-soda-dockerd.log")
 _SOCKET = Path("/var/run/docker.sock")
 
@@ -72,6 +73,12 @@ def connect(say: Say, machine: Machine | None = None) -> docker.DockerClient:
         )
     _mend(machine, say)
     return _wait(machine)
+
+
+def refusal(error: docker.errors.DockerException, what: str) -> ClusterError:
+    """The engine's answer to a request, in one line; ``what`` completes "the Docker engine did not …"."""
+    said = " ".join(str(getattr(error, "explanation", None) or error).split())[:_SAID_CHARS]
+    return ClusterError(f"the Docker engine did not {what}: {said}")
 
 
 def _mend(machine: Machine, say: Say) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import docker
 from docker.utils.socket import frames_iter
+from slurm_soda.containers.engine import refusal
 from slurm_soda.containers.spec import USERS, ClusterError
 
 _HOMES = {"root": "/root", "slurm": "/var/lib/slurm-soda"} | {user: f"/home/{user}" for user in USERS}
@@ -91,15 +92,14 @@ class Running:
         home = home_of(user)
         # The limit is kept inside the container: closing the connection would leave the command running there.
         limit = () if timeout_s is None else ("timeout", f"--kill-after={_KILL_AFTER_S}", f"{timeout_s:.3f}")
-        self._id = self._api.exec_create(
-            container,
-            [*limit, *argv],
-            user=user,
-            workdir=home,
-            stdin=stdin is not None,
-            environment={"HOME": home, "USER": user, "LOGNAME": user, **(environment or {})},
-        )["Id"]
-        self._socket: Any = self._api.exec_start(self._id, socket=True)
+        names = {"HOME": home, "USER": user, "LOGNAME": user, **(environment or {})}
+        try:
+            self._id = self._api.exec_create(
+                container, [*limit, *argv], user=user, workdir=home, stdin=stdin is not None, environment=names
+            )["Id"]
+            self._socket: Any = self._api.exec_start(self._id, socket=True)
+        except docker.errors.DockerException as error:
+            raise refusal(error, f"run {argv[0]} in {container}") from error
         if stdin is not None:
             # In a thread of its own: a command that answers while it reads would block us both otherwise.
             threading.Thread(target=self._feed, args=(stdin,), daemon=True).start()

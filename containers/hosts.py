@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import docker
-from slurm_soda.containers.spec import LABEL, ClusterSpec
+from slurm_soda.containers.engine import refusal
+from slurm_soda.containers.spec import LABEL, ClusterError, ClusterSpec
+
+_REMOVE_ATTEMPTS = 5
+_REMOVE_PAUSE_S = 0.5
 
 
 def create(client: docker.DockerClient, spec: ClusterSpec, image: str) -> None:
-    """Starts every container, idle: nothing of Slurm runs yet."""
+    """Starts every container, idle: nothing of Slurm runs yet.
+
+    Raises:
+        ClusterError: the engine refused.
+    """
+    try:
+        _create(client, spec, image)
+    except docker.errors.DockerException as error:
+        raise refusal(error, f"start the containers of cluster {spec.name}") from error
+
+
+def _create(client: docker.DockerClient, spec: ClusterSpec, image: str) -> None:
     labels = {LABEL: spec.name}
     client.networks.create(spec.prefix, driver="bridge", labels=labels)
     client.volumes.create(spec.home_volume, labels=labels)
@@ -45,12 +61,12 @@ def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
 
 def of(client: docker.DockerClient, name: str) -> list[Any]:
     """The cluster's containers, running or not."""
-    return list(client.containers.list(all=True, filters={"label": f"{LABEL}={name}"}))
+    return list(client.containers.list(all=True, filters={"label": f"{LABEL}={name}"}, ignore_removed=True))
 
 
 def names(client: docker.DockerClient) -> list[str]:
     """Names of all clusters of which anything is left on the engine."""
-    found: list[Any] = client.containers.list(all=True, filters={"label": LABEL})
+    found: list[Any] = client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
     volumes: list[Any] = client.volumes.list(filters={"label": LABEL})
     networks: list[Any] = client.networks.list(filters={"label": LABEL})
     labels = [container.labels for container in found]
@@ -59,13 +75,42 @@ def names(client: docker.DockerClient) -> list[str]:
 
 
 def remove(client: docker.DockerClient, name: str) -> int:
-    """Removes all that carries the cluster's label; the number of things removed."""
+    """Removes all that carries the cluster's label; the number of things removed.
+
+    Raises:
+        ClusterError: the engine kept something back, several times.
+    """
+    removed = 0
+    for attempt in range(_REMOVE_ATTEMPTS):
+        if attempt:
+            time.sleep(_REMOVE_PAUSE_S)
+        left = _owned(client, name)
+        removed += sum(_remove_one(kind, thing) for kind, thing in left)
+        if not _owned(client, name):
+            return removed
+    kinds = ", ".join(sorted({kind for kind, _ in _owned(client, name)}))
+    raise ClusterError(
+        f"the Docker engine does not let go of cluster {name}'s {kinds}; try again: sodactl cluster down"
+    )
+
+
+def _owned(client: docker.DockerClient, name: str) -> list[tuple[str, Any]]:
+    """Kind and object of all that the cluster owns, what depends on others first."""
     wanted = {"label": f"{LABEL}={name}"}
-    containers = of(client, name)
-    for container in containers:
-        container.remove(force=True, v=True)
-    networks: list[Any] = client.networks.list(filters=wanted)
-    volumes: list[Any] = client.volumes.list(filters=wanted)
-    for thing in (*networks, *volumes):
-        thing.remove()
-    return len(containers) + len(networks) + len(volumes)
+    return [
+        *(("container", thing) for thing in of(client, name)),
+        *(("network", thing) for thing in client.networks.list(filters=wanted)),
+        *(("volume", thing) for thing in client.volumes.list(filters=wanted)),
+    ]
+
+
+def _remove_one(kind: str, thing: Any) -> bool:
+    """False where somebody else is removing it at this moment, or something still hangs on it."""
+    try:
+        if kind == "container":
+            thing.remove(force=True, v=True)
+        else:
+            thing.remove()
+    except docker.errors.APIError:
+        return False
+    return True

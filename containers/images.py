@@ -10,14 +10,14 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import docker
 from slurm_soda.containers.baseimage import ensure_base, has_image
-from slurm_soda.containers.engine import Say
+from slurm_soda.containers.engine import Say, refusal
 from slurm_soda.containers.spec import ClusterError
 from slurm_soda.containers.wheels import ensure_wheels, lock_inside
 
@@ -32,6 +32,7 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
+_KEPT = 10
 
 
 Files = Mapping[str, tuple[bytes, int]]
@@ -62,10 +63,13 @@ def ensure_images(client: docker.DockerClient, say: Say, base: str | None = None
     with _one_builder(top / "build"):
         below = base or ensure_base(client, say)
         slurm = Layer("slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
-        _ensure(client, say, slurm)
+        if not has_image(client, slurm.tag):
+            _build(client, say, slurm, {})
         python = _python(client, say, slurm.tag, top)
         product = Layer("product", python, _sources(top))
-        _ensure(client, say, product)
+        if not has_image(client, product.tag):
+            _build(client, say, product, {})
+            _forget(client, "product")
         return product.tag
 
 
@@ -131,34 +135,44 @@ def _sources(top: Path) -> Files:
     return files
 
 
-def _ensure(client: docker.DockerClient, say: Say, layer: Layer) -> None:
-    if not has_image(client, layer.tag):
-        _build(client, say, layer, {})
-
-
 def _build(client: docker.DockerClient, say: Say, layer: Layer, more: Files) -> None:
     """Builds a layer. ``more`` are files that its inputs determine, and that therefore are not in its tag."""
-    tag = layer.tag
-    say(f"building the image {tag}")
-    api: Any = client.api
+    say(f"building the image {layer.tag}")
     said: list[str] = []
+    try:
+        for line in _steps(client, layer, more):
+            if line.startswith("Step "):
+                say(f"  {' '.join(line.split())[:_STEP_CHARS]}")
+            said.append(line)
+    except docker.errors.DockerException as error:
+        tail = " | ".join(said[-_TAIL_LINES:])
+        raise ClusterError(f"{refusal(error, f'build the image {layer.tag}')}; the build said: {tail}") from error
+
+
+def _steps(client: docker.DockerClient, layer: Layer, more: Files) -> Iterator[str]:
+    """Runs the build; what it says, line by line."""
+    api: Any = client.api
     for event in api.build(
         fileobj=_tar({**layer.files, **more}),
         custom_context=True,
-        tag=tag,
+        tag=layer.tag,
         buildargs={"BASE": layer.below},
         rm=True,
         forcerm=True,
         decode=True,
     ):
         if "error" in event:
-            tail = " | ".join(said[-_TAIL_LINES:])
-            raise ClusterError(f"building the image {tag} failed: {event['error'].strip()}; it said: {tail}")
-        lines = [line for line in event.get("stream", "").splitlines() if line.strip()]
-        for line in lines:
-            if line.startswith("Step "):
-                say(f"  {' '.join(line.split())[:_STEP_CHARS]}")
-        said += lines
+            raise docker.errors.DockerException(event["error"].strip())
+        yield from (line for line in event.get("stream", "").splitlines() if line.strip())
+
+
+def _forget(client: docker.DockerClient, layer: str) -> None:
+    """Removes all but the newest images of a layer; those in use stay."""
+    found: list[Any] = client.images.list(f"slurm-soda/{layer}")
+    for image in sorted(found, key=lambda one: str(one.attrs["Created"]), reverse=True)[_KEPT:]:
+        for tag in image.tags:
+            with suppress(docker.errors.APIError):
+                client.images.remove(tag)
 
 
 def _tar(files: Files) -> io.BytesIO:

@@ -1,0 +1,57 @@
+"""When images are rebuilt, and what is fetched for them."""
+
+from __future__ import annotations
+
+import pytest
+from slurm_soda.containers.images import Files, Layer
+from slurm_soda.containers.wheels import lock_inside
+
+FILES: Files = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
+
+
+def tag(below: str = "slurm:1", name: str = "slurm", **changed: tuple[bytes, int]) -> str:
+    return Layer(name, below, {**FILES, **changed}).tag
+
+
+def test_equal_inputs_give_the_same_tag_in_any_order() -> None:
+    assert Layer("slurm", "slurm:1", dict(reversed(FILES.items()))).tag == tag()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tag(a=(b"2", 0o644)),
+        tag(a=(b"1", 0o755)),
+        tag(c=(b"", 0o644)),
+        tag(a=(b"", 0o644), c=(b"1", 0o644)),
+        tag(below="slurm:2"),
+        tag(name="product"),
+    ],
+)
+def test_any_other_input_gives_another_tag(other: str) -> None:
+    assert other != tag()
+
+
+LOCK = """\
+# made by a tool
+alembic==1.0 \\
+    --hash=sha256:aa \\
+    --hash=sha256:bb
+    # via x
+numpy==2.4 ; python_full_version < '3.12' \\
+    --hash=sha256:cc
+numpy==2.5 ; python_full_version >= '3.12' \\
+    --hash=sha256:dd
+    # via
+    #   x
+pywin32==312 ; sys_platform == 'win32' \\
+    --hash=sha256:ee
+fast==1 ; platform_machine == 'x86_64' \\
+    --hash=sha256:ff
+"""
+
+
+@pytest.mark.parametrize(("architecture", "more"), [("x86_64", "fast==1 --hash=sha256:ff\n"), ("aarch64", "")])
+def test_the_lock_is_reduced_to_what_holds_in_the_containers(architecture: str, more: str) -> None:
+    expected = "alembic==1.0 --hash=sha256:aa --hash=sha256:bb\nnumpy==2.5 --hash=sha256:dd\n" + more
+    assert lock_inside(LOCK, architecture) == expected
