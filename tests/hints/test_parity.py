@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class Validator:
         self.process.stdin.flush()
         answer = b""
         while answer.count(b"\0") < replies:
-            chunk = self.process.stdout.read1()
+            chunk = os.read(self.process.stdout.fileno(), 65536)
             assert chunk, "the validator ended"
             answer += chunk
         return [text.decode("ascii") for text in answer.split(b"\0")[:-1]]
