@@ -11,6 +11,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient, Update
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.ordering import site_factors_for
+from slurm_soda.slurm_ext.states import waits_for_resources
 
 ChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
 
@@ -108,32 +109,36 @@ def _rewrite_change(rewrite: Rewrite, job: JobRecord) -> Change:
     return Change(job.job_id, "rewrite", new, old, rewrite.reason)
 
 
+REQUEUE_WAIT_S = 180.0
+"""Slurm lets a requeued job wait about 121 s; a begin time that is further away is the user's own."""
+
+
 def release_changes(jobs: Sequence[JobRecord], site_factors: Mapping[int, int], *, now_s: float) -> list[Change]:
     """Everything of ours that Slurm still shows, taken back: needs no daemon and no store.
 
-    SiteFactors go to 0; jobs that wait out a requeue may start at once. We never hold a job, so no hold is touched.
+    SiteFactors go to 0, also where Slurm does not tell them (held jobs, jobs before their begin time); jobs that wait out a
+    requeue may start at once. We never hold a job, so no hold is touched.
+
+    Args:
+        jobs: all jobs.
+        site_factors: as :meth:`SlurmClient.site_factors` gives them.
+        now_s: the instant, Unix seconds.
     """
-    live = {job.job_id for job in jobs}
-    changes = [
-        Change(
-            job_id, "release", {"SiteFactor": "0"}, {"SiteFactor": str(factor)}, "release-all: Slurm's own order again"
-        )
-        for job_id, factor in sorted(site_factors.items())
-        if factor and job_id in live
-    ]
-    changes += [
-        Change(job.job_id, "release", {"StartTime": "now"}, {}, "release-all: the wait after a requeue ends")
-        for job in jobs
-        if job.state == "PENDING"
-        and job.reason == "BeginTime"
-        and job.restarts
-        and job.eligible_s - now_s <= REQUEUE_WAIT_S
-    ]
+    changes = []
+    for job in jobs:
+        if job.state != "PENDING":
+            continue
+        factor = site_factors.get(job.job_id, 0 if waits_for_resources(job.reason) else None)
+        if factor != 0:
+            old = {} if factor is None else {"SiteFactor": str(factor)}
+            changes.append(
+                Change(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
+            )
+        if job.reason == "BeginTime" and job.restarts and job.eligible_s - now_s <= REQUEUE_WAIT_S:
+            changes.append(
+                Change(job.job_id, "release", {"StartTime": "now"}, {}, "release-all: the wait after a requeue ends")
+            )
     return changes
-
-
-REQUEUE_WAIT_S = 180.0
-"""Slurm lets a requeued job wait about 121 s; a begin time that is further away is the user's own."""
 
 
 def apply(client: SlurmClient, changes: Sequence[Change]) -> list[ChangeResult]:

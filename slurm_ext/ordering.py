@@ -25,6 +25,10 @@ SPACING = 65_536
 """Distance between neighbours when there is room for it: sixteen insertions at one place before a renumbering."""
 
 
+UNKNOWN_SITE_FACTOR = -(2**62)
+"""Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Standing:
     """A job in the present priority order: ``(-priority, job_id)`` sorts most urgent first."""
@@ -45,20 +49,23 @@ def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: 
     Args:
         jobs: the snapshot's jobs.
         order: pending jobs, most urgent first.
-        depth: how many of them, from the first, shall be in exactly this order and before all others.
+        depth: how many of them, from the first, shall be in exactly this order and before all others. Jobs whose present
+            SiteFactor is unknown are passed over.
         base: least priority that a first numbering gives out, so that other components can grow beneath it.
     """
     ids = jobs.job_id.tolist()
     priority, factor = jobs.priority.tolist(), jobs.site_factor.tolist()
     standing = {
-        job_id: _Standing(job_id, p, p - f) for job_id, p, f in zip(ids, priority, factor, strict=True)
-    }  # fmt: skip
-    head = [standing[job_id] for job_id in order[:depth]]
+        job_id: _Standing(job_id, p, p - f)
+        for job_id, p, f in zip(ids, priority, factor, strict=True)
+        if f != UNKNOWN_SITE_FACTOR
+    }
+    head = [standing[job_id] for job_id in order[:depth] if job_id in standing]
     if not head:
         return {}
     waiting = np.isin(jobs.state, (JobState.PENDING, JobState.BLOCKED))
     in_head = {job.job_id for job in head}
-    tail = [standing[i] for i in jobs.job_id[waiting].tolist() if i not in in_head]
+    tail = [standing[i] for i in jobs.job_id[waiting].tolist() if i in standing and i not in in_head]
     kept = [head[i] for i in _longest_increasing([job.key for job in head])]
     floor = _cheapest_floor(kept, tail)
     wanted = _number(head, {job.job_id for job in kept if job.priority > floor}, floor=floor, base=base)
@@ -116,7 +123,7 @@ def _number(head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor
     below = floor
     run: list[_Standing] = []
     for job in reversed(head):
-        if job.job_id not in kept or job.priority - below <= len(run):
+        if job.job_id not in kept or (run and job.priority - below <= len(run)):
             run.append(job)
             continue
         wanted |= _spread(run, below, job.priority)

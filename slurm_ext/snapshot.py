@@ -21,6 +21,7 @@ from slurm_soda.policies.snapshot import (
 )
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
 from slurm_soda.slurm_ext.hostlist import expand
+from slurm_soda.slurm_ext.ordering import UNKNOWN_SITE_FACTOR
 from slurm_soda.slurm_ext.states import ENDED, policy_state
 
 Allocation = list[tuple[str, int, int]]
@@ -83,7 +84,7 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
         now_s: the instant, Unix seconds.
         jobs: all jobs, in any order.
         nodes: all nodes; their order is kept.
-        site_factors: SiteFactor by job id; a job that is missing has 0.
+        site_factors: SiteFactor by job id; a job that is missing has 0, or an unknown one if it waits out a requeue.
         memory: what the store remembers, by job id; a job that is missing has no past.
         allocations: what multi-node jobs hold, by job id (see :func:`needs_allocation`); a job that is missing is taken
             to be spread evenly over its nodes.
@@ -103,7 +104,7 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
     alloc = _alloc_columns(live, state, allocations, {node.name: row for row, node in enumerate(nodes)})
     table = JobTable(
         state=state,
-        site_factor=_ints([site_factors.get(job.job_id, 0) for job in live]),
+        site_factor=_ints([site_factors.get(j.job_id, UNKNOWN_SITE_FACTOR if _requeue_wait(j) else 0) for j in live]),
         **_own_columns(live, partitions, gpu_types),
         **_time_columns(now_s, live, past, state),
         **alloc,
@@ -111,6 +112,11 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
     return ClusterSnapshot(
         now_s=now_s, jobs=table, nodes=_node_table(nodes, partitions, gpu_types), partitions=partitions
     )
+
+
+def _requeue_wait(job: JobRecord) -> bool:
+    """Slurm's sprio leaves the job out for now, but an earlier SiteFactor of ours is still in its priority."""
+    return job.state == "PENDING" and job.reason == "BeginTime" and job.restarts > 0
 
 
 def _partition(job: JobRecord) -> str:

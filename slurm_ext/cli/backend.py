@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.cli.allocations import parse_allocation, show_job
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
-from slurm_soda.slurm_ext.cli.jobs import SQUEUE, parse_jobs, squeue_env
+from slurm_soda.slurm_ext.cli.jobs import SQUEUE, JobReader, squeue_env
 from slurm_soda.slurm_ext.cli.nodes import SHOW_NODES, parse_nodes
 from slurm_soda.slurm_ext.cli.priorities import SPRIO, parse_site_factors
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Completed, Runner
@@ -40,10 +40,11 @@ class CliSlurm:
     limits: TimeLimits = field(default_factory=TimeLimits)
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
     nonce: Callable[[], str] = random_nonce
+    _reader: JobReader = field(default_factory=JobReader)
 
     def jobs(self) -> list[JobRecord]:
         framing = Framing(self.nonce())
-        return parse_jobs(self._read(SQUEUE, framing, squeue_env(framing)), framing)
+        return self._reader.parse(self._read(SQUEUE, framing, squeue_env(framing)), framing)
 
     def nodes(self) -> list[NodeRecord]:
         framing = Framing(self.nonce())

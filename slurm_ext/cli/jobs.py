@@ -7,6 +7,7 @@ and exit code. ``-r`` keeps requeued array tasks visible, which squeue otherwise
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from slurm_soda.slurm_ext.cli.framing import Framing
@@ -35,25 +36,36 @@ def squeue_env(framing: Framing) -> dict[str, str]:
     return {"SQUEUE_FORMAT2": spec}
 
 
-def parse_jobs(stdout: bytes, framing: Framing) -> list[JobRecord]:
-    """All jobs by id; the waiting tasks of an array are one record.
+@dataclass
+class JobReader:
+    """Reads replies of squeue; remembers the last one, because from one cycle to the next few jobs change."""
 
-    Raises:
-        SlurmReplyError: the reply is cut short or has something that this version cannot read.
-    """
-    rows: dict[str, list[str]] = {}
-    tasks: dict[str, list[str]] = {}
-    for row in framing.records(stdout, len(_FIELDS), "squeue's list of jobs"):
-        first = rows.setdefault(row[0], row)
-        if row[_TASK_AT] != "N/A":
-            tasks.setdefault(row[0], []).append(row[_TASK_AT])
-        elif first is not row:
-            raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
-    records = [_record(dict(zip(_FIELDS, row, strict=True)), tasks.get(job_id, ())) for job_id, row in rows.items()]
-    return sorted(records, key=lambda job: job.job_id)
+    _last: dict[tuple[str, ...], JobRecord] = field(default_factory=dict)
+
+    def parse(self, stdout: bytes, framing: Framing) -> list[JobRecord]:
+        """All jobs by id; the waiting tasks of an array are one record.
+
+        Raises:
+            SlurmReplyError: the reply is cut short or has something that this version cannot read.
+        """
+        rows: dict[str, list[str]] = {}
+        tasks: dict[str, list[str]] = {}
+        for row in framing.records(stdout, len(_FIELDS), "squeue's list of jobs"):
+            task, row[_TASK_AT] = row[_TASK_AT], "N/A"
+            if task != "N/A":
+                tasks.setdefault(row[0], []).append(task)
+            if rows.setdefault(row[0], row) != row or (task == "N/A" and rows[row[0]] is not row):
+                raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
+        for job_id, numbers in tasks.items():
+            rows[job_id][_TASK_AT] = _ranges(numbers)
+        last, self._last = self._last, {}
+        for row in rows.values():
+            key = tuple(row)
+            self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)))
+        return sorted(self._last.values(), key=lambda job: job.job_id)
 
 
-def _record(f: Mapping[str, str], tasks: Iterable[str]) -> JobRecord:
+def _record(f: Mapping[str, str]) -> JobRecord:
     what = f"job {f['JobID']}"
     if f["State"] not in KNOWN:
         raise SlurmReplyError(f"{what} is in state {f['State']!r}, which this version does not know")
@@ -63,7 +75,7 @@ def _record(f: Mapping[str, str], tasks: Iterable[str]) -> JobRecord:
     return JobRecord(
         job_id=integer(f["JobID"], "job id"),
         array_job_id=integer(f["ArrayJobID"], what),
-        array_task=_ranges(tasks),
+        array_task=plain(f["ArrayTaskID"]),
         state=f["State"],
         reason=f["Reason"],
         user=f["UserName"],

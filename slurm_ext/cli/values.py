@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 _NO_TIME = frozenset({"", "N/A", "NONE", "Unknown", "None", "(null)", "0"})
 _NO_LIMIT = frozenset({"UNLIMITED", "NOT_SET", "INVALID", "Partition_Limit", "N/A", ""})
 _NO_TEXT = frozenset({"", "(null)", "N/A"})
-_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _MIB_PER_UNIT = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _COUNT_PER_UNIT = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -46,8 +46,13 @@ def span_s(text: str, what: str) -> float:
     match = _SPAN.fullmatch(text)
     if not match:
         raise SlurmReplyError(f"{what} is {text!r}, not a time span such as 1-02:03:04")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
+
+
+def cpu_time_s(text: str, what: str) -> float:
+    """CPU time as sacct prints it (``01:02:03``, ``00:00.001``); NaN where it has none."""
+    return NEVER if text in _NO_TEXT else span_s(text, what)
 
 
 def plain(text: str) -> str:
@@ -71,6 +76,16 @@ def memory_mib(text: str, what: str) -> int:
     if not match:
         raise SlurmReplyError(f"{what} is {text!r}, not an amount of memory")
     return round(float(match[1]) * _MIB_PER_UNIT[match[2]])
+
+
+def peak_mib(text: str, what: str) -> float:
+    """Peak memory as sacct prints it; without a unit bytes; NaN where it has none."""
+    if text in _NO_TEXT:
+        return NEVER
+    match = _AMOUNT.fullmatch(text)
+    if not match:
+        raise SlurmReplyError(f"{what} has peak memory {text!r}, which is no amount")
+    return float(match[1]) * (_MIB_PER_UNIT[match[2]] if match[2] else 1 / 1024**2)
 
 
 @dataclass(frozen=True, slots=True)
