@@ -1,0 +1,132 @@
+"""The page: self-contained, true to the report, and harmless whatever jobs are called."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.demo import page, pictures
+from slurm_soda.demo.gantt import axis, gantt, gpu_class, tick_step_s
+from slurm_soda.demo.report import Measured, compare, run_document
+from slurm_soda.demo.truth import JobRun, JobTruth
+
+VOID = {"meta", "br", "img", "line", "path"}
+
+
+class Tree(HTMLParser):
+    """Complains about tags that do not close in order; collects text and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parse(html: str) -> Tree:
+    tree = Tree()
+    tree.feed(html)
+    tree.close()
+    assert tree.open == []
+    return tree
+
+
+def job(job_id: int, name: str, gpus: int, submit_s: float, *runs: tuple[float, float]) -> JobTruth:
+    pieces = tuple(JobRun(start, end, "COMPLETED", "n1") for start, end in runs)
+    return JobTruth(job_id, "bob", name, "COMPLETED", gpus, submit_s, runs[-1][1], pieces)
+
+
+def report(name: str = "bert-01") -> dict[str, Any]:
+    stock = [job(1, name, 8, 1000, (1000, 1060)), job(2, "b", 1, 1010, (1060, 1070))]
+    soda = [job(3, name, 8, 2000, (2000, 2030), (2045, 2080)), job(4, "b", 1, 2010, (2032, 2044))]
+    runs = {"stock": run_document(stock, 8, {1: Measured(60, 0.9)}), "soda": run_document(soda, 8, {})}
+    return {
+        "runs": runs, "soda_over_stock": compare(runs["stock"], runs["soda"]), "seed": 5,
+        "settings": {"jobs": 2, "time_scale": 150.0, "policy": "tiresias-las", "nodes": 2, "gpus": 8},
+        "versions": {"slurm": "24.11.5"}, "commands": ["sbatch <job>"], "mix": [],
+    }  # fmt: skip
+
+
+def test_it_says_what_the_report_says() -> None:
+    text = parse(page.render(report())).text
+    assert "Jobs complete in 57 s instead of 60 s: 5% shorter on average" in text
+    assert "Slurm 24.11.5" in text
+    assert "−5%" in text
+    assert "sbatch <job>" in text
+
+
+def test_it_loads_nothing_from_outside() -> None:
+    html = page.render(report())
+    assert not re.search(r"https?://|url\(|@import|<script|<link|\bsrc=", html)
+
+
+@pytest.mark.parametrize("name", ['<script>alert("x")</script>', "a'; echo foo", '"><b onclick="x', "ü 漢 \u202e"])
+def test_names_stay_text(name: str) -> None:
+    tree = parse(page.render(report(name)))
+    assert name in tree.text
+    assert not [key for key, _ in tree.attributes if key.startswith("on")]
+
+
+def test_a_preemption_is_marked_between_two_runs() -> None:
+    html = gantt(report()["runs"]["soda"]["jobs"], 100.0)
+    first = html.split('class="row"')[1]
+    assert first.count('class="run g8"') == 2
+    assert first.count("◆") == 1
+    assert 'class="run g8" style="left:45.00%;width:35.00%"' in first
+    assert 'class="wait" style="left:30.00%;width:15.00%"' in first
+
+
+@pytest.mark.parametrize(("gpus", "shown"), [(1, 1), (2, 2), (3, 4), (8, 8), (64, 8)])
+def test_colours_cover_every_size(gpus: int, shown: int) -> None:
+    assert gpu_class(gpus) == shown
+
+
+@given(st.floats(0.5, 1e6))
+def test_axes_have_a_readable_number_of_ticks(span_s: float) -> None:
+    assert 2 <= span_s / tick_step_s(span_s) <= 10 + 1e-9
+    places = [float(place) for place in re.findall(r"left:([0-9.]+)%", axis(span_s))]
+    assert places == sorted(places)
+    assert places[-1] <= 100
+
+
+def test_the_curve_is_the_empirical_distribution() -> None:
+    jobs = [{"jct_s": 30.0}, {"jct_s": 10.0}]
+    assert page.steps(jobs) == [(0.0, 0.0), (10.0, 0.0), (10.0, 0.5), (30.0, 0.5), (30.0, 1.0)]
+
+
+CHANGES = [(60.0, 30.0, "−50%"), (60.0, 66.0, "+10%"), (0.0, 5.0, ""), (None, 5.0, ""), (5.0, None, "")]
+
+
+@pytest.mark.parametrize(("stock", "soda", "text"), CHANGES)
+def test_changes(stock: float | None, soda: float | None, text: str) -> None:
+    assert page.change_text(stock, soda) == text
+
+
+VALUES = [(1.25, "s", "1.2 s"), (0.813, "%", "81 %"), (3, "", "3"), (None, "s", "–")]
+
+
+@pytest.mark.parametrize(("value", "unit", "text"), VALUES)
+def test_values(value: float | None, unit: str, text: str) -> None:
+    assert page.value_text(value, unit) == text
+
+
+def test_pictures_are_written(tmp_path: Path) -> None:
+    for path in pictures.save_pictures(report(), tmp_path):
+        assert path.read_bytes().startswith(b"\x89PNG")
