@@ -177,6 +177,15 @@ def test_inside_a_job_steps_run_and_other_jobs_do_not_inherit(cluster: Cluster) 
     assert comment(cluster, nested) == "(null)"
 
 
+def test_each_part_of_a_heterogeneous_job_has_its_flags(cluster: Cluster) -> None:
+    parts = ["--soda-model=first", "--soda-share=no", ":", "--soda-model=second"]
+    job_id = submit(cluster, *parts)
+    assert sorted(comment(cluster, job_id).splitlines()) == [
+        "soda:1:model=first,share=no",
+        "soda:1:model=second,share=no",  # Slurm itself hands the flags of any plugin on to later parts
+    ]
+
+
 def test_a_submission_wakes_the_daemon(cluster: Cluster) -> None:
     def touched() -> str:
         return cluster.exec("root", ["stat", "--format=%y", "/run/slurm-soda/wake"]).stdout
