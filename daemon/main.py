@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.backend import ask_accounting, slurm_client
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings

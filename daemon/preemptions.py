@@ -6,7 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.config import PreemptionSettings
-from slurm_soda.daemon.preemption import LEAVING, OVER, PHASE_AFTER, Phase, Preempting, Send, Step, Surroundings, next_step
+from slurm_soda.daemon.preemption import (
+    LEAVING,
+    OVER,
+    PHASE_AFTER,
+    Phase,
+    Preempting,
+    Send,
+    Step,
+    Surroundings,
+    next_step,
+)
 from slurm_soda.daemon.sending import ENDED_TOO
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.ledger import Outcome

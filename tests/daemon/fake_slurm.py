@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -207,7 +208,7 @@ class FakeSlurm:
             eligible_s=job.eligible_s, start_s=job.start_s, end_s=job.end_s, time_limit_s=3600.0,
             priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.gpus,
             memory_mib=0, gpus=job.gpus, gpus_per_node=0, gpu_type="",
-            node_names="n1" if holds or job.exit_code != "0:0" or not job.end_s != job.end_s else "",
+            node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
             exit_code=job.exit_code, dependency="",
             hints=Hints(checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
         )  # fmt: skip

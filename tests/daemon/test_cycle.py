@@ -27,7 +27,10 @@ def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm
     assert long.runs[1][0] - short.runs[0][1] < 3, "released as soon as its successor was through, not after 121 s"
     (preemption,) = sodad.preemptions()
     assert preemption.phase == "done"
-    assert [(a.kind, a.state) for a in sodad.actions() if a.preemption_id] == [("requeue", "done"), ("start-now", "done")]
+    assert [(a.kind, a.state) for a in sodad.actions() if a.preemption_id] == [
+        ("requeue", "done"),
+        ("start-now", "done"),
+    ]
     assert sodad.job(1).preemptions == 1
     assert [(run.start_s, run.end_s) for run in sodad.runs(1)] == [pytest.approx(run) for run in long.runs]
 

@@ -1,0 +1,175 @@
+"""The HTTP side over a real socket: who may report, what is kept, what can be looked at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.clock import SystemClock
+from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.reports import BusyError, ReportWriter
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Usage
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
+from slurm_soda.wire.seal import HEADER, Munge
+from sqlalchemy import select
+
+from tests.daemon.records import record
+
+
+@dataclass
+class FakeMunged:
+    """Answers for munge and unmunge: a credential is good once."""
+
+    uid: int = 0
+    sealed: dict[str, bytes] = field(default_factory=dict)
+
+    def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
+        if argv[0] == "munge":
+            name = f"MUNGE:{len(self.sealed):08d}:"
+            self.sealed[name] = stdin
+            return 0, name.encode() + b"\n", b""
+        payload = self.sealed.get(stdin.decode())
+        if payload is None:
+            return 17, b"", b"unmunge: Error: Replayed credential"
+        self.sealed[stdin.decode()] = None  # type: ignore[assignment]
+        return 0, f"STATUS: Success (0)\nUID: {self.uid}\nENCODE_HOST: n1 (10.0.0.2)\n\n".encode() + payload, b""
+
+
+@dataclass
+class Site:
+    store: Store
+    url: str
+    munged: FakeMunged
+    closes: list[int]
+
+    def post(self, report: NodeReport, *, credential: str | None = None, body: bytes | None = None) -> httpx.Response:
+        import json
+
+        sent = body if body is not None else json.dumps(report.to_dict()).encode()
+        sealed = credential or Munge(run=self.munged).seal(sent)
+        return httpx.post(f"{self.url}/v1/reports", content=sent, headers={HEADER: sealed}, trust_env=False)
+
+    def rows(self, table: type[Any]) -> list[Any]:
+        with self.store.read() as session:
+            return list(session.scalars(select(table)))
+
+
+@pytest.fixture
+def site(fresh_store: Path) -> Iterator[Site]:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    munged, closes = FakeMunged(), [0]
+    writer = ReportWriter(store, SystemClock(), on_close=lambda: closes.append(1))
+    settings = ApiSettings(host="127.0.0.1", port=0, max_report_bytes=10_000)
+    server = ApiServer(make_app(store, writer, Munge(run=munged), settings), settings)
+    server.start()
+    yield Site(store, f"http://127.0.0.1:{server.port}", munged, closes)
+    server.close()
+    writer.close()
+    store.close()
+
+
+OPENED = JobOpened(7, 0, "n1", 1000, "alice", "main", 100.0, (0, 1), 4)
+CLOSED = JobClosed(7, 0, "n1", 160.0, "0:0")
+
+
+def usage(last_s: float, cpu_s: float) -> JobUsage:
+    return JobUsage(7, 0, "n1", 100.0, last_s, 5, 0.5, 0.6, 2000.0, 2, cpu_s, 300.0, "cgroup/v1")
+
+
+def test_a_report_is_on_disk_when_it_is_answered(site: Site) -> None:
+    answer = site.post(NodeReport("n1", "a", 1, 110.0, (OPENED,), (), (usage(110.0, 9.0),), 4, ("no cgroup",)))
+    assert (answer.status_code, answer.json()) == (200, {"node": "n1", "seq": 1})
+    assert [(event.kind, event.job_id, event.record["gpus"]) for event in site.rows(NodeEvent)] == [("open", 7, [0, 1])]
+    assert [(seen.node, seen.gpu_count, seen.faults) for seen in site.rows(NodeSeen)] == [("n1", 4, ["no cgroup"])]
+    assert site.closes == [0]
+
+
+def test_a_close_wakes_the_loop(site: Site) -> None:
+    site.post(NodeReport("n1", "a", 1, 160.0, closed=(CLOSED,)))
+    assert site.closes == [0, 1]
+
+
+def test_usage_is_cumulative_and_never_goes_back(site: Site) -> None:
+    for seq, (last_s, cpu_s) in enumerate([(110.0, 9.0), (120.0, 18.0), (115.0, 14.0)]):
+        site.post(NodeReport("n1", "a", seq, last_s, usage=(usage(last_s, cpu_s),)))
+    assert [(row.last_s, row.cpu_s) for row in site.rows(Usage)] == [(120.0, 18.0)]
+
+
+def test_a_credential_is_worth_something_once(site: Site) -> None:
+    report = NodeReport("n1", "a", 1, 110.0)
+    assert site.post(report).status_code == 200
+    used = next(iter(site.munged.sealed))
+    answer = site.post(report, credential=used)
+    assert answer.status_code == 403
+    assert "used before" in answer.text
+
+
+@pytest.mark.parametrize("uid", [1000, 65534])
+def test_only_allowed_users_are_believed(site: Site, uid: int) -> None:
+    site.munged.uid = uid
+    answer = site.post(NodeReport("n1", "a", 1, 110.0, (OPENED,)))
+    assert answer.status_code == 403
+    assert f"uid {uid}" in answer.text
+    assert not site.rows(NodeSeen)
+
+
+def test_a_credential_of_another_body_is_refused(site: Site) -> None:
+    other = Munge(run=site.munged).seal(b"{}")
+    assert site.post(NodeReport("n1", "a", 1, 110.0), credential=other).status_code == 403
+
+
+def test_no_credential_no_entry(site: Site) -> None:
+    assert httpx.post(f"{site.url}/v1/reports", content=b"{}", trust_env=False).status_code == 403
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{", 422), (b'{"node": 1}', 422), (b"x" * 10_001, 413)])
+def test_what_cannot_be_read_is_said(site: Site, body: bytes, status: int) -> None:
+    assert site.post(NodeReport("n1", "a", 1, 1.0), body=body).status_code == status
+    assert not site.rows(NodeSeen)
+
+
+def test_many_reports_at_once_all_arrive(site: Site) -> None:
+    def send(node: int) -> None:
+        site.post(NodeReport(f"n{node}", "a", 1, 110.0, (), (), (), 4))
+
+    threads = [threading.Thread(target=send, args=(node,)) for node in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(site.rows(NodeSeen)) == 40
+
+
+def test_a_full_queue_is_said(fresh_store: Path) -> None:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    writer = ReportWriter(store, SystemClock(), on_close=lambda: None)
+    with store.write(), pytest.raises(BusyError, match="again later"):  # noqa: PT012 - the writer must be stuck meanwhile
+        for seq in range(400):
+            writer.submit(NodeReport("n1", "a", seq, 1.0))
+    writer.close()
+
+
+def test_anybody_may_look(site: Site) -> None:
+    book = JobBook(site.store)
+    book.observe([record(7, name="\udcff\n'", state="RUNNING", start_s=1010.0)], 1011.0)
+    with site.store.write() as session:
+        book.save(session, 1011.0)
+    job = httpx.get(f"{site.url}/v1/jobs/7", trust_env=False).json()
+    assert (job["job"]["name"], job["runs"][0]["start_s"]) == ("\\xff\n'", 1010.0)
+    assert httpx.get(f"{site.url}/v1/jobs/8", trust_env=False).status_code == 404
+    assert httpx.get(f"{site.url}/v1/status", trust_env=False).json()["nodes"] == []
+
+
+def test_a_port_in_use_is_said_at_start(site: Site) -> None:
+    settings = ApiSettings(host="127.0.0.1", port=int(site.url.rsplit(":", 1)[1]))
+    with pytest.raises(SodaError, match=r"api\.port"):
+        ApiServer(make_app(site.store, None, Munge(), settings), settings)  # type: ignore[arg-type]  # never gets that far

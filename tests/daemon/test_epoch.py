@@ -1,0 +1,71 @@
+"""One active daemon: the lock of a host and the epoch of a store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.slurm_ext.errors import SodaError
+
+
+@pytest.fixture
+def store(fresh_store: Path) -> Store:
+    return open_store(f"sqlite:///{fresh_store}/soda.db")
+
+
+def test_a_second_daemon_of_one_host_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
+    with HostLock(tmp_path), pytest.raises(AnotherDaemonError, match=f"pid {os.getpid()}"):
+        HostLock(tmp_path)
+    HostLock(tmp_path).release()
+
+
+def test_the_lock_goes_with_the_process_however_it_dies(tmp_path: Path) -> None:
+    code = f"from pathlib import Path; from slurm_soda.daemon.epoch import HostLock; lock = HostLock(Path({str(tmp_path)!r})); print('held', flush=True); input()"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AnotherDaemonError, match=f"pid {holder.pid}"):
+            HostLock(tmp_path)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    HostLock(tmp_path).release()
+
+
+def test_a_state_dir_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SodaError, match="make state_dir"):
+        HostLock(tmp_path / "none")
+
+
+def test_the_next_life_on_the_same_host_takes_over_at_once(store: Store) -> None:
+    old = take_over(store, host="a", pid=1, version="0", now_s=100.0)
+    new = take_over(store, host="a", pid=2, version="0", now_s=101.0)
+    with store.read() as session:
+        new.check(session)
+        with pytest.raises(SupersededError):
+            old.check(session)
+
+
+@pytest.mark.parametrize(("now_s", "refused"), [(150.0, True), (230.0, False)])
+def test_a_daemon_of_another_host_is_respected_while_it_shows_life(store: Store, now_s: float, refused: bool) -> None:
+    life = take_over(store, host="a", pid=1, version="0", now_s=100.0)
+    with store.write() as session:
+        life.beat(session, 105.0)
+    if refused:
+        with pytest.raises(AnotherDaemonError, match="on a"):
+            take_over(store, host="b", pid=1, version="0", now_s=now_s)
+    else:
+        take_over(store, host="b", pid=1, version="0", now_s=now_s)
+
+
+def test_a_daemon_that_stopped_on_purpose_is_no_obstacle(store: Store) -> None:
+    life = take_over(store, host="a", pid=1, version="0", now_s=100.0)
+    with store.write() as session:
+        life.end(session, 101.0)
+    take_over(store, host="b", pid=1, version="0", now_s=102.0)

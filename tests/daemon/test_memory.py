@@ -1,0 +1,231 @@
+"""What is known of a job's past, from what Slurm shows at whatever time somebody looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.daemon.completion import complete
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.ingest import ingest
+from slurm_soda.daemon.store.memory import RememberedJob, observe
+from slurm_soda.daemon.store.schema import Action, Job, Run
+from slurm_soda.slurm_ext.accounting import AccountedJob, AccountedRun
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from sqlalchemy import select
+
+from tests.daemon.records import NAN, record
+
+WAITS = record(submit_s=1000.0)
+RUNS = record(state="RUNNING", start_s=1010.0)
+REQUEUED = record(reason="BeginTime", restarts=1, submit_s=1060.0, eligible_s=1181.0)
+RUNS_AGAIN = record(state="RUNNING", restarts=1, submit_s=1060.0, start_s=1100.0)
+ENDED = record(state="COMPLETED", restarts=1, submit_s=1060.0, start_s=1100.0, end_s=1130.0)
+
+
+def seen(*sights: tuple[JobRecord, float]) -> RememberedJob:
+    job = RememberedJob(1, sights[0][0].submit_s)
+    for sight, now_s in sights:
+        observe(job, sight, now_s)
+    return job
+
+
+@pytest.mark.parametrize(
+    "sights",
+    [
+        [(WAITS, 1000.0), (RUNS, 1011.0), (REQUEUED, 1061.0), (RUNS_AGAIN, 1101.0), (ENDED, 1131.0)],
+        [(WAITS, 1000.0), (RUNS, 1050.0), (RUNS_AGAIN, 1120.0), (ENDED, 1500.0)],
+        [(RUNS, 1050.0), (ENDED, 1500.0)],
+    ],
+    ids=["every change seen", "requeue missed", "restart missed"],
+)
+def test_runs_are_right_however_late_one_looks(sights: list[tuple[JobRecord, float]]) -> None:
+    job = seen(*sights)
+    assert [(run.start_s, run.end_s) for run in job.runs.values()] == [(1010.0, 1060.0), (1100.0, 1130.0)]
+    assert (job.submit_s, job.first_start_s, job.end_s, job.executed_s) == (1000.0, 1010.0, 1130.0, 80.0)
+
+
+def test_a_requeued_job_waits_since_the_end_of_its_run() -> None:
+    past = seen((RUNS, 1011.0), (REQUEUED, 1090.0)).past()
+    assert (past.executed_s, past.waiting_since_s, past.first_start_s, past.submit_s) == (50.0, 1060.0, 1010.0, 1000.0)
+
+
+def test_a_completing_job_changes_nothing_yet() -> None:
+    leaving = record(state="COMPLETING", restarts=1, start_s=1058.0, end_s=4000.0)
+    job = seen((RUNS, 1011.0), (leaving, 1058.0))
+    assert list(job.runs) == [0]
+    assert job.runs[0].end_s is None
+
+
+def test_a_job_cancelled_while_it_waited_has_no_run() -> None:
+    job = seen((WAITS, 1000.0), (record(state="CANCELLED", start_s=1020.0, end_s=1020.0, node_names=""), 1021.0))
+    assert not job.runs
+    assert job.end_s == 1020.0
+
+
+def test_an_ended_job_that_is_requeued_lives_again() -> None:
+    failed = record(state="FAILED", start_s=1010.0, end_s=1050.0, exit_code="3:0")
+    job = seen((RUNS, 1011.0), (failed, 1051.0), (REQUEUED, 1061.0))
+    assert (job.end_s, job.exit_code, job.accounted) == (None, "", False)
+    assert job.runs[0].end_s == 1050.0, "the run ended when Slurm said so, not at the requeue"
+
+
+def test_a_promotion_forgives_service_and_waiting() -> None:
+    job = seen((RUNS, 1011.0), (REQUEUED, 1061.0))
+    job.promote(1080.0)
+    assert (job.past().executed_s, job.past().waiting_since_s) == (0.0, 1080.0)
+    observe(job, RUNS_AGAIN, 1101.0)
+    job.promote(1110.0)
+    assert job.past().run_since_s == 1110.0
+    observe(job, ENDED, 1131.0)
+    assert (job.executed_s, job.promotions) == (20.0, 2)
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 3, 4]), min_size=1, unique=True).map(sorted))
+def test_any_subset_of_sights_ends_in_the_same_past(which: list[int]) -> None:
+    story = [(WAITS, 1000.0), (RUNS, 1030.0), (REQUEUED, 1070.0), (RUNS_AGAIN, 1110.0), (ENDED, 1140.0)]
+    job = seen((WAITS, 1000.0), *[story[at] for at in which], (ENDED, 1140.0))
+    full = seen(*story)
+    assert job.runs[1] == full.runs[1]
+    assert (job.end_s, job.state, job.restart, job.submit_s) == (full.end_s, full.state, full.restart, full.submit_s)
+    if 1 in which:
+        assert job.executed_s == full.executed_s
+
+
+# --- the book ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(fresh_store: Path) -> Store:
+    return open_store(f"sqlite:///{fresh_store}/soda.db")
+
+
+def write(book: JobBook, store: Store, now_s: float = 0.0) -> int:
+    with store.write() as session:
+        rows = book.save(session, now_s)
+    book.saved()
+    return rows
+
+
+def all_rows(store: Store, table: type[Any]) -> list[Any]:
+    with store.read() as session:
+        return list(session.scalars(select(table).order_by(table.id)))
+
+
+def test_only_what_changed_is_written(store: Store) -> None:
+    book = JobBook(store)
+    jobs = [record(job_id) for job_id in range(1, 6)]
+    book.observe(jobs, 1000.0)
+    assert write(book, store) == 5
+    older = [record(job_id, priority=job_id * 10, eligible_s=1001.0) for job_id in range(1, 6)]
+    book.observe(older, 1010.0)
+    assert write(book, store) == 0, "priority grows with age: nothing to remember"
+    book.observe([record(1, state="RUNNING", start_s=1011.0), *older[1:]], 1012.0)
+    assert write(book, store) == 2, "a job and its run"
+
+
+def test_a_restarted_daemon_goes_on_where_the_last_one_was(store: Store) -> None:
+    first = JobBook(store)
+    first.observe([RUNS], 1011.0)
+    first.count_preemption(1)
+    first.promote([1], 1020.0)
+    write(first, store)
+    second = JobBook(store)
+    second.observe([RUNS_AGAIN], 1105.0)
+    assert second.past()[1].executed_s == 40.0
+    assert second.past()[1].preemptions == 1
+    assert write(second, store) > 0
+    assert [(run.restart, run.start_s, run.end_s) for run in all_rows(store, Run)] == [
+        (0, 1010.0, 1060.0),
+        (1, 1100.0, None),
+    ]
+
+
+def test_a_reused_job_id_is_another_job(store: Store) -> None:
+    book = JobBook(store)
+    book.observe([ENDED], 1131.0)
+    write(book, store)
+    book.observe([record(submit_s=5000.0)], 5000.0)
+    write(book, store)
+    assert [(job.submit_s, job.state) for job in all_rows(store, Job)] == [(1060.0, "COMPLETED"), (5000.0, "PENDING")]
+
+
+def test_hostile_text_survives(store: Store) -> None:
+    name = 'a\'; echo \udcff|\n"x"'
+    book = JobBook(store)
+    book.observe([record(name=name)], 1000.0)
+    write(book, store)
+    assert all_rows(store, Job)[0].name == name
+
+
+def test_runs_that_nobody_saw_come_from_prolog_and_epilog(store: Store) -> None:
+    opened = JobOpened(1, 0, "n1", 1000, "alice", "main", 1010.0, (0, 1), 4)
+    closed = JobClosed(1, 0, "n1", 1055.0)
+    report = NodeReport("n1", "a", 1, 1056.0, (opened,), (closed,))
+    with store.write() as session:
+        assert ingest(session, report, 1056.0) == 2
+        assert ingest(session, report, 1056.0) == 0, "the same report again changes nothing"
+    book = JobBook(store)
+    book.observe([WAITS], 1005.0)
+    book.observe([RUNS_AGAIN], 1120.0)
+    write(book, store)
+    runs = {(run.restart, run.start_s, run.end_s, run.gpus) for run in all_rows(store, Run)}
+    assert runs == {(0, 1010.0, 1055.0, 2), (1, 1100.0, None, 2)}
+    assert book.past()[1].executed_s == 45.0
+
+
+def test_a_vanished_job_is_not_alive_for_ever(store: Store) -> None:
+    book = JobBook(store)
+    book.observe([RUNS], 1011.0)
+    write(book, store)
+    book.observe([], 5000.0)
+    book.forget(set(), 5000.0, accounting=False)
+    write(book, store)
+    (job,) = all_rows(store, Job)
+    assert (job.state, job.end_s) == ("UNKNOWN", 5000.0)
+    assert not book.jobs
+
+
+def accounted(**more: Any) -> AccountedJob:
+    runs = (
+        AccountedRun(1010.0, 1060.0, "REQUEUED", "0:0", 30.0, 100.0, 2, 4, 1, "n1"),
+        AccountedRun(1100.0, 1130.0, "COMPLETED", "0:0", 20.0, NAN, 2, 4, 1, "n1"),
+    )
+    values: dict[str, Any] = {"job_id": 1, "user": "alice", "submit_s": 1000.0, "state": "COMPLETED"}
+    return AccountedJob(**(values | {"exit_code": "0:0", "runs": runs} | more))
+
+
+def test_accounting_completes_a_job_that_was_first_seen_late(store: Store) -> None:
+    book = JobBook(store)
+    book.observe([RUNS_AGAIN], 1110.0)
+    write(book, store)
+    with store.write() as session:
+        session.add(Action(job_id=1, submit_s=1060.0, kind="order", state="done", created_s=1111.0))
+    book.observe([ENDED], 1140.0)
+    complete(book.jobs[1], accounted())
+    write(book, store)
+    (job,) = all_rows(store, Job)
+    assert (job.submit_s, job.cpu_s, job.memory_peak_mib, job.accounted) == (1000.0, 50.0, 100.0, True)
+    assert {(run.restart, run.start_s, run.end_s) for run in all_rows(store, Run)} == {
+        (0, 1010.0, 1060.0),
+        (1, 1100.0, 1130.0),
+    }
+    assert all_rows(store, Action)[0].submit_s == 1000.0, "the trail follows the job"
+
+
+def test_accounting_tells_how_a_vanished_job_ended(store: Store) -> None:
+    book = JobBook(store)
+    book.observe([RUNS_AGAIN], 1110.0)
+    book.observe([], 9000.0)
+    book.forget(set(), 9000.0, accounting=True)
+    assert [job.job_id for job in book.unaccounted(set())] == [1]
+    complete(book.jobs[1], accounted())
+    book.forget(set(), 9000.0, accounting=True)
+    write(book, store)
+    (job,) = all_rows(store, Job)
+    assert (job.state, job.end_s, job.first_start_s) == ("COMPLETED", 1130.0, 1010.0)
