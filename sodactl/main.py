@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
     "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),
     "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
-    "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure what slurm-soda costs."),
+    "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure parts of slurm-soda on this machine, without a cluster."),
     "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
 }
 

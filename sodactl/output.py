@@ -80,11 +80,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, tit
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout, markup=False, emoji=False, highlight=False, width=None if terminal else WIDE_COLUMNS
-    )
-    console.print(table)
+    width = None if sys.stdout.isatty() else WIDE_COLUMNS
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False, width=width)
+    with console.capture() as drawn:
+        console.print(table)
+    # rich pads the last column, which a narrow terminal would wrap and a pipe would carry along.
+    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def print_fields(fields: Iterable[tuple[str, str]], *, indent: int = 0) -> None:

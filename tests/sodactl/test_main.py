@@ -29,7 +29,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert done.stdout.endswith("[]\n")
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_says_the_summary_that_the_group_shows(name: str) -> None:
     command = COMMANDS[name].load()
     assert (command.help or "").split("\n", 1)[0] == COMMANDS[name].summary

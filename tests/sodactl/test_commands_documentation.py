@@ -1,0 +1,52 @@
+"""docs/commands.md names every command and every option, and every JSON key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from slurm_soda.sodactl.main import COMMANDS
+
+from .conftest import Bench
+
+TEXT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+
+
+def section(name: str) -> str:
+    match = re.search(rf"^## sodactl {re.escape(name)}\b.*?(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    assert match, f"docs/commands.md has no section on sodactl {name}"
+    return match[0]
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for sub in command.commands.values():
+            yield from leaves(sub)
+    else:
+        yield command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented(name: str) -> None:
+    text = section(name)
+    for command in leaves(COMMANDS[name].load()):
+        assert f"`{command.name}" in text or f"sodactl {command.name}" in text or f"{name} {command.name}" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                for option in parameter.opts:
+                    assert f"`{option}" in text, f"{name} {command.name} {option}"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["status", "--timings"], ["jobs"], ["history"], ["policy"], ["mode"], ["undo", "--last", "1"], ["release-all"]],
+    ids=lambda argv: argv[0],
+)
+def test_every_key_is_documented(soda: Bench, argv: list[str]) -> None:
+    soda.daemon()
+    soda.cycle(timings_s={"observe": 0.1})
+    for key in soda(*argv, "--json").document:
+        assert f"`{key}`" in section(argv[0]), key
