@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import docker
 import pytest
@@ -13,6 +18,7 @@ from slurm_soda.containers.spec import USERS, ClusterError
 
 pytestmark = pytest.mark.slurm
 
+SODACTL = str(Path(sys.executable).with_name("sodactl"))
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 
 
@@ -174,3 +180,44 @@ def test_an_interrupt_during_up_leaves_nothing_behind() -> None:
     assert not client.containers.list(all=True, filters=wanted)
     assert not client.networks.list(filters=wanted)
     assert not client.volumes.list(filters=wanted)
+
+
+def cli(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run((SODACTL, "cluster", *words), input=stdin, capture_output=True, check=False)
+
+
+def test_the_command_line_shows_and_runs(cluster: Cluster) -> None:
+    name = ("--name", cluster.spec.name)
+    status = cli("status", *name, "--json")
+    assert (status.returncode, json.loads(status.stdout)["containers"]["n2"]) == (0, "running")
+    done = cli("exec", *name, "--node", "n1", "alice", "--", "sh", "-c", "hostname; cat; exit 5", stdin=b"\xff")
+    assert (done.returncode, done.stdout) == (5, b"n1\n\xff")
+    assert "==> ctl/slurmctld" in cli("logs", *name, "slurmctld").stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "--name", "nowhere"), "no cluster is called nowhere; run: sodactl cluster up --name nowhere"),
+        (("up", "--nodes", "99"), "nodes is 99; allowed is 1 to 16 (up to 64 with packed)"),
+        (("up", "--name", "no/slash"), "cluster name 'no/slash' is not allowed"),
+    ],
+)
+def test_the_command_line_refuses_in_one_line(words: tuple[str, ...], said: str) -> None:
+    done = cli(*words)
+    assert done.returncode == 1
+    assert said in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_line_leaves_nothing_behind(number: signal.Signals) -> None:
+    name = f"test-{secrets.token_hex(3)}"
+    argv = (SODACTL, "cluster", "up", "--name", name)
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stderr
+        for line in up.stderr:
+            if line.startswith("starting Slurm"):
+                up.send_signal(number)
+        assert up.wait() == 130
+    assert cli("down", "--name", name).stdout.decode() == f"there is no cluster {name}; nothing to remove\n"
