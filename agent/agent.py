@@ -186,9 +186,9 @@ class Agent:
                 while await self.upload():
                     pass
             except UploadError as error:
-                pause_s = self._parts.backoff.failed()
-                self._fault(str(error))
-                await asyncio.sleep(pause_s)
+                if not self._parts.backoff.failing:  # once an outage; no fault: it could not be told anyway
+                    log.warning("%s", error)
+                await asyncio.sleep(self._parts.backoff.failed())
                 continue
             if self._parts.backoff.succeeded():
                 log.info("controller answers again")

@@ -42,7 +42,7 @@ class AgentConfig:
     heartbeat_s: float = 30.0
     """Between two reports while nothing does."""
     upload_timeout_s: float = 10.0
-    retry_max_s: float = 60.0
+    retry_max_s: float = 15.0
     """Longest pause between attempts while the controller is away."""
     lost_after_s: float = 300.0
     """A run without a close and without a process for so long counts as over."""

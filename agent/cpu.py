@@ -68,6 +68,7 @@ def _give(spare_s: float, vanished: Sequence[tuple[JobOpened, RunUsage]], now_s:
         most_s = own * max(now_s - usage.last_s, 0.0)
         if spare_s > 0:
             usage.add_found(now_s, min(spare_s * own / cpus, most_s))
+            usage.cpu_source = usage.cpu_source or "cgroup"
 
 
 def _read_processes(runs: Sequence[tuple[Run, JobOpened, RunUsage]], now_s: float) -> None:

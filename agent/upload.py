@@ -71,6 +71,11 @@ class Backoff:
         self._random = source
         self._failures = 0
 
+    @property
+    def failing(self) -> bool:
+        """The last attempt failed."""
+        return self._failures > 0
+
     def failed(self) -> float:
         """Seconds to wait after one more failure."""
         pause_s = min(self._longest_s, FIRST_PAUSE_S * 2.0 ** min(self._failures, 30))
@@ -79,5 +84,5 @@ class Backoff:
 
     def succeeded(self) -> bool:
         """Start over; says whether there had been failures."""
-        had, self._failures = self._failures > 0, 0
+        had, self._failures = self.failing, 0
         return had

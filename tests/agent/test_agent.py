@@ -175,7 +175,6 @@ def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller
 
     asyncio.run(scene())
     assert [len(controller.reports[0].opened), len(controller.reports[0].closed)] == [1, 1]
-    assert any("answered 503" in fault for report in controller.reports for fault in report.faults)
 
 
 def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controller: Controller) -> None:
@@ -229,6 +228,12 @@ def test_an_idle_node_sends_heartbeats(tmp_path: Path, controller: Controller) -
 
     asyncio.run(scene())
     assert all(not (r.opened or r.closed or r.usage) for r in controller.reports)
+
+
+def test_a_controller_that_refuses_is_said_in_one_line(tmp_path: Path, controller: Controller) -> None:
+    controller.status = 403
+    with pytest.raises(UploadError, match="/v1/reports answered 403"):
+        asyncio.run(Bench(tmp_path, controller.port).agent().upload())
 
 
 def test_a_controller_that_is_not_there_is_said_in_one_line(tmp_path: Path, controller: Controller) -> None:
