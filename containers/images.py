@@ -110,9 +110,17 @@ class Layer:
 
 @contextmanager
 def _one_builder(build: Path) -> Iterator[None]:
-    """Two commands at once build an image once: the second waits for the first."""
-    build.mkdir(exist_ok=True)
-    with (build / "images.lock").open("w") as lock:
+    """Two commands at once build an image once: the second waits for the first.
+
+    Raises:
+        ClusterError: the directory belongs to another user, root after a ``sudo sodactl cluster up``.
+    """
+    try:
+        build.mkdir(exist_ok=True)
+        lock = (build / "images.lock").open("w")
+    except PermissionError as error:
+        raise ClusterError(f"{error.filename} belongs to another user; run: sudo chown -R $USER {build}") from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from slurm_soda.containers.images import Files, Layer
+from slurm_soda.containers.images import IMAGE, Files, Layer
 from slurm_soda.containers.wheels import lock_inside
 
 FILES: Files = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
@@ -55,3 +55,9 @@ fast==1 ; platform_machine == 'x86_64' \\
 def test_the_lock_is_reduced_to_what_holds_in_the_containers(architecture: str, more: str) -> None:
     expected = "alembic==1.0 --hash=sha256:aa --hash=sha256:bb\nnumpy==2.5 --hash=sha256:dd\n" + more
     assert lock_inside(LOCK, architecture) == expected
+
+
+def test_every_script_of_the_image_is_executable() -> None:
+    scripts = [path for path in IMAGE.iterdir() if path.read_text().startswith("#!")]
+    assert {path.name for path in scripts} >= {"daemonctl", "start-controller", "start-node", "install-product"}
+    assert [path.name for path in scripts if not path.stat().st_mode & 0o111] == []

@@ -116,6 +116,23 @@ def test_a_daemon_killed_for_good_stays_dead_until_it_is_started(cluster: Cluste
     )
 
 
+def test_sodad_is_restarted_after_a_kill_and_not_after_a_stop(cluster: Cluster) -> None:
+    def pid() -> str:
+        return cluster.exec("root", ("cat", "/run/cluster/sodad.pid")).stdout
+
+    cluster.start_daemon('mode = "observe"\n')
+    try:
+        cluster.wait_until(lambda: cluster.alive("sodad"), "sodad runs")
+        before = pid()
+        cluster.kill("sodad")
+        cluster.wait_until(lambda: cluster.alive("sodad") and pid() != before, "sodad is back")
+        cluster.wait_until(lambda: cluster.exec("root", ("sodactl", "status")).status == 0, "sodad works")
+    finally:
+        cluster.stop_daemon()
+    assert not cluster.alive("sodad")
+    assert not cluster.status().daemons["sodad"]
+
+
 def test_commands_keep_status_streams_input_and_bytes(cluster: Cluster) -> None:
     done = cluster.exec("bob", ("sh", "-c", "cat; echo oops >&2; pwd; exit 7"), input=b"a\xff|'\n")
     assert (done.status, done.stderr) == (7, "oops\n")
