@@ -90,8 +90,12 @@ def requeue(job_id: int, reason: str) -> Change:
 
 
 def rewrite_changes(plan: Plan, jobs: Mapping[int, JobRecord]) -> list[Change]:
-    """The plan's rewrites of pending jobs, without those that Slurm's records already agree with."""
-    changes = [_rewrite_change(rewrite, jobs[rewrite.job_id]) for rewrite in plan.rewrites if rewrite.job_id in jobs]
+    """The plan's rewrites of pending jobs, without those that Slurm's records already agree with.
+
+    Arrays are left alone: their tasks cannot be told apart by a job id.
+    """
+    known = [(rewrite, jobs[rewrite.job_id]) for rewrite in plan.rewrites if rewrite.job_id in jobs]
+    changes = [_rewrite_change(rewrite, job) for rewrite, job in known if not job.array_task]
     return [change for change in changes if change.new]
 
 

@@ -29,9 +29,13 @@ UNKNOWN_SITE_FACTOR = -(2**62)
 """Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
 
 
+Key = tuple[int, int]
+"""``(-priority, job_id)``: sorts most urgent first."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A job in the present priority order: ``(-priority, job_id)`` sorts most urgent first."""
+    """A job in the present priority order."""
 
     job_id: int
     priority: int
@@ -39,8 +43,13 @@ class _Standing:
     """The part of the priority that is not ours."""
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         return (-self.priority, self.job_id)
+
+    @property
+    def written(self) -> bool:
+        """It has a SiteFactor."""
+        return self.priority != self.other
 
 
 def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: int) -> dict[int, int]:
@@ -68,18 +77,18 @@ def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: 
     tail = [standing[i] for i in jobs.job_id[waiting].tolist() if i in standing and i not in in_head]
     kept = [head[i] for i in _longest_increasing([job.key for job in head])]
     floor = _cheapest_floor(kept, tail)
-    wanted = _number(head, {job.job_id for job in kept if job.priority > floor}, floor=floor, base=base)
+    wanted = _number(head, {job.job_id for job in kept if job.key < floor}, floor=-floor[0], base=base)
     if max(wanted.values(), default=0) > PRIORITY_CEILING:
-        wanted = _number(head, frozenset(), floor=_lowest_floor(tail), base=base)
         floor = _lowest_floor(tail)
+        wanted = _number(head, frozenset(), floor=-floor[0], base=base)
     changes = {job.job_id: wanted[job.job_id] - job.other for job in head if job.job_id in wanted}
-    changes |= {job.job_id: 0 for job in tail if job.priority > floor and job.priority != job.other}
+    changes |= {job.job_id: 0 for job in tail if job.written and job.key < floor}
     return {i: max(-SITE_FACTOR_LIMIT, min(f, SITE_FACTOR_LIMIT)) for i, f in changes.items()}
 
 
-def _longest_increasing(keys: Sequence[tuple[int, int]]) -> list[int]:
+def _longest_increasing(keys: Sequence[Key]) -> list[int]:
     """Positions of one longest strictly increasing subsequence."""
-    best_end: list[tuple[int, int]] = []
+    best_end: list[Key] = []
     end_at: list[int] = []
     before: list[int] = []
     for at, key in enumerate(keys):
@@ -95,23 +104,24 @@ def _longest_increasing(keys: Sequence[tuple[int, int]]) -> list[int]:
     return chain[::-1]
 
 
-def _lowest_floor(tail: Sequence[_Standing]) -> int:
-    """Highest priority in the tail once every SiteFactor there is 0."""
-    return max((job.other for job in tail), default=0)
+def _lowest_floor(tail: Sequence[_Standing]) -> Key:
+    """Key of the first job of the tail once every SiteFactor there is 0."""
+    return min(((-job.other, job.job_id) for job in tail), default=(0, 0))
 
 
-def _cheapest_floor(kept: Sequence[_Standing], tail: Sequence[_Standing]) -> int:
-    """The priority that separates head from tail with fewest writes.
+def _cheapest_floor(kept: Sequence[_Standing], tail: Sequence[_Standing]) -> Key:
+    """The key that separates head from tail with fewest writes.
 
-    A tail job above the floor must lose its old SiteFactor, a kept head job at or below it must be written anew.
+    A tail job before the floor must lose its old SiteFactor, a kept head job behind it must be written anew.
     """
     lowest = _lowest_floor(tail)
-    ours = np.sort(np.array([job.priority for job in tail if job.priority != job.other], dtype=np.int64))
-    floors = np.unique(np.concatenate(([lowest], ours[ours > lowest])))
-    head = np.sort(np.array([job.priority for job in kept], dtype=np.int64))
-    resets = len(ours) - np.searchsorted(ours, floors, side="right")
-    rewrites = np.searchsorted(head, floors, side="right")
-    return int(floors[int(np.argmin(resets + rewrites))])
+    ours = sorted(job.key for job in tail if job.written)
+    head = [job.key for job in kept]
+
+    def writes(floor: Key) -> int:
+        return bisect_left(ours, floor) + len(head) - bisect_left(head, floor)
+
+    return min([lowest, *(key for key in ours if key < lowest)], key=writes)
 
 
 def _number(head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor: int, base: int) -> dict[int, int]:

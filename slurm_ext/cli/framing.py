@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 
-_NONCE_LETTERS = 12
+_NONCE_LETTERS = 8
 _END_VARIABLE = "SODA_END_MARK"
 _RUN_AND_MARK = f'"$@" && printf %s "${_END_VARIABLE}"'
 

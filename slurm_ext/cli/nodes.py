@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 SHOW_NODES = ("scontrol", "--oneliner", "--details", "--all", "show", "node")
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
-_NEEDED = ("NodeName", "CPUAlloc", "CPUTot", "RealMemory", "AllocMem", "State")
+_NEEDED = ("NodeName", "CPUAlloc", "CPUTot", "RealMemory", "AllocMem", "State", "Partitions")
 _USABLE_BASES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _UNUSABLE_FLAGS = frozenset(
     {"BLOCKED", "DRAIN", "DYNAMIC_FUTURE", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN",
@@ -24,15 +24,15 @@ _KNOWN_BASES = _USABLE_BASES | {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
 def parse_nodes(stdout: bytes, framing: Framing) -> list[NodeRecord]:
     """All nodes.
 
-    Free text of admins (comment, reason) ends a line, so the first value of every key is Slurm's own; lines that such text
-    breaks off are passed over.
+    Free text of admins (comment, reason) ends a line, so the first value of every key is Slurm's own. A line break in such
+    text makes a line of its own, which is passed over.
 
     Raises:
         SlurmReplyError: the reply is cut short or has something that this version cannot read.
     """
     records: dict[str, NodeRecord] = {}
     for line in framing.body(stdout, "scontrol's list of nodes").split("\n"):
-        if line.startswith("NodeName="):
+        if line.startswith("NodeName=") and " CPUTot=" in line:
             record = _record(line)
             records.setdefault(record.name, record)
     return list(records.values())

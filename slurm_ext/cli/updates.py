@@ -14,10 +14,10 @@ from slurm_soda.slurm_ext.client import Update
 from slurm_soda.slurm_ext.ordering import SITE_FACTOR_LIMIT
 
 _MAX_PER_NODE = 64
-_COUNT = re.compile(r"[1-9]\d{0,5}")
-_SIGNED = re.compile(r"-?\d{1,10}")
-_TIME = re.compile(r"now(\+\d{1,6})?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
-_GRES = re.compile(r"gres/[a-z]{1,20}(:[A-Za-z][A-Za-z0-9_]{0,30})?:(\d{1,2})")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_SIGNED = re.compile(r"-?[0-9]{1,10}")
+_TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
+_GRES = re.compile(r"gres/[a-z]{1,20}(:[A-Za-z][A-Za-z0-9_]{0,30})?:([0-9]{1,2})")
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,4000}")
 _NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,500}")
 

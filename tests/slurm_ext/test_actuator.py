@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from slurm_soda.policies.plan import JobNotes, Plan, Rewrite
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.slurm_ext.actuator import (
+    Change,
+    apply,
+    order_changes,
+    release_changes,
+    requeue,
+    rewrite_changes,
+    signal,
+    start_now,
+)
+from slurm_soda.slurm_ext.cli.updates import refused
+from slurm_soda.slurm_ext.client import Update, UpdateResult
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+
+from tests.slurm_ext.records import job
+
+
+def plan(order: Sequence[int], starts: Sequence[int] = (), rewrites: tuple[Rewrite, ...] = ()) -> Plan:
+    none = np.zeros(0, dtype=np.int64)
+    notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
+    return Plan("fifo", np.array(order, dtype=np.int64), np.array(starts, dtype=np.int64), (), notes, rewrites)
+
+
+def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
+    return ClusterSnapshot(0.0, JobTable.build(list(rows)), NodeTable.uniform(1, 4))
+
+
+def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> None:
+    world = snapshot(
+        {"job_id": 1, "priority": 12, "site_factor": 2}, {"job_id": 2, "priority": 5}, {"job_id": 3, "priority": 4}
+    )
+    changes = order_changes(world, plan([3, 2, 1], starts=[3]), base=1000)
+    assert [change.job_id for change in changes] == [3, 2]
+    assert changes[0].old == {"SiteFactor": "0"}
+    assert changes[0].reason == "fifo: starts now, place 1 of 3"
+    assert changes[1].reason == "fifo: waits, place 2 of 3"
+    assert int(changes[0].new["SiteFactor"]) > int(changes[1].new["SiteFactor"]) > 12
+
+
+def test_a_withdrawn_order_says_so() -> None:
+    world = snapshot({"job_id": 1, "priority": 9}, {"job_id": 2, "priority": 900, "site_factor": 899})
+    (change,) = order_changes(world, plan([1, 2]), depth=1)
+    assert (change.job_id, change.new, change.old) == (2, {"SiteFactor": "0"}, {"SiteFactor": "899"})
+    assert "behind the first 1 jobs" in change.reason
+
+
+def test_rewrites_name_only_what_differs_and_pass_the_grammar() -> None:
+    jobs = {
+        1: job(1, cpus=4, cpus_per_task=2, tasks=2, tres_per_node="gres/gpu:2"),
+        2: job(2, cpus=4, cpus_per_task=4),
+    }
+    rewrites = (
+        Rewrite(1, "fits better", cpus=8, gres="gres/gpu:4", node_names="n1"),
+        Rewrite(2, "nothing new", cpus=4),
+        Rewrite(99, "gone"),
+    )
+    (change,) = rewrite_changes(plan([1, 2], rewrites=rewrites), jobs)
+    assert change.new == {"CPUsPerTask": "4", "NumCPUs": "8", "TresPerNode": "gres/gpu:4", "ReqNodeList": "n1"}
+    assert change.old == {"CPUsPerTask": "2", "NumCPUs": "4", "TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
+    assert refused(Update(change.job_id, tuple(change.new.items()))) == ""
+
+
+def test_array_jobs_are_not_rewritten() -> None:
+    jobs = {1: job(1, array_task="1-4")}
+    assert rewrite_changes(plan([1], rewrites=(Rewrite(1, "more", cpus=8),)), jobs) == []
+
+
+def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
+    jobs = [
+        job(1),
+        job(2),
+        job(3, reason="BeginTime", restarts=1, eligible_s=1100.0),
+        job(4, reason="BeginTime", eligible_s=1100.0),
+        job(5, reason="BeginTime", restarts=1, eligible_s=9000.0),
+        job(6, state="RUNNING"),
+        job(7, reason="JobHeldUser", priority=0),
+    ]
+    changes = release_changes(jobs, {1: 700, 2: 0}, now_s=1000.0)
+    assert [(c.job_id, dict(c.new), dict(c.old)) for c in changes] == [
+        (1, {"SiteFactor": "0"}, {"SiteFactor": "700"}),
+        (3, {"SiteFactor": "0"}, {}),
+        (3, {"StartTime": "now"}, {}),
+        (4, {"SiteFactor": "0"}, {}),
+        (5, {"SiteFactor": "0"}, {}),
+        (7, {"SiteFactor": "0"}, {}),
+    ]
+
+
+@dataclass
+class Recorder:
+    """The writing half of a client: notes what it is asked, refuses job 13."""
+
+    calls: list[object] = field(default_factory=list)
+
+    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+        self.calls.append([u.job_id for u in updates])
+        return [UpdateResult(u.job_id, "no such job" if u.job_id == 13 else "") for u in updates]
+
+    def signal(self, job_id: int, signal: str) -> None:
+        self.calls.append((signal, job_id))
+
+    def requeue(self, job_id: int) -> None:
+        self.calls.append(("requeue", job_id))
+        if job_id == 13:
+            raise SlurmCommandError(("scontrol", "requeue"), 1, "no such job", "look")
+
+
+def order(job_id: int) -> Change:
+    return Change(job_id, "order", {"SiteFactor": "1"}, {"SiteFactor": "0"}, "test")
+
+
+def test_changes_are_sent_in_order_and_neighbours_share_a_process() -> None:
+    client = Recorder()
+    changes = [order(1), order(13), signal(2, "USR1", "why"), requeue(2, "why"), start_now(3, "why"), order(4)]
+    results = apply(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
+    assert client.calls == [[1, 13], ("USR1", 2), ("requeue", 2), [3, 4]]
+    assert [r.change for r in results] == changes
+    assert [r.error for r in results] == ["", "no such job", "", "", "", ""]
+
+
+def test_a_refusal_is_a_result_and_the_rest_is_sent() -> None:
+    client = Recorder()
+    results = apply(client, [requeue(13, "why"), order(1)])  # type: ignore[arg-type]  # only the writing half is needed
+    assert "no such job" in results[0].error
+    assert results[1].error == ""
+
+
+@pytest.mark.parametrize("changes", [[], [order(1)]])
+def test_no_change_is_no_call(changes: list[Change]) -> None:
+    client = Recorder()
+    apply(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
+    assert len(client.calls) == len(changes)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.hostlist import expand
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("None assigned", ()),
+        ("n1", ("n1",)),
+        ("n[1-3,7],login", ("n1", "n2", "n3", "n7", "login")),
+        ("n[08-11]", ("n08", "n09", "n10", "n11")),
+        ("r[1-2]u[1-2]", ("r1u1", "r1u2", "r2u1", "r2u2")),
+        ("gpu-a[1-2]-x", ("gpu-a1-x", "gpu-a2-x")),
+    ],
+)
+def test_expansion(text: str, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1-999999999]", "n[[1]]"])
+def test_what_is_no_host_list(text: str) -> None:
+    with pytest.raises(SlurmReplyError):
+        expand(text)
+
+
+@given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True))
+def test_every_name_listed_is_found(numbers: list[int]) -> None:
+    assert expand(f"n[{','.join(map(str, numbers))}]") == tuple(f"n{n}" for n in numbers)
