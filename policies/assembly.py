@@ -26,7 +26,7 @@ def assemble(
         walk: where every job ended up.
         policy: name of the policy.
         ranked: rows of PENDING and RUNNING jobs in the policy's order.
-        score: one value a row, smaller is earlier.
+        score: one value a row, as the policy shows it.
         score_name: what the score is, with its unit.
         queue: one number a row.
         preempts: which running jobs leave, for whom.

@@ -66,8 +66,8 @@ class Rewrite:
 class JobNotes:
     """The policy's own numbers for every job of the snapshot, in the snapshot's row order (for ``explain``).
 
-    ``score`` is whatever the policy sorts by inside a queue (smaller is earlier); its name and unit are in
-    ``score_name``.
+    ``score`` is the number by which the policy judges the job; its name and unit are in ``score_name``. ``position`` is
+    the whole order: queue, score and ties.
     """
 
     job_id: IntColumn

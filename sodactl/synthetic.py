@@ -83,7 +83,7 @@ def _table(
         first_start_s=np.where(ran, NOW_S - executed, np.nan), start_s=np.where(running, NOW_S - executed, np.nan),
         time_limit_s=np.full(jobs, 86_400.0), gpus=gpus, nodes=nodes, gpus_per_node=gpus // nodes, gpu_type=zeros - 1,
         cpus=cpus, memory_mib=cpus * 8000, priority=zeros, site_factor=zeros, executed_s=executed,
-        attained_gpu_s=gpus * executed.astype(np.float64), waited_s=rng.uniform(0.0, 7200.0, jobs), preemptible=rng.random(jobs) < 2 / 3,
+        attained_gpu_s=executed * gpus, waited_s=rng.uniform(0.0, 7200.0, jobs), preemptible=rng.random(jobs) < 2 / 3,
         preemptions=zeros, remaining_s=rng.lognormal(np.log(1800.0), 1.5, jobs),
         alloc_start=np.concatenate(([0], np.cumsum(entries))), alloc_node=np.array(alloc_node, dtype=np.int64),
         alloc_gpus=np.repeat(gpus // nodes, entries), alloc_cpus=np.repeat(cpus // nodes, entries),

@@ -42,8 +42,8 @@ class Tiresias:
         promoted = starving(jobs, queue, self.promote_knob)
         attained = np.where(promoted, 0.0, jobs.attained_gpu_s)
         queue = np.where(promoted, 0, queue)
-        score, score_name = self._score(snapshot, attained, queue)
-        on_gpus, on_cpus = _two_passes(snapshot, queue, score)
+        index = self._index(attained, queue)
+        on_gpus, on_cpus = _two_passes(snapshot, queue, index)
         walk = Walk(snapshot)
         preempts = PreemptiveWalk(walk, on_gpus, preemptible(snapshot, self.min_run_s)).run()
         walk.start_fitting(on_cpus, skip=True)
@@ -51,8 +51,8 @@ class Tiresias:
             walk,
             self.name,
             np.concatenate((on_gpus, on_cpus)),
-            score=score,
-            score_name=score_name,
+            score=attained if index is None else index,
+            score_name="attained_gpu_s" if index is None else "gittins_index_per_gpu_s",
             queue=queue,
             preempts=preempts,
             promoted=np.flatnonzero(promoted),
@@ -66,15 +66,13 @@ class Tiresias:
             ),
         )
 
-    def _score(self, snapshot: ClusterSnapshot, attained: FloatColumn, queue: IntColumn) -> tuple[FloatColumn, str]:
-        """What jobs are sorted by inside a queue, smaller first, and its name."""
-        first_start = _first_start(snapshot.jobs, snapshot.now_s)
+    def _index(self, attained: FloatColumn, queue: IntColumn) -> FloatColumn | None:
+        """Gittins index of each job with its queue's upper limit as quantum; 0 in the last queue, which is FIFO."""
         if not len(self.samples_gpu_s):
-            return first_start, "first_start_s"
+            return None
+        last = len(self.thresholds_gpu_s)
         quantum = np.append(np.array(self.thresholds_gpu_s), np.inf)[queue]
-        index = gittins_index(attained, quantum, self.samples_gpu_s)
-        last = queue == len(self.thresholds_gpu_s)
-        return np.where(last, first_start, -index), "-gittins_index"
+        return np.where(queue == last, 0.0, gittins_index(attained, quantum, self.samples_gpu_s))
 
 
 def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:
@@ -86,13 +84,14 @@ def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:
     return np.where(np.isnan(first), now_s, first)
 
 
-def _two_passes(snapshot: ClusterSnapshot, queue: IntColumn, score: FloatColumn) -> tuple[IntColumn, IntColumn]:
-    """Rows of GPU jobs by queue, score, first start, submission; then of other jobs by submission; ties by job id."""
+def _two_passes(snapshot: ClusterSnapshot, queue: IntColumn, index: FloatColumn | None) -> tuple[IntColumn, IntColumn]:
+    """Rows of GPU jobs by queue, Gittins index, first start, submission; then of other jobs by submission.
+
+    Ties go to the smaller job id.
+    """
     jobs = snapshot.jobs
     rows = rankable(snapshot)
     on_gpus = jobs.gpus[rows] > 0
-    first_start = _first_start(jobs, snapshot.now_s)
-    return (
-        rank(rows[on_gpus], queue, score, first_start, jobs.state == JobState.PENDING, jobs.submit_s),
-        rank(rows[~on_gpus], jobs.submit_s),
-    )
+    waits = jobs.state == JobState.PENDING
+    keys = [queue, *([] if index is None else [-index]), _first_start(jobs, snapshot.now_s), waits, jobs.submit_s]
+    return rank(rows[on_gpus], *keys), rank(rows[~on_gpus], jobs.submit_s)
