@@ -52,14 +52,14 @@ class Site:
         return int(self.cluster.exec("alice", argv, input=f"#!/bin/bash\n{script}\n").check().stdout)
 
     def wait_closed(self, job_id: int, restart: int = 0, node: str = "n1") -> None:
-        """Until the controller has the end of a run and the usage behind it."""
+        """Until the controller has the end of a run, and the node has forgotten it: everything about it is told."""
         key = (job_id, restart, node)
 
-        def known() -> bool:
-            heard = self.heard()
-            return key in heard.closed and heard.usage[key].last_s >= heard.closed[key].at_s - 1
+        def told() -> bool:
+            spool = self.cluster.exec("root", ("ls", "/var/spool/slurm-soda"), node=node).stdout
+            return key in self.heard().closed and not re.search(rf"^{job_id}\.", spool, re.MULTILINE)
 
-        self.cluster.wait_until(known, f"run {key} is reported closed")
+        self.cluster.wait_until(told, f"run {key} is told to its end")
 
     def wait_running(self, job_id: int) -> None:
         argv = ("squeue", "--noheader", "--format=%T", f"--jobs={job_id}")
