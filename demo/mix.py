@@ -5,7 +5,7 @@ long); trainings of 2 minutes to 2 hours, short ones under 800 s; Poisson arriva
 What is scaled: times by ``time_scale``, and the gangs by the cluster (15 nodes there, 2 here): large means 4 or 8 GPUs.
 
 Thirty jobs are few, so the draw is stratified: every bin gets its exact share and its durations are spread evenly over
-their range. Long jobs are spread over the first 60 % of the arrivals: a finite mix ends in a drain, and a long job at
+their range. Long jobs are spread over the first half of the arrivals: a finite mix ends in a drain, and a long job at
 its very end would only lengthen the drain of every schedule alike.
 
 Time limits follow three habits: alice asks for about twice what she needs, bob for about five times, and carol names no
@@ -26,9 +26,13 @@ TESTBED_THRESHOLD_GPU_S = 3200.0
 """Nominal border of Tiresias' two queues on its testbed (Section 5.2)."""
 BIN_SHARES: Mapping[str, float] = {"SS": 0.635, "SL": 0.125, "LS": 0.165, "LL": 0.075}
 """Table 3: small or large by GPUs, then short or long by time."""
-MEAN_GAP_S = 1.2
+MEAN_GAP_S = 0.9
 """Real mean time between two submissions."""
-LONG_ARRIVE_WITHIN = 0.6
+LONG_ARRIVE_WITHIN = 0.5
+
+_STREAM = 2002
+"""Chosen so that the shipped seed is an ordinary one: no job that fills the cluster comes first, and its gain lies near
+the mean over many seeds in a model of both schedulers."""
 
 USERS = ("alice", "bob", "carol")
 _LIMIT_FACTOR = {"alice": 2.0, "bob": 5.0}
@@ -115,7 +119,7 @@ def draw(seed: int = 1, jobs: int = 30, time_scale: float = 150.0, gpus_per_node
     """
     if jobs < 4 or not time_scale > 0:
         raise ValueError(f"a mix needs 4 jobs or more and a positive time scale; got {jobs} and {time_scale}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng((_STREAM, seed))
     duration_s, gpus, is_long = _sizes(rng, _bin_counts(jobs), 2 * gpus_per_node)
     order = _order(rng, is_long)
     arrival_s = _arrivals(rng, jobs)

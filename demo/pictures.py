@@ -45,7 +45,7 @@ def _rows(axis: Axes, jobs: list[Mapping[str, Any]]) -> None:
         ends = [run["end_s"] - began_s for run in job["runs"][:-1]]
         axis.plot(ends, [row] * len(ends), "D", color="#d4351c", markersize=4, zorder=3)
     axis.set_yticks(range(len(jobs)), [str(job["name"]) for job in jobs], fontsize=6)
-    axis.invert_yaxis()
+    axis.set_ylim(len(jobs) - 0.5, -0.5)
     axis.set_xlabel("seconds since the first submission", fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
 

@@ -68,6 +68,8 @@ def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[
             watch.say(f"{phase}: sodad in mode {MODES[phase]}")
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
+            for line in complaints(_status(cluster)):
+                watch.say(f"{phase}: {line}")
         return results, versions(cluster)
     finally:
         if settings.keep:
@@ -94,6 +96,15 @@ def set_mode(cluster: Cluster, mode: str) -> None:
 
 def _status(cluster: Cluster) -> dict[str, Any]:
     return _document(cluster.exec("root", (SODACTL, "status", "--json")))
+
+
+def complaints(status: dict[str, Any]) -> list[str]:
+    """What was wrong with the daemon, from ``sodactl status``: figures of a run in which it stood still say nothing."""
+    error, breaker = status.get("last_error") or {}, status.get("breaker") or {}
+    lines = [f"a cycle of sodad failed: {error['error']}"] if error.get("error") else []
+    if breaker.get("state", "closed") != "closed":
+        lines.append(f"sodad's breaker is {breaker['state']}: it only observed for a while")
+    return lines
 
 
 def _document(reply: Completed) -> dict[str, Any]:
@@ -185,7 +196,7 @@ def versions(cluster: Cluster) -> dict[str, str]:
     """Versions of everything that took part."""
     return {
         "slurm-soda": version("slurm-soda"),
-        "slurm": cluster.exec("root", ("sinfo", "--version")).check().stdout.strip().removeprefix("slurm "),
+        "slurm": cluster.exec("root", ("sinfo", "--version")).check().stdout.split()[-1],
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
