@@ -1,0 +1,102 @@
+"""What a plan says of one job, in words and numbers that a person can check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.ordered import Ordered
+from slurm_soda.policies.plan import JobNote, Verdict
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.snapshot import JobState, JobView
+from slurm_soda.policies.tiresias.policy import Tiresias
+
+VERDICTS: Mapping[Verdict, str] = MappingProxyType({
+    Verdict.WAIT: "It waits: it does not fit beside the jobs before it.",
+    Verdict.START: "It fits and shall start now.",
+    Verdict.RUN: "It keeps running.",
+    Verdict.PREEMPT: "It shall make way for jobs before it, and be requeued.",
+    Verdict.PROTECTED: "Jobs before it want its GPUs, but it keeps them.",
+    Verdict.WAIT_FOR_PREEMPTION: "It starts as soon as the jobs that make way for it have left.",
+    Verdict.BLOCKED: "Slurm does not let it start yet (held, a dependency or a begin time).",
+    Verdict.LEAVING: "It is completing or suspended: there is nothing to decide.",
+    Verdict.TOO_LARGE: "No set of nodes of its partition could ever hold it.",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One or two sentences, and the numbers behind them (``None`` where there is none; all fit JSON)."""
+
+    sentences: tuple[str, ...]
+    numbers: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The sentences as one paragraph."""
+        return " ".join(self.sentences)
+
+
+def explain(note: JobNote, job: JobView, policy: Policy) -> Explanation:
+    """Why a policy puts a job where it is.
+
+    ``note`` is the plan's line on the job, ``job`` the row of the snapshot that the plan was made from.
+    """
+    standing, numbers = _standing(note, job, policy)
+    place = f" Place {note.position + 1} in line." if note.position >= 0 else ""
+    verdict = VERDICTS[note.verdict]
+    if note.verdict == Verdict.PROTECTED:
+        why = "its minimum run time is not over" if job.preemptible else "it cannot checkpoint"
+        verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
+    return Explanation(
+        sentences=(standing + place, verdict),
+        numbers={
+            "policy": policy.name,
+            "verdict": note.verdict.name.lower(),
+            "queue": note.queue,
+            "position": note.position if note.position >= 0 else None,
+            note.score_name: _finite(note.score),
+            "attained_gpu_s": job.attained_gpu_s,
+            **numbers,
+        },
+    )
+
+
+def _standing(note: JobNote, job: JobView, policy: Policy) -> tuple[str, dict[str, Any]]:
+    if isinstance(policy, Tiresias):
+        return _in_queue(note, job, policy)
+    if isinstance(policy, Fifo):
+        return "Jobs go by submit time.", {"submit_s": job.submit_s}
+    if isinstance(policy, Ordered):
+        known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
+        return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
+    return f"{policy.name} gives it {note.score_name} {note.score:g}.", {}
+
+
+def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> tuple[str, dict[str, Any]]:
+    if not job.gpus:
+        return "It asks for no GPU, so it is given what the GPU jobs leave, oldest first.", {
+            "leaves_queue_at_gpu_s": None
+        }
+    promoted = note.queue == 0 and bool(policy.thresholds_gpu_s) and job.attained_gpu_s >= policy.thresholds_gpu_s[0]
+    queues = f"queue {note.queue + 1} of {len(policy.thresholds_gpu_s) + 1}"
+    if promoted:
+        return (
+            f"It waited {policy.promote_knob:g} times as long as it ran and starts over in {queues}.",
+            {"leaves_queue_at_gpu_s": policy.thresholds_gpu_s[0], "promoted": True},
+        )
+    text = f"It has had {job.attained_gpu_s:,.0f} GPU s of service, which puts it in {queues}"
+    if note.queue == len(policy.thresholds_gpu_s):
+        return f"{text}, the last.", {"leaves_queue_at_gpu_s": None}
+    upper = policy.thresholds_gpu_s[note.queue]
+    rest_s = (upper - job.attained_gpu_s) / job.gpus
+    when = f"in {rest_s:,.0f} s" if job.state == JobState.RUNNING else f"after {rest_s:,.0f} s of running"
+    return f"{text}; at {upper:,.0f} GPU s, {when}, it moves to the next.", {"leaves_queue_at_gpu_s": upper}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,49 @@
+"""The made-up clusters of ``sodactl bench decide``, and what it prints."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from slurm_soda.policies.registry import policy_names
+from slurm_soda.policies.snapshot import JobState
+from slurm_soda.sodactl.bench import CLUSTERS, bench
+
+
+@pytest.mark.parametrize("cluster", sorted(CLUSTERS))
+def test_made_up_clusters_are_consistent_and_repeatable(cluster: str) -> None:
+    snapshot, again = (CLUSTERS[cluster](500, 40, 7) for _ in range(2))
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    assert len(jobs) == 500
+    assert nodes.gpus_free.min() >= 0
+    assert nodes.cpus_free.min() >= 0
+    assert nodes.memory_free_mib.min() >= 0
+    held = int(jobs.gpus[jobs.state == JobState.RUNNING].sum())
+    assert nodes.gpus_free.sum() == nodes.gpus.sum() - held
+    assert (held > 0) == (cluster == "busy")
+    np.testing.assert_array_equal(jobs.executed_s, again.jobs.executed_s)
+    np.testing.assert_array_equal(nodes.gpus_free, again.nodes.gpus_free)
+
+
+def test_json_has_a_result_for_every_policy() -> None:
+    result = CliRunner().invoke(bench, ["decide", "--jobs", "200", "--nodes", "20", "--repeat", "1", "--json"])
+    assert result.exit_code == 0
+    printed = json.loads(result.output)
+    assert (printed["jobs"], printed["nodes"]) == (200, 20)
+    assert [entry["policy"] for entry in printed["results"]] == list(policy_names())
+    by_name = {entry["policy"]: entry for entry in printed["results"]}
+    assert by_name["tiresias-las"]["preempts"] > 0 == by_name["fifo"]["preempts"]
+    assert all(0 < entry["median_s"] <= entry["worst_s"] for entry in printed["results"])
+
+
+def test_people_get_a_table_and_a_bad_policy_is_named() -> None:
+    runner = CliRunner()
+    table = runner.invoke(bench, ["decide", "--jobs", "50", "--nodes", "4", "--policy", "fifo"])
+    assert table.exit_code == 0
+    assert "fifo" in table.output
+    assert "srsf" not in table.output
+    refused = runner.invoke(bench, ["decide", "--policy", "lifo"])
+    assert refused.exit_code == 2
+    assert "'lifo'" in refused.output

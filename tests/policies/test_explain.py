@@ -1,0 +1,71 @@
+"""What people are told of a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from slurm_soda.policies.explain import VERDICTS, Explanation, explain
+from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.snapshot import JobState
+
+from tests.policies.cases import cluster, mixed_nodes, running, waiting
+
+JOBS = [
+    running(1, (0, 2), attained_gpu_s=1200.0),
+    running(2, (0, 2), attained_gpu_s=5000.0, preemptible=False),
+    running(3, (1, 4), attained_gpu_s=5000.0, since_s=10),
+    waiting(4, 4),
+    waiting(5, 0, cpus=60),
+    waiting(6, 4, first_start_s=1.0, executed_s=1000.0, attained_gpu_s=4000.0, waited_s=9000.0),
+    waiting(7, 1, state=JobState.BLOCKED),
+]
+
+SAID: list[tuple[str, int, str]] = [
+    ("tiresias-las", 1, "It has had 1,200 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, in 1,000 s, it "
+     "moves to the next. Place 1 in line. It keeps running."),
+    ("tiresias-las", 2, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 4 in line. Jobs "
+     "before it want its GPUs, but it keeps them: it cannot checkpoint."),
+    ("tiresias-las", 3, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 5 in line. Jobs "
+     "before it want its GPUs, but it keeps them: its minimum run time is not over."),
+    ("tiresias-las", 4, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 800 s of "
+     "running, it moves to the next. Place 2 in line. It waits: it does not fit beside the jobs before it."),
+    ("tiresias-las", 5, "It asks for no GPU, so it is given what the GPU jobs leave, oldest first. Place 6 in line. It "
+     "waits: it does not fit beside the jobs before it."),
+    ("tiresias-las", 7, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 3,200 s of "
+     "running, it moves to the next. Slurm does not let it start yet (held, a dependency or a begin time)."),
+    ("fifo", 4, "Jobs go by submit time. Place 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
+     "line. It waits: it does not fit beside the jobs before it."),
+]  # fmt: skip
+
+
+def told(name: str, job_id: int, **parameters: Any) -> Explanation:
+    policy = make_policy(name, parameters)
+    snapshot = cluster(JOBS, mixed_nodes(4, 4))
+    plan = policy.decide(snapshot)
+    return explain(plan.notes.of(job_id), snapshot.jobs.view(snapshot.jobs.row(job_id)), policy)
+
+
+@pytest.mark.parametrize(("name", "job_id", "text"), SAID, ids=[f"{name} {job_id}" for name, job_id, _ in SAID])
+def test_sentences(name: str, job_id: int, text: str) -> None:
+    assert told(name, job_id).text == text
+
+
+def test_a_promoted_job() -> None:
+    explanation = told("tiresias-las", 6, promote_knob=8)
+    assert explanation.sentences[0].startswith("It waited 8 times as long as it ran and starts over in queue 1 of 2.")
+    assert explanation.numbers["promoted"] is True
+
+
+@pytest.mark.parametrize("name", ["fifo", "tiresias-las", "tiresias-gittins", "srsf"])
+def test_numbers_fit_json(name: str) -> None:
+    for job in JOBS:
+        numbers = told(name, job["job_id"]).numbers
+        assert json.loads(json.dumps(dict(numbers), allow_nan=False))["policy"] == name
+
+
+def test_every_verdict_has_its_words() -> None:
+    assert set(VERDICTS) == set(Verdict)
