@@ -23,6 +23,9 @@ from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 
 log = logging.getLogger("soda-agent")
 
+REBOOTED_LOST_AFTER_S = 30.0
+"""A run from before the node's last start cannot be alive; time for a clock that is being set."""
+
 GAP_INTERVALS = 3.0
 """A GPU reading stands for at most so many intervals before it."""
 
@@ -39,6 +42,8 @@ class Parts:
     backoff: Backoff
     faults: Faults
     environ: Mapping[str, str]
+    booted_s: float
+    """When this node last started."""
 
 
 class Agent:
@@ -106,9 +111,9 @@ class Agent:
         for run in runs:
             if run.closed is not None:
                 run.over = True
-            elif now_s - run.seen_s > self._config.lost_after_s:
+            elif self._lost(run, now_s):
                 run.over = True
-                self._fault(f"job {run.key.job_id}: no process and no epilog for {self._config.lost_after_s:g} s")
+                self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
         if runs:
             self._news.set()
@@ -146,6 +151,10 @@ class Agent:
             names = [record.node for record in opened] + [record.node for record in closed]
             self._node = names[-1] if names else self._node
         return self._node
+
+    def _lost(self, run: Run, now_s: float) -> bool:
+        rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
+        return now_s - run.seen_s > (REBOOTED_LOST_AFTER_S if rebooted else self._config.lost_after_s)
 
     def _read_gpus(self, runs: list[Run], now_s: float) -> None:
         self._parts.gpus.open(now_s)

@@ -44,8 +44,8 @@ class AgentConfig:
     upload_timeout_s: float = 10.0
     retry_max_s: float = 15.0
     """Longest pause between attempts while the controller is away."""
-    lost_after_s: float = 300.0
-    """A run without a close and without a process for so long counts as over."""
+    lost_after_s: float = 86_400.0
+    """A run without a close and without a process for so long counts as over; an allocation may well idle for hours."""
     socket: str = AGENT_SOCKET
     spool: str = SPOOL_DIRECTORY
     spool_files: int = MAX_FILES

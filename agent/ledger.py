@@ -210,8 +210,8 @@ class Ledger:
         return None
 
     def _forget(self, key: RunKey) -> None:
-        del self.runs[key]
-        self._done.append(key)
+        if self.runs.pop(key).closed is not None:  # the close of a lost run may still come
+            self._done.append(key)
         for kind in KINDS:
             name = record_name(key.job_id, key.start_s, kind)
             self._spool.remove(name)

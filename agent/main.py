@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 from slurm_soda.agent.agent import Agent, Parts
 from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
 from slurm_soda.agent.cpu import CpuReader
@@ -43,6 +44,7 @@ def build(config: AgentConfig) -> Agent:
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,
         environ=os.environ,
+        booted_s=psutil.boot_time(),
     )
     return Agent(config, parts)
 

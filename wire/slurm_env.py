@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MAX_TEXT = 256
-MAX_HINTS = 32
+MAX_HINTS = 16
 _HINT_PREFIX = "SPANK_SODA_"
 
 
@@ -40,6 +40,9 @@ def gpu_indices(environ: Mapping[str, str]) -> list[int]:
 
 
 def hint_values(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the SPANK plugin set for the job, as it is but for the bounds: the agent validates it."""
-    names = sorted(name for name in environ if name.startswith(_HINT_PREFIX) and len(name) <= 64)
-    return {name: text(environ, name) for name in names[:MAX_HINTS]}
+    """What the SPANK plugin set for the job, as it is but for the bounds: the agent validates it.
+
+    Values are cut to ASCII, which is all that a hint may hold, so that an event of any user's making stays short enough.
+    """
+    names = sorted(name for name in environ if name.startswith(_HINT_PREFIX) and len(name) <= 64 and name.isascii())
+    return {name: text(environ, name).encode("ascii", "replace").decode() for name in names[:MAX_HINTS]}

@@ -86,6 +86,7 @@ class Bench:
 
     def __init__(self, path: Path, port: int) -> None:
         self.now_s = 1001.0
+        self.booted_s = 0.0
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
             cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
@@ -106,6 +107,7 @@ class Bench:
             backoff=Backoff(config.retry_max_s, random.Random(1)),
             faults=faults,
             environ={},
+            booted_s=self.booted_s,
         )
         return Agent(config, parts)
 
@@ -201,19 +203,31 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controlle
     assert list((tmp_path / "spool").iterdir()) == []
 
 
-def test_a_lost_run_ends_by_itself_and_is_said(tmp_path: Path, controller: Controller) -> None:
+@pytest.mark.parametrize(
+    ("booted_s", "silent_s", "lost"), [(0, 80_000, False), (0, 90_000, True), (1100, 200, True), (900, 200, False)]
+)
+def test_a_run_that_nobody_closes_ends_by_itself(
+    tmp_path: Path, controller: Controller, booted_s: float, silent_s: float, lost: bool
+) -> None:
     bench = Bench(tmp_path, controller.port)
+    bench.booted_s = booted_s
 
     async def scene() -> None:
         agent = bench.agent()
         agent.take_line(json.dumps(OPEN).encode())
-        bench.now_s += bench.config.lost_after_s + 1
+        bench.now_s += silent_s
         agent.sample()
         await agent.upload()
+        if lost:  # an epilog that comes after all is still told
+            agent.take_line(json.dumps(CLOSE).encode())
+            await agent.upload()
 
     asyncio.run(scene())
-    assert "job 10: no process and no epilog" in controller.reports[0].faults[0]
-    assert list((tmp_path / "spool").iterdir()) == []
+    assert [fault for fault in controller.reports[0].faults if "no epilog told of its end" in fault] == (
+        ["job 10: its processes are gone and no epilog told of its end"] if lost else []
+    )
+    assert (list((tmp_path / "spool").iterdir()) == []) is lost
+    assert len(controller.reports[-1].closed) == lost
 
 
 def test_an_idle_node_sends_heartbeats(tmp_path: Path, controller: Controller) -> None:

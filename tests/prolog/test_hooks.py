@@ -104,7 +104,7 @@ def test_a_hostile_environment_costs_at_most_the_record(installed: Installed, ho
     assert len(installed.records()) == (1 if case in BEARABLE else 0)
     for record in installed.records().values():
         assert record["job_id"] == 10
-        assert len(record.get("env", {})) <= 32
+        assert len(record.get("env", {})) <= 16
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_soda.prolog.main import opening
 from slurm_soda.wire import slurm_env
+from slurm_soda.wire.handover import MAX_EVENT_BYTES
+from slurm_soda.wire.records import MAX_FAULT_LENGTH
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,14 @@ def test_whole(value: str, number: int) -> None:
 
 def test_text_is_cut_and_has_no_control_characters() -> None:
     assert slurm_env.text({"X": "a\nb\x1b[31m\x9bc" + "d" * 500}, "X", 12) == "a?b?[31m?cdd"
+
+
+@pytest.mark.parametrize("filler", ["A", '"', "\\", "\udcff", "\U0001f600", "\n"])
+def test_no_user_can_make_the_opening_too_long_to_be_kept(filler: str) -> None:
+    chosen = {f"SPANK_SODA_{i:053}": filler * 9000 for i in range(99)} | {"SLURM_JOB_COMMENT": filler * 9000}
+    slurms = dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_PARTITION"), "n" * 9000)
+    event = opening({"SLURM_JOB_ID": "7", "SLURM_JOB_USER": filler * 99, **slurms, **chosen}, 1.0, "n1")
+    assert len(json.dumps(event)) < MAX_EVENT_BYTES - MAX_FAULT_LENGTH
 
 
 def test_only_the_plugins_own_variables_are_hints() -> None:
