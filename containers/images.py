@@ -32,7 +32,8 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_KEPT = 10
+_KEPT = {"product": 10, "python": 3, "slurm": 3}
+"""Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
 Files = Mapping[str, tuple[bytes, int]]
@@ -69,7 +70,8 @@ def ensure_images(client: docker.DockerClient, say: Say, base: str | None = None
         product = Layer("product", python, _sources(top))
         if not has_image(client, product.tag):
             _build(client, say, product, {})
-            _forget(client, "product")
+            for layer, kept in _KEPT.items():
+                _forget(client, layer, kept)
         return product.tag
 
 
@@ -174,10 +176,10 @@ def _steps(client: docker.DockerClient, layer: Layer, more: Files) -> Iterator[s
         yield from (line for line in event.get("stream", "").splitlines() if line.strip())
 
 
-def _forget(client: docker.DockerClient, layer: str) -> None:
-    """Removes all but the newest images of a layer; those in use stay."""
+def _forget(client: docker.DockerClient, layer: str, kept: int) -> None:
+    """Removes the older images of a layer; those in use stay."""
     found: list[Any] = client.images.list(f"slurm-soda/{layer}")
-    for image in sorted(found, key=lambda one: str(one.attrs["Created"]), reverse=True)[_KEPT:]:
+    for image in sorted(found, key=lambda one: str(one.attrs["Created"]), reverse=True)[kept:]:
         for tag in image.tags:
             with suppress(docker.errors.APIError):
                 client.images.remove(tag)
