@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -134,13 +134,13 @@ class Cycles:
             recorded = self._recorder.intend(work, self._book, now_s=now_s, mode=terms.mode, policy=terms.policy.name)
             self._send(recorded, work, watch)
         with watch("record"):
-            report = self._report(terms, snapshot, work, watch)
+            report = self._report(terms, snapshot, work)
             row = partial(self._row, terms, report, work, watch)
             self._recorder.close(work, self._book, self._notes, now_s=now_s, columns=row)
             self._preemptions.drop_over()
         if self._breaker.note_success(watch.reading()["observe"], now_s):
             log(logging.ERROR, "breaker-open", until_s=self._breaker.open_until_s, cause=self._breaker.cause)
-        return report
+        return replace(report, timings_s=watch.reading())
 
     def _observe(self, now_s: float, watch: Stopwatch) -> Sight:
         sight = self._watcher.look(now_s, watch)
@@ -210,7 +210,7 @@ class Cycles:
         for job_id in self._preemptions.take_succeeded():
             self._book.count_preemption(job_id)
 
-    def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work, watch: Stopwatch) -> CycleReport:
+    def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work) -> CycleReport:
         now_s, states = work.sight.now_s, snapshot.jobs.state
         due_s = [work.passed.retry_s, now_s + self.settings.cycle.interval_s]
         if self._preemptions.by_job or self._unsettled:
@@ -224,7 +224,6 @@ class Cycles:
             planned=work.planned,
             sent=len(work.outcomes),
             next_s=min(due_s),
-            timings_s=watch.reading(),
         )
 
     def _row(self, terms: Terms, report: CycleReport, work: Work, watch: Stopwatch) -> dict[str, Any]:

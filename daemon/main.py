@@ -171,3 +171,7 @@ def _tell(report: CycleReport, notifier: Notifier) -> None:
         running=report.running, planned=report.planned, sent=report.sent, **timings,
     )  # fmt: skip
     notifier.status(report.error or f"{report.mode}: {report.pending} jobs wait, {report.running} run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -52,8 +53,6 @@ class Site:
     closes: list[int]
 
     def post(self, report: NodeReport, *, credential: str | None = None, body: bytes | None = None) -> httpx.Response:
-        import json
-
         sent = body if body is not None else json.dumps(report.to_dict()).encode()
         sealed = credential or Munge(run=self.munged).seal(sent)
         return httpx.post(f"{self.url}/v1/reports", content=sent, headers={HEADER: sealed}, trust_env=False)

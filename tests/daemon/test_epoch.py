@@ -26,8 +26,19 @@ def test_a_second_daemon_of_one_host_is_refused_with_the_first_ones_pid(tmp_path
 
 
 def test_the_lock_goes_with_the_process_however_it_dies(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from slurm_soda.daemon.epoch import HostLock; lock = HostLock(Path({str(tmp_path)!r})); print('held', flush=True); input()"
-    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    code = "\n".join(
+        [
+            "import sys",
+            "from pathlib import Path",
+            "from slurm_soda.daemon.epoch import HostLock",
+            "lock = HostLock(Path(sys.argv[1]))",
+            "print('held', flush=True)",
+            "input()",
+        ]
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
