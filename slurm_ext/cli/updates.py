@@ -27,7 +27,7 @@ def _is_site_factor(value: str) -> bool:
 
 
 def _is_gres(value: str) -> bool:
-    matches = [_GRES.fullmatch(piece) for piece in value.split(",")]
+    matches = [_GRES.fullmatch(piece) for piece in value.split(",")] if value else []
     return all(match and 0 < int(match[2]) <= _MAX_PER_NODE for match in matches)
 
 
@@ -38,7 +38,7 @@ _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "CPUsPerTask": (_COUNT.fullmatch, "a positive count"),
     "NumCPUs": (_COUNT.fullmatch, "a positive count"),
     "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),
-    "TresPerNode": (_is_gres, f"gres/NAME[:TYPE]:COUNT, comma separated, COUNT at most {_MAX_PER_NODE}"),
+    "TresPerNode": (_is_gres, f"nothing, or gres/NAME[:TYPE]:COUNT, comma separated, COUNT at most {_MAX_PER_NODE}"),
     "ReqNodeList": (lambda value: not value or _HOSTS.fullmatch(value), "a host list, or nothing"),
     "Partition": (_NAMES.fullmatch, "partition names, comma separated"),
 }

@@ -26,7 +26,7 @@ def one(name: str, value: str, job_id: int = 7) -> Update:
         ("StartTime", "now"), ("StartTime", "now+60"), ("StartTime", "2026-11-20T22:48:24"), ("CPUsPerTask", "8"),
         ("NumCPUs", "28"), ("MinCPUsNode", "1"), ("TresPerNode", "gres/gpu:4"),
         ("TresPerNode", "gres/cog:g0:1,gres/cog:g1:1"), ("ReqNodeList", "n[1-3,7],login"), ("ReqNodeList", ""),
-        ("Partition", "main,cpu"),
+        ("TresPerNode", ""), ("Partition", "main,cpu"),
     ],
 )  # fmt: skip
 def test_what_may_be_sent(name: str, value: str) -> None:
@@ -39,7 +39,7 @@ def test_what_may_be_sent(name: str, value: str) -> None:
         ("SiteFactor", "abc"), ("SiteFactor", "1.5"), ("SiteFactor", "2147483646"), ("SiteFactor", ""),
         ("SiteFactor", "1 Priority=9"), ("SiteFactor", "1\nupdate JobId=8 Priority=9"), ("SiteFactor", "١"),
         ("StartTime", "tomorrow"), ("CPUsPerTask", "0"), ("NumCPUs", "-1"), ("NumCPUs", "9999999"),
-        ("TresPerNode", "gres/gpu:65"), ("TresPerNode", "gres/gpu:0"), ("TresPerNode", "gpu:2"), ("TresPerNode", ""),
+        ("TresPerNode", "gres/gpu:65"), ("TresPerNode", "gres/gpu:0"), ("TresPerNode", "gpu:2"),
         ("TresPerNode", "gres/gpu:2,"), ("ReqNodeList", "n1 n2"), ("ReqNodeList", "$(id)"), ("ReqNodeList", '"n1"'),
         ("Priority", "5"), ("AdminComment", "mine"), ("JobId", "8"), ("Partition", ""),
     ],

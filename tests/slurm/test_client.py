@@ -1,0 +1,212 @@
+"""The Slurm client and the actuator against a real slurmctld, reached through the containers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.policies.plan import JobNotes, Plan
+from slurm_soda.slurm_ext.accounting import AccountedJob, Accounting
+from slurm_soda.slurm_ext.actuator import apply, order_changes, release_changes, requeue, signal, start_now
+from slurm_soda.slurm_ext.cli.backend import CliSlurm
+from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.slurm_ext.client import JobRecord, Update
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.ordering import SITE_FACTOR_LIMIT
+from slurm_soda.slurm_ext.snapshot import build_snapshot
+
+pytestmark = pytest.mark.slurm
+
+TIMED_OUT = 124
+FAILS_THE_SECOND_TIME = '#!/bin/sh\n[ -n "$SLURM_RESTART_COUNT" ] || sleep 300\nexit 3\n'
+HOSTILE = "evil \udcff\udcfe 'q' \"dq\" | \n   Nodes=n9 GRES=gpu:9 \x1f\x1e\\ $(touch /tmp/x)"
+
+
+@dataclass(frozen=True)
+class InController:
+    """Runs commands in the controller's container, as root."""
+
+    cluster: Cluster
+
+    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+        said = self.cluster.exec("root", argv, input=stdin, timeout_s=timeout_s, environment=env)
+        status = None if said.status == TIMED_OUT else said.status
+        out, err = (part.encode("utf-8", "surrogateescape") for part in (said.stdout, said.stderr))
+        return Completed(tuple(argv), status, out, err)
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[CliSlurm]:
+    cluster.exec("root", ["scancel", "--user=alice"]).check()
+    _within(60, lambda: all(job.state != "COMPLETING" for job in CliSlurm(InController(cluster)).jobs()))
+    yield CliSlurm(InController(cluster))
+    cluster.exec("root", ["scancel", "--user=alice"]).check()
+
+
+def _within(limit_s: float, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {limit_s:.0f} s"
+        time.sleep(0.2)
+
+
+def submit(cluster: Cluster, *argv: str, script: str = "#!/bin/sh\nsleep 300\n") -> int:
+    words = ["sbatch", "--parsable", "--output=/dev/null", "--time=10", *argv]
+    return int(cluster.exec("alice", words, input=script).check().stdout)
+
+
+def job_of(client: CliSlurm, job_id: int) -> JobRecord:
+    return next(job for job in client.jobs() if job.job_id == job_id)
+
+
+def plan_of(order: Sequence[int]) -> Plan:
+    none = np.zeros(0, dtype=np.int64)
+    notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
+    return Plan("test", np.array(order, dtype=np.int64), none, (), notes)
+
+
+def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: Cluster, client: CliSlurm) -> None:
+    asked = {
+        ("--gpus=3",): (3, 0),
+        ("--gres=gpu:2", "--nodes=2"): (4, 2),
+        ("--gpus-per-node=1", "--nodes=2"): (2, 1),
+        ("--gpus-per-task=1", "--ntasks=2", "--nodes=1"): (2, 0),
+        ("--ntasks=1",): (0, 0),
+    }
+    ids = {submit(cluster, "--hold", *argv): expected for argv, expected in asked.items()}
+    found = {job.job_id: (job.gpus, job.gpus_per_node) for job in client.jobs() if job.job_id in ids}
+    assert found == ids
+
+
+def test_hostile_text_passes_through(cluster: Cluster, client: CliSlurm) -> None:
+    # Through printf, because the Docker API carries arguments as JSON, which has no such bytes.
+    octal = "".join(f"\\{byte:03o}" for byte in HOSTILE.encode("utf-8", "surrogateescape"))
+    line = (
+        'sbatch --parsable --hold --output=/dev/null "--job-name=$(printf "$1")" "--comment=$(printf "$1")" --wrap true'
+    )
+    job_id = int(cluster.exec("alice", ["sh", "-c", line, "sh", octal]).check().stdout)
+    job = job_of(client, job_id)
+    assert (job.name, job.comment, job.user, job.state) == (HOSTILE, HOSTILE, "alice", "PENDING")
+
+
+def test_kinds_of_jobs(cluster: Cluster, client: CliSlurm) -> None:
+    array = submit(cluster, "--hold", "--array=1-3,7")
+    later = submit(cluster, "--begin=now+1hour")
+    bound = submit(cluster, "--hold", "--nodelist=n1", "--no-requeue", "--cpus-per-task=3")
+    jobs = {job.job_id: job for job in client.jobs()}
+    assert (jobs[array].array_task, jobs[array].array_job_id) == ("1-3,7", array)
+    assert jobs[later].reason == "BeginTime"
+    assert (jobs[bound].req_node_names, jobs[bound].requeue, jobs[bound].cpus_per_task) == ("n1", False, 3)
+
+
+def test_nodes_show_what_jobs_hold(cluster: Cluster, client: CliSlurm) -> None:
+    job_id = submit(cluster, "--nodes=2", "--gpus-per-node=3", "--ntasks-per-node=2")
+    _within(60, lambda: job_of(client, job_id).state == "RUNNING")
+    job = job_of(client, job_id)
+    nodes = {node.name: node for node in client.nodes()}
+    held = client.allocation(job_id)
+    assert [(name, gpus) for name, gpus, _ in held] == [("n1", 3), ("n2", 3)]
+    assert sum(cpus for _, _, cpus in held) == job.cpus
+    assert {(n.gpus, n.gpus_allocated, n.usable) for n in nodes.values()} == {(4, 3, True)}
+    assert {n.cpus_allocated for n in nodes.values()} == {cpus for _, _, cpus in held}
+
+
+def test_a_drained_node_is_not_usable(cluster: Cluster, client: CliSlurm) -> None:
+    cluster.exec("root", ["scontrol", "update", "nodename=n2", "state=drain", "reason=test\nNodeName=n1 x"]).check()
+    try:
+        assert {node.name: node.usable for node in client.nodes()} == {"n1": True, "n2": False}
+    finally:
+        cluster.exec("root", ["scontrol", "update", "nodename=n2", "state=resume"]).check()
+
+
+def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cluster, client: CliSlurm) -> None:
+    submit(cluster, "--nodes=2", "--exclusive")
+    ids = [submit(cluster, "--gpus-per-node=1", "--nodes=2") for _ in range(6)]
+    wanted = [ids[i] for i in (4, 0, 5, 2, 1, 3)]
+
+    def changes() -> list[object]:
+        world = build_snapshot(time.time(), client.jobs(), client.nodes(), client.site_factors(), {}, {})
+        found = order_changes(world, plan_of(wanted))
+        assert [result.error for result in apply(client, found)] == [""] * len(found)
+        return list(found)
+
+    assert changes()
+    jobs = [job for job in client.jobs() if job.job_id in ids]
+    assert [job.job_id for job in sorted(jobs, key=lambda job: (-job.priority, job.job_id))] == wanted
+    assert [changes() for _ in range(10)] == [[]] * 10
+
+    released = release_changes(client.jobs(), client.site_factors(), now_s=time.time())
+    apply(client, released)
+    assert set(client.site_factors().values()) <= {0}
+
+
+@pytest.mark.parametrize("factor", [0, 1, -1, SITE_FACTOR_LIMIT, -SITE_FACTOR_LIMIT])
+def test_site_factors_are_what_was_written(cluster: Cluster, client: CliSlurm, factor: int) -> None:
+    submit(cluster, "--nodes=2", "--exclusive")
+    job_id = submit(cluster, "--nodes=2", "--exclusive")
+    (result,) = client.update([Update(job_id, (("SiteFactor", str(factor)),))])
+    assert result.error == ""
+    assert client.site_factors()[job_id] == factor
+
+
+def test_each_update_has_its_own_result(cluster: Cluster, client: CliSlurm) -> None:
+    job_id = submit(cluster, "--hold", "--gres=gpu:1", "--nodes=1")
+    fields = (("CPUsPerTask", "2"), ("NumCPUs", "2"), ("TresPerNode", "gres/gpu:2"), ("ReqNodeList", "n2"))
+    results = client.update(
+        [Update(10**7, (("Nice", "1"),)), Update(job_id, fields), Update(job_id, (("ReqNodeList", "nowhere"),))]
+    )
+    assert "Invalid job id" in results[0].error
+    assert results[1].error == ""
+    assert "Invalid node name" in results[2].error
+    job = job_of(client, job_id)
+    assert (job.cpus, job.gpus, job.tres_per_node, job.req_node_names) == (2, 2, "gres/gpu:2", "n2")
+    client.update([Update(job_id, (("ReqNodeList", ""),))])
+    assert job_of(client, job_id).req_node_names == ""
+
+
+def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: Cluster, client: CliSlurm) -> None:
+    script = "#!/bin/sh\ntrap 'touch /tmp/soda-saved' USR1\nwhile :; do sleep 0.2; done\n"
+    job_id = submit(cluster, "--gpus=1", "--nodelist=n1", "--requeue", script=script)
+    _within(60, lambda: job_of(client, job_id).state == "RUNNING")
+    time.sleep(1)  # the shell must have set its trap
+    assert apply(client, [signal(job_id, "USR1", "test")])[0].error == ""
+    _within(30, lambda: cluster.exec("root", ["test", "-e", "/tmp/soda-saved"], node="n1").status == 0)
+    assert apply(client, [requeue(job_id, "test")])[0].error == ""
+    _within(90, lambda: job_of(client, job_id).state == "PENDING")
+    job = job_of(client, job_id)
+    assert (job.restarts, job.reason) == (1, "BeginTime")
+    assert apply(client, [start_now(job_id, "test")])[0].error == ""
+    _within(30, lambda: job_of(client, job_id).state == "RUNNING")
+
+
+def test_what_cannot_be_done_is_said(client: CliSlurm) -> None:
+    for call in (lambda: client.requeue(10**7), lambda: client.signal(10**7, "USR1")):
+        with pytest.raises(SlurmCommandError, match="Invalid job id"):
+            call()
+
+
+def test_accounting_knows_every_run(cluster: Cluster, client: CliSlurm) -> None:
+    accounting = Accounting(InController(cluster))
+    job_id = submit(cluster, "--gpus=1", "--requeue", script=FAILS_THE_SECOND_TIME)
+    _within(60, lambda: job_of(client, job_id).state == "RUNNING")
+    client.requeue(job_id)
+    _within(90, lambda: job_of(client, job_id).state == "PENDING")
+    client.update([Update(job_id, (("StartTime", "now"),))])
+    _within(60, lambda: job_of(client, job_id).state == "FAILED")
+
+    def accounted() -> AccountedJob:
+        return accounting.jobs([job_id, 10**7])[0]
+
+    _within(30, lambda: accounted().state == "FAILED" and len(accounted().runs) == 2)
+    found, shown = accounted(), job_of(client, job_id)
+    assert (found.exit_code, found.user, shown.exit_code) == ("3:0", "alice", "3:0")
+    assert [run.state for run in found.runs] == ["REQUEUED", "FAILED"]
+    assert abs(found.runs[1].end_s - shown.end_s) <= 2
+
+
+def test_the_version(client: CliSlurm) -> None:
+    assert client.version().count(".") == 2
