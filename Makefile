@@ -13,7 +13,7 @@ SEED ?= 1
 OUT ?= build/demo
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint unit slurm bench lock clean system
+.PHONY: help demo test lint unit slurm bench install lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -38,6 +38,23 @@ slurm: $(READY) ## Tests on a real Slurm cluster in containers (minutes)
 bench: $(READY) ## Measure: decisions at scale, prolog and epilog, flags at submission
 	$(BIN)/sodactl bench decide
 	$(BIN)/python -m benchmarks
+
+# On a controller, a login node or a compute node. A site without a registry says where its wheels are:
+# make install PIP_FLAGS='--no-index --find-links DIR'
+PREFIX ?= /opt/slurm-soda
+LOCK ?= requirements.lock
+UNITS ?= /etc/systemd/system
+install: | system ## Install on a Slurm machine (as root; PREFIX=/opt/slurm-soda)
+	[ -x $(PREFIX)/bin/pip ] || $(PYTHON) -m venv $(PREFIX)
+	$(PREFIX)/bin/pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps -r $(LOCK)
+	$(PREFIX)/bin/pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps .
+	rm -rf build/lib build/bdist.* ./*.egg-info
+	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
+	install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda
+	install -m 755 prolog/prolog epilog/epilog epilog/epilogctld $(PREFIX)/libexec
+	install -m 644 slurm_ext/lua/soda.lua $(PREFIX)/lib
+	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	[ ! -d $(UNITS) ] || install -m 644 daemon/sodad.service agent/soda-agent.service $(UNITS)
 
 lock: $(READY) ## Renew requirements.lock and requirements-dev.lock
 	$(BIN)/pip install -q uv

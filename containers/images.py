@@ -27,7 +27,7 @@ _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog"),
     *("policies", "prolog", "slurm_ext", "sodactl", "wire"),
 )
-_SOURCE_FILES = ("pyproject.toml", "README.md")
+_SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md")
 _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
