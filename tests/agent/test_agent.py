@@ -27,12 +27,15 @@ from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.seal import HEADER, Munge
 from slurm_soda.wire.spool import Spool
 
+JOB = 1_999_999_910
+"""A number that no job of a Slurm on this very machine has: its processes would be taken for this one's."""
+
 OPEN: dict[str, object] = {
-    "kind": "open", "job_id": 10, "start_s": 1000, "restart": 0, "node": "n1", "uid": 1000, "user": "alice",
+    "kind": "open", "job_id": JOB, "start_s": 1000, "restart": 0, "node": "n1", "uid": 1000, "user": "alice",
     "partition": "main", "at_s": 1000.0, "gpus": [0, 1], "cpus_per_node": "2", "node_names": "n1", "env": {},
 }  # fmt: skip
 CLOSE: dict[str, object] = {
-    "kind": "close", "job_id": 10, "start_s": 1000, "restart": 0, "uid": 1000, "node": "n1", "at_s": 1010.0,
+    "kind": "close", "job_id": JOB, "start_s": 1000, "restart": 0, "uid": 1000, "node": "n1", "at_s": 1010.0,
     "exit_code": "0:0",
 }  # fmt: skip
 
@@ -148,8 +151,8 @@ def test_a_run_from_prolog_to_epilog(tmp_path: Path, controller: Controller) -> 
     opened = [record for report in controller.reports for record in report.opened]
     closed = [record for report in controller.reports for record in report.closed]
     last = [record for report in controller.reports for record in report.usage][-1]
-    assert [(r.job_id, r.gpus, r.cpus) for r in opened] == [(10, (0, 1), 2)]
-    assert [(r.job_id, r.exit_code) for r in closed] == [(10, "0:0")]
+    assert [(r.job_id, r.gpus, r.cpus) for r in opened] == [(JOB, (0, 1), 2)]
+    assert [(r.job_id, r.exit_code) for r in closed] == [(JOB, "0:0")]
     assert (last.gpu_count, last.gpu_memory_peak_mib, last.first_s) == (2, 2048.0, 1000.0)
     assert [r.seq for r in controller.reports] == sorted({r.seq for r in controller.reports})
     assert {(r.node, r.gpu_count) for r in controller.reports} == {("n1", 2)}
@@ -168,7 +171,7 @@ def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller
         await bench.hand_over(CLOSE)
         await asyncio.sleep(0.3)
         assert {path.name for path in (tmp_path / "spool").iterdir()} == {
-            f"10.1000.{k}" for k in ("open", "close", "usage")
+            f"{JOB}.1000.{k}" for k in ("open", "close", "usage")
         }
         controller.status = 200
         await until(lambda: not list((tmp_path / "spool").iterdir()))
@@ -224,7 +227,7 @@ def test_a_run_that_nobody_closes_ends_by_itself(
 
     asyncio.run(scene())
     assert [fault for fault in controller.reports[0].faults if "no epilog told of its end" in fault] == (
-        ["job 10: its processes are gone and no epilog told of its end"] if lost else []
+        [f"job {JOB}: its processes are gone and no epilog told of its end"] if lost else []
     )
     assert (list((tmp_path / "spool").iterdir()) == []) is lost
     assert len(controller.reports[-1].closed) == lost
