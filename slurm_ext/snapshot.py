@@ -51,8 +51,11 @@ _NO_MEMORY = JobMemory()
 
 
 def ordinary(job: JobRecord) -> bool:
-    """Whether policies may act on this kind of job: components of heterogeneous jobs are left alone."""
-    return not job.het_job_id
+    """Whether policies may act on this kind of job.
+
+    Left alone are components of heterogeneous jobs, and jobs that insist on nodes which are not there.
+    """
+    return not job.het_job_id and not (job.req_node_names and job.reason.startswith("ReqNodeNotAvail"))
 
 
 def preemptible(job: JobRecord) -> bool:
@@ -96,8 +99,12 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
     live = sorted((job for job in jobs if job.state not in ENDED), key=lambda job: job.job_id)
     partitions = tuple(sorted({name for node in nodes for name in node.partitions} | {_partition(job) for job in live}))
     gpu_types = tuple(sorted({t for t in chain((n.gpu_type for n in nodes), (j.gpu_type for j in live)) if t}))
+    begun = [job.eligible_s <= now_s or job.job_id in requeued for job in live]
     state = np.array(
-        [policy_state(j.state, j.reason, may_act=ordinary(j), requeued_by_us=j.job_id in requeued) for j in live],
+        [
+            policy_state(j.state, j.reason, may_act=ordinary(j), begin_is_ours=b)
+            for j, b in zip(live, begun, strict=True)
+        ],
         dtype=np.int8,
     )
     past = [memory.get(job.job_id, _NO_MEMORY) for job in live]

@@ -46,8 +46,14 @@ def waits_for_resources(reason: str) -> bool:
     return head in _ELIGIBLE_REASONS or head.startswith("NodesrequiredforjobareDOWN")
 
 
-def policy_state(state: str, reason: str, *, may_act: bool = True, requeued_by_us: bool = False) -> JobState:
-    """What a policy may do with a job in a live state; ``may_act`` is False for kinds of jobs that are left alone.
+def policy_state(state: str, reason: str, *, may_act: bool = True, begin_is_ours: bool = False) -> JobState:
+    """What a policy may do with a job in a live state.
+
+    Args:
+        state: Slurm's state.
+        reason: why it waits.
+        may_act: False for kinds of jobs that are left alone.
+        begin_is_ours: its begin time does not count, because it is over or comes from our requeue.
 
     Raises:
         KeyError: ``state`` is no live state.
@@ -55,5 +61,5 @@ def policy_state(state: str, reason: str, *, may_act: bool = True, requeued_by_u
     live = _LIVE[state]
     if live is not JobState.PENDING:
         return live
-    eligible = waits_for_resources(reason) or (requeued_by_us and reason == "BeginTime")
+    eligible = waits_for_resources(reason) or (begin_is_ours and reason == "BeginTime")
     return JobState.PENDING if eligible and may_act else JobState.BLOCKED

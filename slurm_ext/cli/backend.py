@@ -73,8 +73,9 @@ class CliSlurm:
             raise SlurmReplyError(f"job {job_id}: {signal!r} is no signal name such as USR1; nothing is sent")
         self._act(("scancel", "--full", f"--signal={signal}", str(job_id)))
 
-    def requeue(self, job_id: int) -> None:
-        self._act(("scontrol", "requeue", str(job_id)))
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        which = () if ended else ("incomplete",)
+        self._act(("scontrol", "requeue", *which, str(job_id)))
 
     def version(self) -> str:
         said = self._run(("scontrol", "--version"), timeout_s=self.limits.read_s).check(

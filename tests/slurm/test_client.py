@@ -183,6 +183,15 @@ def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: Cluster, cli
     _within(30, lambda: job_of(client, job_id).state == "RUNNING")
 
 
+def test_a_job_that_has_ended_is_only_run_again_when_that_is_meant(cluster: Cluster, client: CliSlurm) -> None:
+    job_id = submit(cluster, "--requeue", script="#!/bin/sh\n")
+    _within(60, lambda: job_of(client, job_id).state == "COMPLETED")
+    client.requeue(job_id)  # Slurm says nothing and does nothing
+    assert job_of(client, job_id).state == "COMPLETED"
+    client.requeue(job_id, ended=True)
+    assert job_of(client, job_id).state != "COMPLETED"
+
+
 def test_what_cannot_be_done_is_said(client: CliSlurm) -> None:
     for call in (lambda: client.requeue(10**7), lambda: client.signal(10**7, "USR1")):
         with pytest.raises(SlurmCommandError, match="Invalid job id"):

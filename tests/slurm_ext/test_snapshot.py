@@ -68,6 +68,17 @@ def test_a_job_that_we_requeued_is_not_blocked_by_slurms_wait() -> None:
     assert states == [JobState.BLOCKED, JobState.PENDING]
 
 
+def test_a_begin_time_that_is_over_blocks_nothing() -> None:
+    jobs = [job(1, reason="BeginTime", eligible_s=NOW), job(2, reason="BeginTime", eligible_s=NOW + 1)]
+    assert build_snapshot(NOW, jobs, [], {}, {}, {}).jobs.state.tolist() == [JobState.PENDING, JobState.BLOCKED]
+
+
+def test_a_job_that_insists_on_a_node_that_is_down_is_left_alone() -> None:
+    why = "ReqNodeNotAvail, UnavailableNodes:n4"
+    jobs = [job(1, reason=why, req_node_names="n4"), job(2, reason=why)]
+    assert build_snapshot(NOW, jobs, [], {}, {}, {}).jobs.state.tolist() == [JobState.BLOCKED, JobState.PENDING]
+
+
 def test_the_site_factor_of_a_job_that_waits_out_a_requeue_is_unknown() -> None:
     jobs = [job(1, reason="BeginTime", restarts=1), job(2), job(3)]
     snapshot = build_snapshot(NOW, jobs, [], {3: 7}, {}, {}, requeued={1})
