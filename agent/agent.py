@@ -115,7 +115,7 @@ class Agent:
                 run.over = True
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
-        if runs:
+        if ledger.has_news():
             self._news.set()
             ledger.trim(now_s)
 
@@ -143,7 +143,7 @@ class Agent:
         await parts.uploader.send(report)
         parts.ledger.reported(batch)
         self._uploaded_s = now_s
-        return any(run.revision > run.reported for run in parts.ledger.runs.values())
+        return parts.ledger.has_news()
 
     def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
         """Slurm's name of this node: as configured, else as slurmd told prolog and epilog, else the host name."""

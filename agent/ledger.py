@@ -118,6 +118,10 @@ class Ledger:
         except SpoolError as error:
             self._fault(now_s, str(error))
 
+    def has_news(self) -> bool:
+        """The controller does not have everything."""
+        return any(run.revision > run.reported for run in self.runs.values())
+
     def news(self) -> Batch:
         """What the controller does not have yet, oldest runs first."""
         stale = [run for run in self.runs.values() if run.revision > run.reported][:BATCH]
@@ -135,13 +139,20 @@ class Ledger:
         """The controller has this batch: runs that are over and fully known there are forgotten."""
         self._events_reported |= batch.events
         for key, revision in batch.revisions.items():
-            run = self.runs[key]
+            run = self.runs.get(key)
+            if run is None:  # dropped for want of space meanwhile
+                continue
             run.reported = revision
             if run.over and run.revision == revision:
                 self._forget(key)
 
     def trim(self, now_s: float) -> None:
-        """Keep the spool within its bound."""
+        """Keep the spool, and the runs in memory that wait for the controller, within their bound."""
+        surplus = len(self.runs) - self._most_files
+        if surplus > 0:
+            for run in [run for run in self.runs.values() if run.over][:surplus]:
+                self._forget(run.key)
+            self._fault(now_s, f"too much waits for the controller: {surplus} oldest runs dropped")
         try:
             removed = self._spool.trim(self._most_files)
         except OSError as error:

@@ -182,6 +182,22 @@ def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller
     assert [len(controller.reports[0].opened), len(controller.reports[0].closed)] == [1, 1]
 
 
+def test_an_end_without_a_beginning_is_reported_at_once(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    bench.config = replace(bench.config, heartbeat_s=3600.0)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until(lambda: controller.reports)
+        await bench.hand_over(CLOSE)
+        await until(lambda: any(report.closed for report in controller.reports))
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+
+
 def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controller: Controller) -> None:
     bench = Bench(tmp_path, controller.port)
 

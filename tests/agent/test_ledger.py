@@ -160,6 +160,14 @@ def test_what_comes_between_report_and_answer_is_not_lost(node: Node) -> None:
     assert node.spool.names() == []
 
 
+def test_what_was_dropped_while_a_report_was_under_way_does_no_harm(node: Node) -> None:
+    node.take(event("close"))
+    batch = node.ledger.news()
+    node.ledger.reported(batch)
+    node.ledger.reported(batch)
+    assert not node.ledger.has_news()
+
+
 def test_large_backlogs_go_in_parts(node: Node) -> None:
     for job_id in range(1, BATCH + 11):
         node.take(event("close", job_id))
@@ -188,6 +196,19 @@ def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
     ledger.trim(NOW_S)
     assert sum(name.endswith(".open") for name in node.spool.names()) == 40
     assert "oldest records dropped" in node.faults.recent(NOW_S)[0]
+
+
+def test_a_controller_that_never_comes_back_does_not_fill_the_memory(node: Node) -> None:
+    ledger = Ledger(node.spool, node.faults, 64)
+    for start_s in range(100):
+        for line in (event("open", start_s + 1, start_s), event("close", start_s + 1, start_s))[: 1 + start_s % 2]:
+            run = ledger.take(read_event(line), line, NOW_S)
+        assert run is not None
+        run.over = run.closed is not None
+    ledger.trim(NOW_S)
+    assert len(ledger.runs) == 64
+    assert len(ledger.active()) == 50
+    assert any("36 oldest runs dropped" in fault for fault in node.faults.recent(NOW_S))
 
 
 def test_without_a_disk_the_agent_goes_on_in_memory(node: Node, tmp_path: Path) -> None:
