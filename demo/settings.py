@@ -9,6 +9,8 @@ from slurm_soda.demo.mix import Mix
 
 NODES, GPUS_PER_NODE = 2, 4
 CLUSTER_GPUS = NODES * GPUS_PER_NODE
+MIN_RUN_S = 4.0
+"""Slurm tells times in whole seconds and a preemption takes about two: shorter turns would mostly save and load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,7 @@ class DemoSettings:
 
 def daemon_configuration(settings: DemoSettings, mix: Mix) -> str:
     """The configuration file of sodad: the paper's thresholds and the daemon's own times, compressed like the jobs."""
-    parameters = {"min_run_s": 1.0}
-    lines = [f"min_run_s = {parameters['min_run_s']}"] if settings.policy.startswith(("tiresias", "sr")) else []
+    lines = [f"min_run_s = {MIN_RUN_S}"] if settings.policy.startswith(("tiresias", "srtf", "srsf")) else []
     if settings.policy.startswith("tiresias"):
         lines.append(f"thresholds_gpu_s = [{mix.threshold_gpu_s:.2f}]")
     return "\n".join([
