@@ -130,8 +130,12 @@ def _place(note: Mapping[str, Any], known: Known) -> Iterator[str]:
     standing = known.standing
     line = f"Place {position + 1} of {standing.ranked} in the order of {known.policy}, queue {note.get('queue', 0)}"
     if standing.waiting_before:
-        line += f"; {standing.waiting_before} waiting jobs before it want {standing.gpus_before} GPUs"
+        others = "1 waiting job" if standing.waiting_before == 1 else f"{standing.waiting_before} waiting jobs"
+        line += f"; {others} before it, for {standing.gpus_before} GPUs"
     yield f"{line}."
+    score = note.get("score")
+    if isinstance(score, int | float) and note.get("score_name"):
+        yield f"Inside a queue the policy sorts by {note['score_name']}, smaller first; here it is {score:,.6g}."
 
 
 def _preempting(known: Known) -> Iterator[str]:

@@ -26,9 +26,10 @@ from sqlalchemy.exc import SQLAlchemyError
 def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
     """Give every job back to Slurm alone; works with sodad down.
 
-    Resets every SiteFactor that slurm-soda set and ends the wait of jobs that it requeued. Holds are left as they are:
-    slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
-    sodad does not do it all again; without a readable store this is skipped, and said. Needs Slurm's operator rights.
+    Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one) and ends the wait of jobs
+    that slurm-soda requeued. Holds are left as they are: slurm-soda never holds a job, so each is a user's or an admin's
+    own. The mode becomes observe first, so that a running sodad does not do it all again; without a usable store this is
+    skipped, and said. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm took everything, else 1.
 
     \b
@@ -118,11 +119,7 @@ def _draw(document: Document) -> None:
             (str(r["job_id"]), changes.fields_text(r["new"]), changes.fields_text(r["old"]), r["error"]) for r in shown
         ]
         output.print_table(columns, cells)
-    done = len(rows) - len(failed)
-    output.print_line(
-        f"{done} changes {'would be' if dry_run else ''} taken back".replace("  ", " ")
-        if rows
-        else "nothing of ours is in Slurm"
-    )
+    sent = f"{len(rows) - len(failed)} changes {'would be ' if dry_run else ''}sent"
+    output.print_line(sent if rows else "nothing of ours is in Slurm")
     if failed:
         output.warn(f"{len(failed)} changes failed; run this again once Slurm answers")

@@ -128,6 +128,8 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
         return
     try:
         if path.exists():
+            # SQLite itself would only say that it is unable to open the file.
+            os.close(os.open(path, os.O_RDONLY))
             return
         if not create:
             raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
@@ -135,6 +137,8 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o640))
         if os.geteuid() == 0:
             os.chown(path, owner.st_uid, owner.st_gid)
+    except PermissionError as error:
+        raise StoreError(f"store {shown} may not be read by this user; run this as root or SlurmUser") from error
     except OSError as error:
         raise StoreError(
             f"store {shown} cannot be opened: {error.strerror}; make its directory, owned by SlurmUser"

@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.states import waits_for_resources
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site import Outside
 
@@ -79,9 +80,8 @@ class MemorySlurm:
 
     def site_factors(self) -> dict[int, int]:
         self._answer()
-        return {
-            j.job_id: self.factors[j.job_id] for j in self.queue if j.job_id in self.factors and j.state == "PENDING"
-        }
+        told = [j.job_id for j in self.queue if j.state == "PENDING" and waits_for_resources(j.reason)]
+        return {job_id: self.factors[job_id] for job_id in told if job_id in self.factors}
 
     def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
         self._answer()

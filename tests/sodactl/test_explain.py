@@ -21,7 +21,7 @@ CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state",
 
 
 def note(verdict: str = "wait", position: int = 2, queue: int = 1) -> dict[str, Any]:
-    return {"verdict": verdict, "queue": queue, "position": position, "score": 5.0, "score_name": "first_start_s"}
+    return {"verdict": verdict, "queue": queue, "position": position, "score": 1234.5, "score_name": "attained_gpu_s"}
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def test_why_it_waits(site: Bench) -> None:
     assert document["reasons"] == [
         "Slurm: PENDING, reason Priority, priority 100.",
         "The policy lets it wait: it does not fit beside the jobs before it.",
-        "Place 4 of 4 in the order of tiresias-las, queue 1; 2 waiting jobs before it want 12 GPUs.",
+        "Place 4 of 4 in the order of tiresias-las, queue 1; 2 waiting jobs before it, for 12 GPUs.",
+        "Inside a queue the policy sorts by attained_gpu_s, smaller first; here it is 1,234.5.",
         "It is never preempted: it names no --soda-checkpoint signal.",
     ]
     out = site("explain", "7").out

@@ -13,51 +13,63 @@ from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
 @pytest.fixture
 def site(soda: Bench) -> Bench:
-    """7 and 8 are ordered by us, 9 waits out our requeue; 10 has a user's begin time, 11 and 12 are held."""
+    """7 and 8 are ordered by us, 9 waits out our requeue; 10 has a user's begin time, 11 and 12 are held.
+
+    Slurm does not tell the SiteFactor of 9 to 12.
+    """
     soda.slurm.queue = [
         record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=NOW_S + 100),
         record(10, reason="BeginTime", eligible_s=NOW_S + 9000), record(11, reason="JobHeldUser", priority=0),
         record(12, reason="JobHeldAdmin", priority=0), record(13, state="RUNNING"),
     ]  # fmt: skip
-    soda.slurm.factors = {7: 500, 8: -3, 11: 0}
+    soda.slurm.factors = {7: 500, 8: -3, 11: 77}
     return soda
+
+
+RELEASED = dict.fromkeys((7, 8, 9, 10, 11, 12), 0)
 
 
 def test_everything_of_ours_goes_and_nothing_else(site: Bench) -> None:
     site.daemon()
     document = site("release-all", "--json").document
     assert (document["mode_set"], document["warnings"]) == ("observe", [])
-    sent = {update.job_id: dict(update.fields) for update in site.slurm.sent}
-    assert sent == {7: {"SiteFactor": "0"}, 8: {"SiteFactor": "0"}, 9: {"StartTime": "now"}}
-    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+    sent = [(update.job_id, dict(update.fields)) for update in site.slurm.sent]
+    zero, now = {"SiteFactor": "0"}, {"StartTime": "now"}
+    assert sent == [(7, zero), (8, zero), (9, zero), (9, now), (10, zero), (11, zero), (12, zero)]
+    assert site.slurm.factors == RELEASED
     with site.store.read() as session:
         setting = session.get_one(Setting, "mode")
         assert (setting.value, setting.changed_by) == ("observe", "root (release-all)")
         kept = [(a.job_id, a.kind, a.state, a.submit_s, a.epoch_id) for a in session.scalars(select(Action))]
-    assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id in (7, 8, 9)]
+    assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id, _ in sent]
 
 
 def test_a_requeued_jobs_release_is_in_its_own_story(site: Bench) -> None:
     site.add(stored_job(9, submit_s=SUBMIT_S - 700))
     site("release-all")
     changes = site("explain", "9", "--json").document["changes"]
-    assert [change["kind"] for change in changes] == ["release"]
+    assert [change["kind"] for change in changes] == ["release", "release"]
 
 
-def test_a_second_time_finds_nothing(site: Bench) -> None:
-    assert "3 changes taken back" in site("release-all").out
+def test_a_second_time_only_resets_what_slurm_does_not_tell(site: Bench) -> None:
+    assert "7 changes sent" in site("release-all").out
     site.slurm.sent.clear()
-    assert "nothing of ours is in Slurm" in site("release-all").out
-    assert site.slurm.sent == []
+    site("release-all")
+    assert [update.job_id for update in site.slurm.sent] == [10, 11, 12]
+
+
+def test_nothing_to_release(soda: Bench) -> None:
+    soda.slurm.queue = [record(7), record(8, state="RUNNING")]
+    assert "nothing of ours is in Slurm" in soda("release-all").out
 
 
 @pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "nonsense", "sqlite:////etc/hostname"])
 def test_without_a_readable_store(site: Bench, url: str) -> None:
     site.config.write_text(f'[store]\nurl = "{url}"\n')
     shown = site("release-all")
-    assert "3 changes taken back" in shown.out
+    assert "7 changes sent" in shown.out
     assert "the mode stays as it is and nothing is recorded" in shown.err
-    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+    assert site.slurm.factors == RELEASED
 
 
 def test_a_store_of_another_version_does_not_stop_it(site: Bench) -> None:
@@ -89,25 +101,25 @@ def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
         other.exec_driver_sql("ALTER TABLE action RENAME TO gone")
         other.commit()
     assert "the changes are not recorded: no such table: action" in site("release-all").err
-    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+    assert site.slurm.factors == RELEASED
 
 
 def test_a_dry_run_changes_nothing(site: Bench) -> None:
     document = site("release-all", "--dry-run", "--json").document
-    assert [row["job_id"] for row in document["changes"]] == [7, 8, 9]
+    assert [row["job_id"] for row in document["changes"]] == [7, 8, 9, 9, 10, 11, 12]
     assert document["mode_set"] is None
     assert site.slurm.sent == []
     with site.store.read() as session:
         assert session.get(Setting, "mode") is None
         assert list(session.scalars(select(Action))) == []
-    assert "3 changes would be taken back" in site("release-all", "-n").out
+    assert "7 changes would be sent" in site("release-all", "-n").out
 
 
 def test_what_slurm_refuses_is_said(site: Bench) -> None:
     site.slurm.refuse = {8: "Access/permission denied"}
     shown = site("release-all", status=1)
     assert "Access/permission denied" in shown.out
-    assert "2 changes taken back" in shown.out
+    assert "6 changes sent" in shown.out
     assert "1 changes failed" in shown.err
 
 

@@ -1,0 +1,199 @@
+"""sodactl on a real Slurm with a real sodad: what admins and users see, and the ways back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.execution import Completed
+
+pytestmark = pytest.mark.slurm
+
+USER = "bob"
+CONFIG = (
+    'mode = "observe"\n[cycle]\ninterval_s = 1.0\n[policy]\nname = "smallest"\n[rails]\nmin_change_interval_s = 0.0\n'
+)
+ACCOUNTED_S = 60.0
+"""slurmdbd takes a job's end when slurmctld has sent it; sodad then asks every few seconds."""
+
+
+class Site:
+    """Commands on the controller, and waiting for what they shall show."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def run(self, *argv: str, user: str = "root", status: int | None = 0) -> Completed:
+        done = self.cluster.exec(user, ["sodactl", *argv])
+        assert status is None or done.status == status, (argv, done)
+        return done
+
+    def json(self, *argv: str, user: str = "root", status: int | None = 0) -> Any:
+        return json.loads(self.run(*argv, "--json", user=user, status=status).stdout)
+
+    def submit(self, *options: str, script: str = "sleep 300", name: str = "job") -> int:
+        # Through a shell's input: a container's command line cannot carry every byte.
+        words = ["sbatch", "--parsable", "--output=/dev/null", f"--job-name={name}", *options]
+        shell = f"{shlex.join(words)} <<'EOF'\n#!/bin/bash\n{script}\nEOF\n"
+        return int(self.cluster.exec(USER, ["bash"], input=shell).check().stdout)
+
+    def job(self, job_id: int) -> Any:
+        return next((job for job in self.json("jobs")["jobs"] if job["job_id"] == job_id), None)
+
+    def finished(self, job_id: int) -> Any:
+        return next(iter(self.json("history", "--job", str(job_id))["jobs"]), None)
+
+    def factor(self, job_id: int) -> int:
+        said = self.cluster.exec("root", ["sprio", "-h", "-j", str(job_id), "-o", "%i %S"]).stdout.split()
+        return int(said[1]) if said else 0
+
+    def wait(self, condition: Any, what: str, within_s: float = 30.0) -> None:
+        self.cluster.wait_until(condition, what, within_s)
+
+    def fill(self) -> None:
+        """One job on every GPU, so that later ones wait."""
+        blocker = self.submit("--nodes=2", "--gres=gpu:4", "--mem-per-cpu=16")
+        self.wait(lambda: self.job(blocker)["state"] == "RUNNING", "the first job runs")
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Site]:
+    """sodad of this module's configuration."""
+    cluster.start_daemon(CONFIG)
+    yield Site(cluster)
+    cluster.stop_daemon()
+
+
+@pytest.fixture
+def site(running: Site) -> Iterator[Site]:
+    """A running sodad that observes, and an empty queue."""
+    running.cluster.start("sodad")
+    running.wait(lambda: running.run("status", status=None).status == 0, "sodad runs")
+    running.run("mode", "observe")
+    yield running
+    running.cluster.exec("root", ["scancel", "--user", USER])
+    running.wait(lambda: not running.cluster.exec("root", ["squeue", "-h", "-u", USER]).stdout, "no job is left")
+
+
+def test_the_doctor_finds_the_cluster_well(site: Site) -> None:
+    document = site.json("doctor")
+    wrong = {finding["check"]: finding["found"] for finding in document["findings"] if finding["state"] != "ok"}
+    # The shipped cluster lets a job 10 s to save its state; agents report, and prologs run, from the first minute on.
+    assert set(wrong) <= {"checkpoint time", "agents", "clocks"}, wrong
+
+
+def test_a_hint_in_a_script_is_shown(site: Site) -> None:
+    job_id = site.submit("--hold", script="#SBATCH --soda-model=resnet50\nsleep 1")
+    assert site.job(job_id)["hints"] == {"model": "resnet50"}
+    assert "model=resnet50" in site.run("jobs").stdout
+
+
+@pytest.mark.parametrize("name", ["[red]x[/]|\"'; rm -rf /", "tab\there", "nonutf\udcff8"])
+def test_a_hostile_name_passes_through(site: Site, name: str) -> None:
+    job_id = site.submit(name=name, script="true")
+    site.wait(lambda: site.finished(job_id) is not None, "the job is in the history")
+    assert site.finished(job_id)["name"] == name
+    text = site.run("history", "--job", str(job_id)).stdout
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_a_finished_job_has_all_figures_and_they_agree_with_sacct(site: Site) -> None:
+    train = "soda-train --model resnet50 --duration-s 5 --cpu-load 0.5 --memory-mib 200"
+    job_id = site.submit("--gres=gpu:2", "--mem-per-cpu=2000", script=train)
+    site.wait(
+        lambda: (job := site.finished(job_id)) is not None and job["sources"]["cpu_s"] == "accounting",
+        "the job is in the history with Slurm's own figures",
+        ACCOUNTED_S,
+    )
+    job = site.finished(job_id)
+    assert job["state"] == "COMPLETED"
+    assert 0.05 < job["gpu_util_ratio"] <= 1
+    # The model's weights and activations on each of two GPUs, as the profile has them.
+    assert job["gpu_memory_peak_mib"] > 1000
+    fields = "ElapsedRaw,Submit,Start,End"
+    argv = ["env", "SLURM_TIME_FORMAT=%s", "sacct", "-nPX", "-j", str(job_id), "-o", fields]
+    elapsed, submit, start, end = site.cluster.exec("root", argv).check().stdout.strip().split("|")
+    assert job["run_s"] == pytest.approx(float(elapsed), abs=2)
+    assert job["queue_s"] == pytest.approx(float(start) - float(submit), abs=2)
+    assert job["end_s"] == pytest.approx(float(end), abs=2)
+    argv = ["sacct", "-nP", "--noconvert", "-j", f"{job_id}.batch", "-o", "TotalCPU,MaxRSS"]
+    cpu, rss = site.cluster.exec("root", argv).check().stdout.strip().split("|")
+    minutes, seconds = cpu.rsplit(":", 1)
+    assert job["cpu_s"] == pytest.approx(int(minutes.rpartition(":")[2]) * 60 + float(seconds), rel=0.05, abs=0.5)
+    if rss:
+        known_mib = int(rss.rstrip("K")) / (1024 if "K" in rss else 1024**2)
+        assert job["memory_peak_mib"] == pytest.approx(known_mib, rel=0.05)
+    else:
+        assert job["sources"]["memory_peak_mib"] == "agent"
+        assert job["memory_peak_mib"] > 200
+
+
+def test_an_order_is_explained_undone_and_released(site: Site) -> None:
+    site.fill()
+    large = site.submit("--nodes=2", "--gres=gpu:4", "--mem-per-cpu=16")
+    small = site.submit("--gres=gpu:1", "--mem-per-cpu=16")
+    site.run("mode", "enforce")
+    site.wait(lambda: site.factor(small) > site.factor(large), "the smaller job has the larger SiteFactor")
+    site.wait(lambda: site.json("explain", str(small))["changes"][-1:] != [], "the change is recorded")
+    story = site.json("explain", str(small))
+    change = story["changes"][-1]
+    assert (change["kind"], change["state"], change["epoch"] is not None) == ("order", "done", True)
+    assert change["new"] == {"SiteFactor": str(site.factor(small))}
+    assert any("smallest" in sentence for sentence in story["reasons"])
+
+    site.run("mode", "advise")
+    site.wait(lambda: site.json("status")["last_cycle"]["mode"] == "advise", "sodad advises")
+    outcome = site.json("undo", str(change["action_id"]))["actions"]
+    assert [row["outcome"] for row in outcome] == ["undone"]
+    assert site.factor(small) == 0
+    assert [c["state"] for c in site.json("explain", str(small))["changes"]] == ["undone", "done"]
+
+    site.run("mode", "enforce")
+    site.wait(lambda: site.factor(small) > 0, "sodad orders again")
+    held = site.submit("--hold", "--gres=gpu:1")
+    site.cluster.stop_daemon()
+    assert site.json("status", status=3)["daemon"]["state"] == "stopped"
+    released = site.json("release-all")
+    assert released["mode_set"] == "observe"
+    assert small in [row["job_id"] for row in released["changes"]]
+    assert site.factor(small) == site.factor(large) == 0
+    assert [row["job_id"] for row in site.json("release-all")["changes"]] == [held]
+    assert site.job(held)["reason"] == "JobHeldUser"
+
+
+def test_release_all_needs_no_store(site: Site) -> None:
+    site.fill()
+    job_id = site.submit("--gres=gpu:1", "--mem-per-cpu=16")
+    site.cluster.exec("root", ["scontrol", "update", f"jobid={job_id}", "sitefactor=4711"]).check()
+    site.cluster.stop_daemon()
+    site.cluster.exec("root", ["mv", "/var/lib/slurm-soda", "/var/lib/slurm-soda.away"]).check()
+    try:
+        document = site.json("release-all")
+    finally:
+        site.cluster.exec("root", ["mv", "/var/lib/slurm-soda.away", "/var/lib/slurm-soda"]).check()
+    assert document["mode_set"] is None
+    assert len(document["warnings"]) == 1
+    assert site.factor(job_id) == 0
+
+
+def test_an_ordinary_user_sees_the_queue_and_is_told_the_rest(site: Site) -> None:
+    job_id = site.submit("--hold")
+    document = site.json("jobs", user=USER)
+    assert job_id in [job["job_id"] for job in document["jobs"]]
+    assert len(document["warnings"]) == 1
+    refused = site.run("status", user=USER, status=1)
+    assert refused.stderr.count("\n") == 1
+    assert "root or SlurmUser" in refused.stderr
+
+
+def test_timings_of_cycles(site: Site) -> None:
+    site.wait(
+        lambda: site.json("status", "--timings")["timings"].get("total", {}).get("cycles", 0) >= 2, "two cycles ran"
+    )
+    parts = site.json("status", "--timings")["timings"]
+    assert {"observe", "decide", "act", "record", "total"} <= set(parts)
+    assert all(part["min_s"] <= part["median_s"] <= part["max_s"] for part in parts.values())
