@@ -41,12 +41,13 @@ class ChangeResult:
 def order_changes(
     snapshot: ClusterSnapshot, plan: Plan, *, depth: int = DEFAULT_DEPTH, base: int = DEFAULT_BASE
 ) -> list[Change]:
-    """SiteFactors after which Slurm's order equals ``plan.order`` for its first ``depth`` jobs, most urgent first.
+    """SiteFactors after which Slurm's order equals ``plan.order`` for its first ``depth`` jobs (0: all), most urgent first.
 
     An order that is right already needs no change. Jobs behind ``depth`` are left alone unless an old SiteFactor would put
     them in front.
     """
     jobs, order = snapshot.jobs, plan.order.tolist()
+    depth = depth or len(order)
     wanted = site_factors_for(jobs, order, depth=depth, base=base)
     present = dict(zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True))
     rank = {job_id: position for position, job_id in enumerate(order)}

@@ -59,6 +59,12 @@ def submit(cluster: Cluster, *argv: str, script: str = "#!/bin/sh\nsleep 300\n")
     return int(cluster.exec("alice", words, input=script).check().stdout)
 
 
+def fill(cluster: Cluster, client: CliSlurm) -> None:
+    """Let a job run that leaves nothing free, so that what is submitted now waits."""
+    job_id = submit(cluster, "--nodes=2", "--exclusive")
+    _within(60, lambda: job_of(client, job_id).state == "RUNNING")
+
+
 def job_of(client: CliSlurm, job_id: int) -> JobRecord:
     return next(job for job in client.jobs() if job.job_id == job_id)
 
@@ -124,7 +130,7 @@ def test_a_drained_node_is_not_usable(cluster: Cluster, client: CliSlurm) -> Non
 
 
 def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cluster, client: CliSlurm) -> None:
-    submit(cluster, "--nodes=2", "--exclusive")
+    fill(cluster, client)
     ids = [submit(cluster, "--gpus-per-node=1", "--nodes=2") for _ in range(6)]
     wanted = [ids[i] for i in (4, 0, 5, 2, 1, 3)]
 
@@ -146,7 +152,7 @@ def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cl
 
 @pytest.mark.parametrize("factor", [0, 1, -1, SITE_FACTOR_LIMIT, -SITE_FACTOR_LIMIT])
 def test_site_factors_are_what_was_written(cluster: Cluster, client: CliSlurm, factor: int) -> None:
-    submit(cluster, "--nodes=2", "--exclusive")
+    fill(cluster, client)
     job_id = submit(cluster, "--nodes=2", "--exclusive")
     (result,) = client.update([Update(job_id, (("SiteFactor", str(factor)),))])
     assert result.error == ""

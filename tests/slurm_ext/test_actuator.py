@@ -46,6 +46,12 @@ def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> 
     assert int(changes[0].new["SiteFactor"]) > int(changes[1].new["SiteFactor"]) > 12
 
 
+@pytest.mark.parametrize(("depth", "written"), [(0, 4), (2, 2), (4, 4)])
+def test_depth_bounds_how_many_jobs_are_put_in_order(depth: int, written: int) -> None:
+    world = snapshot(*({"job_id": i, "priority": i} for i in range(1, 6)))
+    assert len(order_changes(world, plan([1, 2, 3, 4, 5]), depth=depth)) == written
+
+
 def test_a_withdrawn_order_says_so() -> None:
     world = snapshot({"job_id": 1, "priority": 9}, {"job_id": 2, "priority": 900, "site_factor": 899})
     (change,) = order_changes(world, plan([1, 2]), depth=1)
