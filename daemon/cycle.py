@@ -136,7 +136,7 @@ class Cycles:
         with watch("record"):
             report = self._report(terms, snapshot, work)
             row = partial(self._row, terms, report, work, watch)
-            self._recorder.close(work, self._book, self._notes, now_s=now_s, columns=row)
+            self._recorder.close(work, self._book, self._notes, now_s=self._clock.now_s(), columns=row)
             self._preemptions.drop_over()
         if self._breaker.note_success(watch.reading()["observe"], now_s):
             log(logging.ERROR, "breaker-open", until_s=self._breaker.open_until_s, cause=self._breaker.cause)

@@ -77,6 +77,9 @@ class Step:
 
 MAX_FAILURES = 5
 
+SLURM_TICK_S = 1.0
+"""Slurm's times are whole seconds: an end in the second of our signal seems to lie before it."""
+
 
 def next_step(preempting: Preempting, job: JobRecord | None, around: Surroundings) -> Step:
     """Decide the next step of one preemption that is not over.
@@ -124,7 +127,7 @@ def _still_running(preempting: Preempting, job: JobRecord, around: Surroundings)
 def _ended(preempting: Preempting, job: JobRecord) -> Step:
     """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
     ours = preempting.phase in ("signalled", "requeued") or not _requeue_signals(job)
-    if job.state in _CHECKPOINTED and ours and preempting.created_s <= job.end_s:
+    if job.state in _CHECKPOINTED and ours and preempting.created_s - SLURM_TICK_S <= job.end_s:
         return Step(preempting.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})")
     return Step("lost", why=f"the job ended by itself: {job.state}")
 

@@ -15,11 +15,17 @@ BEGIN_TIME_S = 121.0
 COMPLETING_S = 2.0
 
 
+def whole(time_s: float) -> float:
+    """Slurm tells whole seconds."""
+    return time_s if math.isnan(time_s) else float(math.floor(time_s))
+
+
 @dataclass
 class FakeClock:
     """A clock that only tests move."""
 
-    at_s: float = 1_700_000_000.0
+    at_s: float = 1_700_000_000.25
+    """Between two of Slurm's whole seconds, as almost always."""
 
     def now_s(self) -> float:
         return self.at_s
@@ -204,8 +210,8 @@ class FakeSlurm:
         holds = job.state in ("RUNNING", "COMPLETING")
         return JobRecord(
             job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
-            uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=job.submit_s,
-            eligible_s=job.eligible_s, start_s=job.start_s, end_s=job.end_s, time_limit_s=3600.0,
+            uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=whole(job.submit_s),
+            eligible_s=whole(job.eligible_s), start_s=whole(job.start_s), end_s=whole(job.end_s), time_limit_s=3600.0,
             priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.gpus,
             memory_mib=0, gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",

@@ -32,7 +32,7 @@ def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm
         ("start-now", "done"),
     ]
     assert sodad.job(1).preemptions == 1
-    assert [(run.start_s, run.end_s) for run in sodad.runs(1)] == [pytest.approx(run) for run in long.runs]
+    assert [(run.start_s, run.end_s) for run in sodad.runs(1)] == [pytest.approx(run, abs=1.0) for run in long.runs]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ USR1 = Hints(checkpoint_signal="USR1", checkpoint_grace_s=30)
 
 def preempting(phase: str, **more: Any) -> Preempting:
     values: dict[str, Any] = {
-        "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1900.0, "deadline_s": 1990.0, "for_jobs": (2,),
+        "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1899.6, "deadline_s": 1990.0, "for_jobs": (2,),
         "reason": "test",
     }  # fmt: skip
     return Preempting(phase=phase, **(values | more))  # type: ignore[arg-type]  # a table writes phases as text
@@ -55,6 +55,7 @@ FINISHED = record(state="COMPLETED", start_s=1500.0, end_s=1950.0, hints=USR1)
         ("intended", record(state="FAILED", end_s=1800.0, exit_code="1:0", hints=USR1), "lost", None),
         ("signalled", RUNS_USR1, "signalled", "requeue"),
         ("signalled", FAILED, "signalled", "requeue-ended"),
+        ("signalled", record(state="FAILED", end_s=1899.0, exit_code="3:0", hints=USR1), "signalled", "requeue-ended"),
         ("signalled", FINISHED, "lost", None),
         ("signalled", record(state="CANCELLED", end_s=1950.0, hints=USR1), "lost", None),
         ("signalled", record(state="TIMEOUT", end_s=1950.0, hints=USR1), "lost", None),
@@ -127,4 +128,4 @@ def test_a_requeue_is_only_ever_sent_to_the_run_that_is_preempted(
         assert state in ("RUNNING", "SUSPENDED")
     if taken.send == "requeue-ended":
         assert state in ("FAILED", "NODE_FAIL")
-        assert end_s >= 1900.0
+        assert end_s >= 1898.6

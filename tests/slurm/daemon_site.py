@@ -1,0 +1,106 @@
+"""A real cluster with sodad on it: submitting trainings, reading Slurm and the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_soda.containers.cluster import Cluster
+
+PYTHON = "/opt/slurm-soda/bin/python"
+STORE = "/var/lib/slurm-soda/soda.db"
+
+ENFORCE = """
+mode = "enforce"
+[policy]
+name = "tiresias-las"
+[policy.parameters]
+thresholds_gpu_s = [30.0]
+min_run_s = 3.0
+[cycle]
+interval_s = 1
+retry_s = 0.5
+[rails]
+breaker_failures = 1000
+"""
+"""Seconds stand for hours, so the bounds are small; a test that kills slurmctld wants to see every cycle try."""
+
+ASK = """
+import json, sqlite3, sys
+store = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+store.row_factory = sqlite3.Row
+rows = [dict(row) for row in store.execute(sys.argv[2])]
+print(json.dumps([{k: v.decode("latin-1") if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]))
+"""
+
+
+@dataclass
+class DaemonSite:
+    cluster: Cluster
+
+    def train(self, user: str, gpus: int, seconds: float, signal: str = "TERM", *options: str) -> int:
+        """Submit a training that can checkpoint; gives its job id."""
+        script = (
+            f"#!/bin/bash\nexec soda-train --model resnet50 --duration-s {seconds} --signal {signal.partition('@')[0]}"
+            " --checkpoint-dir $HOME --save-s 0.2 --load-s 0.2\n"
+        )
+        argv = (
+            "sbatch", "--parsable", "--output=/dev/null", "--time=30", "--nodes=1", f"--gres=gpu:{gpus}",
+            f"--cpus-per-task={gpus}", f"--soda-checkpoint={signal}", *options,
+        )  # fmt: skip
+        return int(self.cluster.exec(user, argv, input=script).check().stdout)
+
+    def store(self, query: str) -> list[dict[str, Any]]:
+        """Rows of sodad's store."""
+        rows: list[dict[str, Any]] = json.loads(
+            self.cluster.exec("root", (PYTHON, "-c", ASK, STORE, query)).check().stdout
+        )
+        return rows
+
+    def states(self, jobs: list[int]) -> list[str]:
+        argv = ("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={','.join(map(str, jobs))}")
+        return self.cluster.exec("root", argv).stdout.split()
+
+    def wait(self, condition: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+        self.cluster.wait_until(condition, what, within_s)
+
+    def wait_running(self, jobs: list[int]) -> None:
+        self.wait(lambda: self.states(jobs) == ["RUNNING"] * len(jobs), f"jobs {jobs} run")
+
+    def wait_completed(self, jobs: list[int], within_s: float = 240.0) -> None:
+        self.wait(lambda: self.states(jobs) == ["COMPLETED"] * len(jobs), f"jobs {jobs} are completed", within_s)
+
+    def shown(self, job: int, field: str) -> str:
+        """A field of ``scontrol show job``."""
+        text = self.cluster.exec("root", ("scontrol", "-o", "show", "job", str(job))).check().stdout
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)[field]
+
+    def cycles(self, after: int = 0) -> list[dict[str, Any]]:
+        return self.store(f"select id, sent, planned, error from cycle where id > {after} order by id")
+
+    def check_trail(self, jobs: list[int]) -> int:
+        """No requeue lost or doubled, no gap in the audit trail; gives the number of requeues."""
+        total = 0
+        for job in jobs:
+            restarts = int(self.shown(job, "Restarts"))
+            done = self.store(f"select restart from preemption where job_id = {job} and phase = 'done'")
+            sent = self.store(
+                f"select preemption_id from action where job_id = {job} and kind = 'requeue' and state = 'done'"
+            )
+            assert restarts == len(done) == len(sent), f"job {job}: {restarts} restarts, {done}, {sent}"
+            assert len({row["restart"] for row in done}) == len(done)
+            total += restarts
+        ids = ",".join(map(str, jobs))
+        ongoing = f"select * from preemption where phase not in ('done', 'lost') and job_id in ({ids})"
+        unsettled = f"select * from action where state in ('intended', 'sent') and job_id in ({ids})"
+        self.wait(lambda: not self.store(ongoing) and not self.store(unsettled), "everything begun is settled")
+        return total
+
+    def clear(self) -> None:
+        """Leave the cluster as it was."""
+        self.cluster.stop_daemon()
+        for user in ("alice", "bob", "carol"):
+            self.cluster.exec("root", ("scancel", f"--user={user}"))
+        self.wait(lambda: not self.cluster.exec("root", ("squeue", "--noheader")).stdout.strip(), "the queue is empty")

@@ -1,0 +1,65 @@
+"""sodad over a real Slurm with emulated trainings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+
+from tests.slurm.daemon_site import ENFORCE, DaemonSite
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def site(cluster: Cluster) -> Iterator[DaemonSite]:
+    site = DaemonSite(cluster)
+    yield site
+    site.clear()
+
+
+def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> None:
+    site.cluster.start_daemon(ENFORCE)
+    long = [site.train("alice", 4, 45), site.train("bob", 4, 45, "USR1@10")]
+    site.wait_running(long)
+    time.sleep(12)  # more service than the first queue's threshold
+    short = [site.train("carol", 4, 3), site.train("carol", 4, 3)]
+    site.wait_completed(short, within_s=40)
+    assert "COMPLETED" not in site.states(long)
+    site.wait_completed(long)
+    assert site.check_trail([*long, *short]) >= 2
+
+
+def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> None:
+    site.cluster.start_daemon(ENFORCE)
+    site.train("alice", 4, 300)
+    site.train("alice", 4, 300)
+    for gpus in (4, 4, 4, 4):
+        site.train("bob", gpus, 300)
+    time.sleep(12)  # both running jobs have passed the threshold and nothing is left to change
+    site.wait(lambda: [cycle["sent"] for cycle in site.cycles()[-3:]] == [0] * 3, "the queue is in order")
+    last = site.cycles()[-1]["id"]
+    site.wait(lambda: len(site.cycles(last)) >= 10, "ten more cycles")
+    unchanged = site.cycles(last)[:10]
+    assert [(cycle["sent"], cycle["error"]) for cycle in unchanged] == [(0, "")] * 10
+
+
+def test_a_second_sodad_refuses_to_act(site: DaemonSite) -> None:
+    site.cluster.start_daemon(ENFORCE)
+    site.wait(lambda: bool(site.store("select 1 from cycle")), "sodad works")
+    second = site.cluster.exec("root", ("setpriv", "--reuid=slurm", "--clear-groups", "/opt/slurm-soda/bin/sodad"))
+    assert second.status == 3
+    assert "this one refuses to act" in second.stderr
+    assert second.stderr.count("\n") == 1
+    assert site.cluster.alive("sodad")
+
+
+def test_with_sodad_never_started_jobs_run_as_on_stock_slurm(site: DaemonSite) -> None:
+    assert not site.cluster.alive("sodad")
+    jobs = [site.train("alice", 4, 4) for _ in range(4)]
+    site.wait_completed(jobs, within_s=90)
+    assert {site.shown(job, "Restarts") for job in jobs} == {"0"}
+    starts = [site.shown(job, "StartTime") for job in jobs]
+    assert starts == sorted(starts), "first come, first served"
