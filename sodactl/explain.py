@@ -135,14 +135,10 @@ def _known(session: Session | None, site: Site, job: Job | None, record: JobReco
 
 
 def _standing(session: Session, job: Job) -> reasons.Standing:
-    ranked = [other for other in queries.live_jobs(session) if _position(other) >= 0]
-    before = [other for other in ranked if other.state == "PENDING" and _position(other) < _position(job)]
+    own = queries.Standing(job.state, job.gpus, job.note).position
+    ranked = [other for other in queries.live_standings(session) if other.position >= 0]
+    before = [other for other in ranked if other.state == "PENDING" and other.position < own]
     return reasons.Standing(len(before), sum(other.gpus for other in before), len(ranked))
-
-
-def _position(job: Job) -> int:
-    position = job.note.get("position")
-    return position if isinstance(position, int) else -1
 
 
 def _job_keys(job: Job | None, record: JobRecord | None) -> Document:

@@ -16,7 +16,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 from slurm_soda.daemon.config import ConfigError, Settings, load_settings
 from slurm_soda.daemon.store.engine import Store, StoreError, open_store
-from slurm_soda.slurm_ext.cli.backend import CliSlurm, TimeLimits
 from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.sodactl.output import warn
@@ -27,6 +26,8 @@ R = TypeVar("R")
 
 
 def _connect(settings: Settings) -> SlurmClient:
+    from slurm_soda.slurm_ext.cli.backend import CliSlurm, TimeLimits  # noqa: PLC0415 - brings numpy; half the commands need none
+
     limits = TimeLimits(read_s=settings.slurm.read_timeout_s, act_s=settings.slurm.write_timeout_s)
     return CliSlurm(LocalRunner(), limits)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
-from slurm_soda.daemon.store.schema import Cycle, Epoch, Job, NodeSeen, Preemption
+from slurm_soda.daemon.store.schema import Cycle, Epoch, NodeSeen, Preemption
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site import Site, on_site
@@ -79,7 +79,7 @@ def describe(session: Session, site: Site, *, timings: bool = False) -> Document
         "last_error": None if failed is None else {"at_s": failed.started_s, "age_s": now_s - failed.started_s,
                                                   "error": failed.error},
         "breaker": breaker(last, now_s),
-        "jobs": _job_counts(queries.live_jobs(session)),
+        "jobs": _job_counts(queries.live_standings(session)),
         "preemptions": [_preemption(entry, now_s) for entry in queries.running_preemptions(session)],
         "changes_last_hour": queries.action_counts(session, now_s - 3600),
         "nodes": [_node(node, now_s) for node in queries.nodes_seen(session)],
@@ -131,7 +131,7 @@ def breaker(last: Cycle | None, now_s: float) -> Document:
     return {"state": "closed" if last is not None else "unknown", "until_s": None, "cause": ""}
 
 
-def _job_counts(jobs: Sequence[Job]) -> Document:
+def _job_counts(jobs: Sequence[queries.Standing]) -> Document:
     states = Counter(job.state for job in jobs)
     queues: dict[str, Counter[str]] = {}
     for job in jobs:

@@ -11,7 +11,7 @@ from slurm_soda.daemon.store.schema import Action
 from slurm_soda.slurm_ext.actuator import Change, ChangeKind
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.states import ENDED
+from slurm_soda.slurm_ext.states import ENDED, waits_for_resources
 from slurm_soda.sodactl import changes, output
 from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.output import Column, Document
@@ -121,7 +121,7 @@ def _judge(
             _no_way_back(action)
             or _job_gone(action, records.get(action.job_id))
             or _changed_again(session, action, together)
-            or _changed_by_others(action, present)
+            or _changed_by_others(action, records[action.job_id], present)
         )
         if refusal:
             verdicts.append(Verdict(action, None, refusal))
@@ -159,7 +159,9 @@ def _changed_again(session: Session, action: Action, together: Collection[int]) 
     return ""
 
 
-def _changed_by_others(action: Action, present: Mapping[int, str]) -> str:
+def _changed_by_others(action: Action, record: JobRecord, present: Mapping[int, str]) -> str:
+    if not waits_for_resources(record.reason):
+        return ""  # Slurm does not tell the SiteFactor of such a job
     wrote, now = action.new.get("SiteFactor"), present.get(action.job_id, "0")
     return (
         ""

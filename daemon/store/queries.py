@@ -6,6 +6,7 @@ Every function takes an open session, so that one command reads one consistent p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from slurm_soda.daemon.store.schema import (
     Action,
@@ -67,6 +68,26 @@ def running_preemptions(session: Session) -> Sequence[Preemption]:
 def live_jobs(session: Session) -> Sequence[Job]:
     """Jobs that have not ended, by job id."""
     return session.scalars(select(Job).where(Job.end_s.is_(None)).order_by(Job.job_id, Job.submit_s)).all()
+
+
+class Standing(NamedTuple):
+    """What counts of a live job beside others."""
+
+    state: str
+    gpus: int
+    note: dict[str, Any]
+
+    @property
+    def position(self) -> int:
+        """Place in the last plan's order, 0 first; -1 without one."""
+        position = self.note.get("position")
+        return position if isinstance(position, int) else -1
+
+
+def live_standings(session: Session) -> list[Standing]:
+    """Every live job's standing: columns instead of objects, since a queue may hold 10 000 jobs."""
+    query = select(Job.state, Job.gpus, Job.note).where(Job.end_s.is_(None))
+    return [Standing(state, gpus, note) for state, gpus, note in session.execute(query)]
 
 
 def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Job | None:

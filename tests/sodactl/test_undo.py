@@ -115,6 +115,12 @@ def test_a_job_that_waits_no_more(site: Bench, state: str, refusal: str) -> None
     assert refusal in site("undo", "1", "--json", status=1).document["actions"][0]["reason"]
 
 
+def test_a_job_that_was_held_since_can_be_undone_though_slurm_does_not_tell_its_factor(site: Bench) -> None:
+    site.slurm.queue = [replace(site.slurm.queue[0], reason="JobHeldUser")]
+    site("undo", "1")
+    assert site.slurm.factors == {7: 0}
+
+
 def test_a_later_change_of_the_same_stands_in_the_way(site: Bench) -> None:
     site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
     site.slurm.factors = {7: 900}
