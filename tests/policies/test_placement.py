@@ -35,6 +35,7 @@ CASES: list[tuple[str, list[int], list[int] | None, dict[str, Any], list[tuple[i
     ("ties to the lower node", [4, 4, 4], None, {"gpus": 2}, [(0, 2)]),
     ("equal GPUs: the node with least CPUs over", [4, 4, 4], [9, 5, 7], {"gpus": 2}, [(1, 2)]),
     ("a node without the CPUs is passed", [2, 4], [1, 8], {"gpus": 2}, [(1, 2)]),
+    ("so is one with more GPUs", [1, 3, 4], [32, 1, 8], {"gpus": 2, "gpus_per_node": 2}, [(2, 2)]),
     ("nobody has the CPUs", [2, 4], [1, 1], {"gpus": 2, "gpus_per_node": 2}, None),
     ("an exact shape on the tightest nodes", [4, 2, 4, 3], None, {"gpus": 4, "nodes": 2, "gpus_per_node": 2},
      [(1, 2), (3, 2)]),
@@ -118,6 +119,8 @@ def test_a_claim_on_what_is_vacated_reserves_no_more_than_it_needs() -> None:
     room.undo(claim)
     assert room.find(shapes[1]) == Claim([Piece(0, 1, 1, 0)], at_once=True)
     assert room.find(shapes[3]) == Claim([Piece(0, 3, 3, 0)], at_once=False)
+    room.undo(beside)
+    assert room.find(shapes[2]) == Claim([Piece(0, 2, 2, 0)], at_once=True)
 
 
 @given(
