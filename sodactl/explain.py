@@ -90,6 +90,7 @@ def _story(
     session: Session | None, site: Site, job: Job | None, record: JobRecord | None, warnings: list[str]
 ) -> Document:
     known = _known(session, site, job, record)
+    told = reasons.explanation(known)
     actions = queries.actions_of(session, job) if session is not None and job is not None else []
     usage = queries.usage_of(session, job) if session is not None and job is not None else []
     alive = None if session is None else is_alive(queries.latest_epoch(session), site, known.now_s)
@@ -103,6 +104,7 @@ def _story(
         "policy": known.policy,
         "job": _job_keys(job, record),
         "note": note_keys({} if job is None else job.note),
+        "numbers": {} if told is None else dict(told.numbers),
         "attained_gpu_s": None if job is None else reasons.attained_gpu_s(job, known.runs, known.now_s),
         "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
         "reasons": list(reasons.sentences(known)),
@@ -121,7 +123,7 @@ def _known(session: Session | None, site: Site, job: Job | None, record: JobReco
         mode = chosen["mode"].value if "mode" in chosen else mode
         policy = chosen["policy"].value if "policy" in chosen else policy
     if session is None or job is None:
-        return reasons.Known(job, record, [], [], reasons.Standing(0, 0, 0), mode, policy, site.now_s())
+        return reasons.Known(job, record, [], [], reasons.Standing(0, 0), mode, policy, {}, site.now_s())
     return reasons.Known(
         job=job,
         record=record,
@@ -130,15 +132,16 @@ def _known(session: Session | None, site: Site, job: Job | None, record: JobReco
         standing=_standing(session, job),
         mode=mode,
         policy=policy,
+        parameters=site.settings.policy.parameters if policy == site.settings.policy.name else {},
         now_s=site.now_s(),
     )
 
 
 def _standing(session: Session, job: Job) -> reasons.Standing:
     own = queries.Standing(job.state, job.gpus, job.note).position
-    ranked = [other for other in queries.live_standings(session) if other.position >= 0]
-    before = [other for other in ranked if other.state == "PENDING" and other.position < own]
-    return reasons.Standing(len(before), sum(other.gpus for other in before), len(ranked))
+    waiting = [other for other in queries.live_standings(session) if other.state == "PENDING"]
+    before = [other for other in waiting if 0 <= other.position < own]
+    return reasons.Standing(len(before), sum(other.gpus for other in before))
 
 
 def _job_keys(job: Job | None, record: JobRecord | None) -> Document:

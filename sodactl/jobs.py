@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -52,6 +53,23 @@ def jobs(site: Site, *, as_json: bool, user: str | None, state: str | None) -> N
     _draw(document["jobs"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """What the store adds to Slurm's word."""
+
+    jobs: Mapping[int, Sequence[Job]]
+    """Live ones by id; Slurm gives ids anew after a reset."""
+    daemon_alive: bool
+    judges: bool
+    """sodad decides, so its verdicts are of now and not of an earlier mode."""
+
+    def of(self, record: JobRecord) -> Job | None:
+        return stored(self.jobs.get(record.job_id, ()), record)
+
+    def note(self, job: Job | None) -> Document:
+        return note_keys(job.note if job is not None and self.judges else {})
+
+
 def describe(site: Site) -> Document:
     """Live jobs from Slurm joined with the store; either may be missing, but not both.
 
@@ -59,37 +77,40 @@ def describe(site: Site) -> Document:
         SlurmError: neither Slurm nor the store can be read.
     """
     warnings: list[str] = []
-    known, daemon_alive = _from_store(site, warnings)
+    known = _from_store(site, warnings)
+    memory = known or _Remembered({}, daemon_alive=False, judges=False)
     try:
         records = [record for record in site.slurm().jobs() if record.state not in ENDED]
     except SlurmError as error:
         if known is None:
             raise
         warnings.append(f"Slurm does not answer, so this is what the store last saw: {error}")
-        rows = [_stored_row(job) for jobs_of_id in known.values() for job in jobs_of_id]
+        rows = [_stored_row(job, known) for same_id in known.jobs.values() for job in same_id]
     else:
-        rows = [_live_row(record, stored((known or {}).get(record.job_id, []), record)) for record in records]
+        rows = [_live_row(record, memory.of(record), memory) for record in records]
     rows.sort(key=_policy_order)
-    return {"now_s": site.now_s(), "daemon_alive": daemon_alive, "warnings": warnings, "jobs": rows}
+    alive = None if known is None else known.daemon_alive
+    return {"now_s": site.now_s(), "daemon_alive": alive, "warnings": warnings, "jobs": rows}
 
 
-def _from_store(site: Site, warnings: list[str]) -> tuple[dict[int, list[Job]] | None, bool | None]:
-    """Live jobs of the store by id, or ``None`` without a store; and whether the daemon lives."""
+def _from_store(site: Site, warnings: list[str]) -> _Remembered | None:
     found: dict[int, list[Job]] = {}
     try:
         with site.store() as store, store.read() as session:
             alive = is_alive(queries.latest_epoch(session), site, site.now_s())
+            setting = queries.settings(session).get("mode")
             for job in queries.live_jobs(session):
                 found.setdefault(job.job_id, []).append(job)
     except StoreError as error:
         warnings.append(f"without verdicts: {error}")
-        return None, None
+        return None
     if not alive:
         warnings.append("sodad is not running: states are what Slurm says, verdicts are its last ones")
-    return found, alive
+    mode = site.settings.mode if setting is None else setting.value
+    return _Remembered(found, daemon_alive=alive, judges=mode != "observe")
 
 
-def _live_row(record: JobRecord, job: Job | None) -> Document:
+def _live_row(record: JobRecord, job: Job | None, memory: _Remembered) -> Document:
     return {
         "job_id": record.job_id,
         "array_job_id": record.array_job_id,
@@ -110,18 +131,18 @@ def _live_row(record: JobRecord, job: Job | None) -> Document:
         "restarts": record.restarts,
         "preemptions": 0 if job is None else job.preemptions,
         "hints": codec.to_dict(record.hints),
-        **note_keys({} if job is None else job.note),
+        **memory.note(job),
         "source": "slurm",
     }
 
 
-def _stored_row(job: Job) -> Document:
+def _stored_row(job: Job, memory: _Remembered) -> Document:
     return {
         "job_id": job.job_id, "array_job_id": None, "array_task": "", "user": job.user, "account": job.account,
         "partition": job.partition, "name": job.name, "state": job.state, "reason": job.reason, "gpus": job.gpus,
         "nodes": job.nodes, "cpus": job.cpus, "node_names": "", "submit_s": job.submit_s, "start_s": None,
         "priority": None, "restarts": None, "preemptions": job.preemptions, "hints": dict(job.hints),
-        **note_keys(job.note), "source": "store",
+        **memory.note(job), "source": "store",
     }  # fmt: skip
 
 

@@ -7,24 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_soda.daemon.store.schema import Job, Preemption, Run
-from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.explain import Explanation, explain
+from slurm_soda.policies.plan import JobNote, Verdict
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView
+from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord
-from slurm_soda.slurm_ext.states import ENDED
+from slurm_soda.slurm_ext.states import ENDED, policy_state
 from slurm_soda.sodactl import output
-
-_SENTENCES: Mapping[Verdict, str] = {
-    Verdict.WAIT: "The policy lets it wait: it does not fit beside the jobs before it.",
-    Verdict.START: "The policy wants it to start now: it fits, and Slurm is to start it next.",
-    Verdict.RUN: "The policy lets it run on.",
-    Verdict.PREEMPT: "The policy wants it to give way: jobs before it need its GPUs.",
-    Verdict.PROTECTED: (
-        "Jobs before it want its GPUs, but it runs on: it cannot checkpoint, or its minimum run time is not over."
-    ),
-    Verdict.WAIT_FOR_PREEMPTION: "It starts as soon as the jobs that give way to it have left their GPUs.",
-    Verdict.BLOCKED: "Slurm does not let it start yet, whatever the policy wants.",
-    Verdict.LEAVING: "It is leaving its resources; there is nothing to decide.",
-    Verdict.TOO_LARGE: "No set of nodes of its partition could ever hold it: ask for fewer GPUs, nodes or CPUs.",
-}
 
 _BLOCKS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -47,8 +38,6 @@ class Standing:
     waiting_before: int
     """Waiting jobs with a smaller position."""
     gpus_before: int
-    ranked: int
-    """Jobs that have a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +51,8 @@ class Known:
     standing: Standing
     mode: str
     policy: str
+    parameters: Mapping[str, Any]
+    """Of the policy, as configured."""
     now_s: float
 
 
@@ -107,35 +98,71 @@ def _policys_word(job: Job, known: Known) -> Iterator[str]:
     note = job.note
     if known.mode == "observe":
         yield "sodad only observes: the order is Slurm's own. `sodactl mode advise` shows what the policy would do."
+        return
     if not note:
-        if known.mode != "observe":
-            yield "The policy has not judged it yet; it will at the next cycle of sodad."
+        yield "The policy has not judged it yet; it will at the next cycle of sodad."
         return
     if known.mode == "advise":
         yield "sodad only advises: what follows is what the policy wants, and Slurm is not told."
-    verdict = _verdict(note.get("verdict"))
-    yield _SENTENCES[verdict] if verdict is not None else f"The policy says: {note.get('verdict')}."
-    yield from _place(note, known)
-
-
-def _verdict(name: Any) -> Verdict | None:
-    """The store keeps names in small letters; one that a newer sodad wrote is unknown."""
-    return Verdict.__members__.get(str(name).upper())
-
-
-def _place(note: Mapping[str, Any], known: Known) -> Iterator[str]:
-    position = note.get("position")
-    if not isinstance(position, int) or position < 0:
+    told = explanation(known)
+    if told is None:
+        yield f"The policy says: {note.get('verdict')}."
         return
-    standing = known.standing
-    line = f"Place {position + 1} of {standing.ranked} in the order of {known.policy}, queue {note.get('queue', 0)}"
-    if standing.waiting_before:
-        others = "1 waiting job" if standing.waiting_before == 1 else f"{standing.waiting_before} waiting jobs"
-        line += f"; {others} before it, for {standing.gpus_before} GPUs"
-    yield f"{line}."
-    score = note.get("score")
-    if isinstance(score, int | float) and note.get("score_name"):
-        yield f"Inside a queue the policy sorts by {note['score_name']}, smaller first; here it is {score:,.6g}."
+    yield from told.sentences
+    before = known.standing
+    if before.waiting_before:
+        others = "1 waiting job" if before.waiting_before == 1 else f"{before.waiting_before} waiting jobs"
+        yield f"Before it in line: {others}, for {before.gpus_before} GPUs."
+
+
+def explanation(known: Known) -> Explanation | None:
+    """The policy's own words and numbers; ``None`` where the store holds no verdict that this version knows."""
+    job = known.job
+    if job is None or known.mode == "observe" or not isinstance(job.note.get("position"), int):
+        return None
+    verdict = Verdict.__members__.get(str(job.note.get("verdict")).upper())
+    if verdict is None:
+        return None
+    try:
+        policy = make_policy(known.policy, known.parameters)
+    except PolicyError:
+        return None
+    score = job.note.get("score")
+    note = JobNote(
+        job_id=job.job_id,
+        verdict=verdict,
+        queue=job.note.get("queue", 0),
+        score=NEVER if score is None else score,
+        position=job.note["position"],
+        score_name=job.note.get("score_name", "score"),
+    )
+    return explain(note, _view(job, known), policy)
+
+
+def _view(job: Job, known: Known) -> JobView:
+    """The job as the policy's snapshot had it, as far as the store knows."""
+    hints = codec.from_dict(job.hints)
+    present = known.runs[-1] if known.runs and known.runs[-1].end_s is None else None
+    return JobView(
+        job_id=job.job_id, state=_policy_state(job), user=job.user, partition=job.partition, submit_s=job.submit_s,
+        first_start_s=_or_never(job.first_start_s), start_s=present.start_s if present else NEVER,
+        time_limit_s=UNLIMITED_S if job.time_limit_s is None else job.time_limit_s, gpus=job.gpus, nodes=job.nodes,
+        gpus_per_node=0, cpus=job.cpus, memory_mib=0, priority=known.record.priority if known.record else 0,
+        executed_s=job.executed_s, attained_gpu_s=attained_gpu_s(job, known.runs, known.now_s),
+        waited_s=max(known.now_s - (job.waited_since_s or job.submit_s), 0.0) if present is None else 0.0,
+        preemptible=hints.preemptible, preemptions=job.preemptions, remaining_s=NEVER,
+    )  # fmt: skip
+
+
+def _policy_state(job: Job) -> JobState:
+    try:
+        return policy_state(job.state, job.reason)
+    except KeyError:
+        return JobState.COMPLETING  # ended, or of a newer Slurm: nothing to decide
+
+
+def _or_never(value: float | None) -> float:
+    return NEVER if value is None else value
 
 
 def _preempting(known: Known) -> Iterator[str]:

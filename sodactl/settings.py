@@ -10,7 +10,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.site import Site, on_site
+from slurm_soda.sodactl.site import Site, on_site, wake_daemon
 from slurm_soda.sodactl.status import is_alive
 
 _MEANING = {
@@ -112,6 +112,7 @@ def _show_or_set(site: Site, key: str, new: str | None, configured: str) -> Docu
         if new is not None:
             with store.write() as session:
                 queries.put_setting(session, key, new, now_s=site.now_s(), by=site.outside.who())
+            wake_daemon(site)
         with store.read() as session:
             setting = queries.settings(session).get(key)
             alive = is_alive(queries.latest_epoch(session), site, site.now_s())

@@ -7,7 +7,7 @@ import pwd
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -89,6 +89,15 @@ class Site:
             ) from error
         finally:
             store.close()
+
+
+def wake_daemon(site: Site) -> None:
+    """Let a running sodad look at once; without one this does nothing.
+
+    The file is not made here: one of root's would keep slurmctld from writing it.
+    """
+    with suppress(OSError):
+        os.utime(site.settings.wake_path)
 
 
 def on_site(function: Callable[Concatenate[Site, P], R]) -> Callable[..., R]:

@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage
+from slurm_soda.policies.explain import VERDICTS
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.sodactl.reasons import _SENTENCES
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
-KEYS = {"now_s", "warnings", "daemon_alive", "mode", "policy", "job", "note", "attained_gpu_s", "before", "reasons",
+KEYS = {"now_s", "warnings", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
+        "before", "reasons",
         "runs", "used", "preemptions", "changes"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
 CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}
 
 
-def note(verdict: str = "wait", position: int = 2, queue: int = 1) -> dict[str, Any]:
+def note(verdict: str = "wait", position: int = 2, queue: int = 0) -> dict[str, Any]:
     return {"verdict": verdict, "queue": queue, "position": position, "score": 1234.5, "score_name": "attained_gpu_s"}
 
 
@@ -49,11 +50,14 @@ def test_why_it_waits(site: Bench) -> None:
     assert document["note"] == note("wait", 3)
     assert document["reasons"] == [
         "Slurm: PENDING, reason Priority, priority 100.",
-        "The policy lets it wait: it does not fit beside the jobs before it.",
-        "Place 4 of 4 in the order of tiresias-las, queue 1; 2 waiting jobs before it, for 12 GPUs.",
-        "Inside a queue the policy sorts by attained_gpu_s, smaller first; here it is 1,234.5.",
+        "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 1,600 s of running, it moves "
+        "to the next. Place 4 in line.",
+        "It waits: it does not fit beside the jobs before it.",
+        "Before it in line: 2 waiting jobs, for 12 GPUs.",
         "It is never preempted: it names no --soda-checkpoint signal.",
     ]
+    assert document["numbers"]["leaves_queue_at_gpu_s"] == 3200
+    assert (document["numbers"]["queue"], document["numbers"]["position"]) == (0, 3)
     out = site("explain", "7").out
     assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 nodes of main\n")
     for line in document["reasons"]:
@@ -64,7 +68,9 @@ def test_why_it_waits(site: Bench) -> None:
 def test_every_verdict_has_its_sentence(site: Bench, verdict: Verdict) -> None:
     site.add(stored_job(9, note=note(verdict.name.lower())))
     site.slurm.queue.append(record(9))
-    assert _SENTENCES[verdict] in reasons(site, 9)
+    document = site("explain", "9", "--json").document
+    assert document["numbers"]["verdict"] == verdict.name.lower()
+    assert any(VERDICTS[verdict].split(":")[0].rstrip(".") in line for line in document["reasons"])
 
 
 def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:
@@ -90,7 +96,7 @@ def test_slurms_own_reasons(site: Bench, reason: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "said"),
-    [("observe", "sodad only observes"), ("advise", "sodad only advises"), ("enforce", "The policy lets it wait")],
+    [("observe", "sodad only observes"), ("advise", "sodad only advises"), ("enforce", "It waits: it does not fit")],
 )
 def test_the_mode_is_part_of_the_answer(site: Bench, mode: str, said: str) -> None:
     site("mode", mode)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from slurm_soda.daemon.store.schema import Setting
 from slurm_soda.slurm_ext.hints import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
@@ -15,7 +16,22 @@ KEYS = {
     "cpus", "node_names", "submit_s", "start_s", "priority", "restarts", "preemptions", "hints", "verdict", "queue",
     "position", "score", "score_name", "source",
 }  # fmt: skip
+pytestmark = pytest.mark.usefixtures("advising")
 NOTE: dict[str, Any] = {"verdict": "wait", "queue": 1, "position": 4, "score": 1200.5, "score_name": "attained service"}
+
+
+@pytest.fixture
+def advising(soda: Bench) -> None:
+    soda.add(Setting(key="mode", value="advise", changed_s=NOW_S))
+
+
+def test_while_sodad_observes_old_verdicts_are_not_shown(soda: Bench) -> None:
+    soda.daemon()
+    soda("mode", "observe")
+    soda.add(stored_job(7, note=NOTE, preemptions=2))
+    soda.slurm.queue = [record(7)]
+    (job,) = soda("jobs", "--json").document["jobs"]
+    assert (job["verdict"], job["position"], job["preemptions"]) == (None, None, 2)
 
 
 def test_a_hint_given_to_sbatch_is_shown(soda: Bench) -> None:

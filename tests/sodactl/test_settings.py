@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from slurm_soda.daemon.store.schema import Setting
 from slurm_soda.policies.registry import policy_names
@@ -28,6 +31,20 @@ def test_mode_sets_and_says_who(soda: Bench, mode: str) -> None:
     with soda.store.read() as session:
         setting = session.get_one(Setting, "mode")
         assert (setting.value, setting.changed_s, setting.changed_by) == (mode, NOW_S, "root")
+
+
+def test_a_running_daemon_is_woken(soda: Bench, tmp_path: Path) -> None:
+    soda.daemon()
+    wake = tmp_path / "wake"
+    soda.config.write_text(f'wake_path = "{wake}"\n[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')
+    soda("mode", "advise")
+    assert not wake.exists()
+    wake.touch()
+    os.utime(wake, (1, 1))
+    soda("mode")
+    assert wake.stat().st_mtime == 1
+    soda("mode", "observe")
+    assert wake.stat().st_mtime > 1
 
 
 def test_nobody_listens(soda: Bench) -> None:
