@@ -149,6 +149,7 @@ class _Lines:
     def event(self, phase: Phase, event: Event) -> None:
         counts = self._counts[phase]
         counts.take(event)
-        if event["event"] == "done" or (event["event"] == "queue" and self._now_s() >= self._next_s):
+        due = event["event"] == "queue" and event["states"] and self._now_s() >= self._next_s
+        if event["event"] == "done" or due:
             self._next_s = self._now_s() + _LINE_EVERY_S
             self.say(f"{phase}: {counts.completed} of {self._jobs} jobs completed, {counts.text}")
