@@ -28,7 +28,7 @@ class TimeLimits:
 
     read_s: float = 15.0
     act_s: float = 20.0
-    per_update_s: float = 0.05
+    per_update_s: float = 0.02
     """On top of ``act_s`` for each update of a batch; one takes about 1 ms."""
 
 
@@ -40,7 +40,7 @@ class CliSlurm:
     limits: TimeLimits = field(default_factory=TimeLimits)
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
     nonce: Callable[[], str] = random_nonce
-    _reader: JobReader = field(default_factory=JobReader)
+    _reader: JobReader = field(default_factory=JobReader, repr=False, compare=False)
 
     def jobs(self) -> list[JobRecord]:
         framing = Framing(self.nonce())
