@@ -42,7 +42,7 @@ class Victims:
         for (partition, gpu_type, gpus), heap in self._heaps.items():
             for piece in pieces:
                 if classes.of.item(piece.node) in classes.matching(partition, gpu_type):
-                    heappush(heap, (-self._price(piece.node, gpus, 0, 0), piece.node))
+                    heappush(heap, (-self._prices(piece.node, gpus, 0, 0)[0], piece.node))
 
     def find(self, shape: Shape, rank: int) -> tuple[list[Piece], list[int]] | None:
         """Places for a gang of this rank and the rows of the jobs that must leave them, worst-ranked first.
@@ -82,11 +82,10 @@ class Victims:
             if node in seen:
                 continue
             seen.add(node)
-            price = self._price(node, shape.gpus, 0, 0)
-            if price <= rank:
+            gpu_price, price = self._prices(node, shape.gpus, shape.cpus, shape.memory_mib)
+            if gpu_price <= rank:
                 continue  # never again: later jobs rank still further behind
-            back.append((-price, node))
-            price = self._price(node, shape.gpus, shape.cpus, shape.memory_mib)
+            back.append((-gpu_price, node))
             if price > rank and node not in spare:
                 heappush(priced, (-price, node))
         for item in back:
@@ -98,7 +97,7 @@ class Victims:
         if key not in self._heaps:
             usable = self._room.classes.matching(shape.partition, shape.gpu_type)
             heap = [
-                (-self._price(node, shape.gpus, 0, 0), node)
+                (-self._prices(node, shape.gpus, 0, 0)[0], node)
                 for node in self._holders.on_node
                 if self._room.classes.of.item(node) in usable
             ]
@@ -106,17 +105,20 @@ class Victims:
             self._heaps[key] = heap
         return self._heaps[key]
 
-    def _price(self, node: int, gpus: int, cpus: int, memory_mib: int) -> int:
-        """Best rank among those who must leave a node, at least one of them, until so much fits; or NOBODY."""
+    def _prices(self, node: int, gpus: int, cpus: int, memory_mib: int) -> tuple[int, int]:
+        """Best rank among those who must leave a node, at least one of them, until the GPUs fit, and until all fits."""
         soon = self._room.soon
         gpus -= soon.gpus.item(node)
         cpus -= soon.cpus.item(node)
         memory_mib -= soon.memory_mib.item(node)
+        gpu_price = NOBODY
         for rank, _, own_gpus, own_cpus, own_memory_mib in self._holders.on_node[node]:
             gpus, cpus, memory_mib = gpus - own_gpus, cpus - own_cpus, memory_mib - own_memory_mib
-            if gpus <= 0 and cpus <= 0 and memory_mib <= 0:
-                return rank
-        return NOBODY
+            if gpus <= 0:
+                gpu_price = max(gpu_price, rank)
+                if cpus <= 0 and memory_mib <= 0:
+                    return gpu_price, rank
+        return gpu_price, NOBODY
 
     def _find_split(self, shape: Shape, rank: int) -> tuple[list[Piece], list[Share]] | None:
         """Preempt from the worst rank upwards until the gang fits in any split; a bisection over ranks."""
