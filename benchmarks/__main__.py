@@ -38,7 +38,8 @@ class Site:
         self._cluster = cluster
         self._hosts = cluster.spec.hosts
         whole = cluster.copy_out(CONFIG).decode()
-        self._texts = {True: whole, False: _HOOK_LINES.sub("", whole)}
+        # Without the line Slurm would read the plugstack.conf beside slurm.conf all the same.
+        self._texts = {True: whole, False: _HOOK_LINES.sub("", whole) + "PlugStackConfig=/dev/null\n"}
         self._hooked: bool | None = None
         cluster.copy_in(Path(__file__).with_name("inside.py").read_bytes(), INSIDE)
 
@@ -102,9 +103,9 @@ def main(rounds: int, jobs: int, submissions: int, out: Path, name: str) -> None
 
 def show(costs: Sequence[Cost]) -> None:
     """A table for people."""
-    table = Table(box=None, header_style="bold")
+    table = Table(box=None, header_style="bold", expand=False)
     for title in ("", "without", "costs (median)", "95 % bounds", "target", "pairs"):
-        table.add_column(title, justify="left" if not title else "right")
+        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for cost in costs:
         verdict = "met" if cost.met else "MISSED"
         bounds = f"{cost.low_ms:.2f} to {cost.high_ms:.2f} ms"
