@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from slurm_soda.slurm_ext.actuator import RESTART_GAP_S
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.states import ENDED
 
@@ -135,6 +136,8 @@ def _ended(preempting: Preempting, job: JobRecord) -> Step:
 def _after_requeue(preempting: Preempting, job: JobRecord, around: Surroundings) -> Step:
     if job.state != "PENDING" or not is_leased(job, around.now_s):
         return Step("done")
+    if around.now_s < job.submit_s + RESTART_GAP_S:  # a requeue moves the submit time to its own second
+        return Step("released" if preempting.phase == "released" else "requeued")
     if preempting.phase == "released":
         return Step("released", send="start-now", why="Slurm lost the release")
     if why := _release_cause(preempting, job, around):

@@ -114,6 +114,16 @@ def _rewrite_change(rewrite: Rewrite, job: JobRecord) -> Change:
     return Change(job.job_id, "rewrite", new, old, rewrite.reason)
 
 
+def _soonest(job: JobRecord, now_s: float) -> str:
+    """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
+    return "now" if now_s >= job.submit_s + RESTART_GAP_S else f"now+{int(RESTART_GAP_S)}"
+
+
+RESTART_GAP_S = 2.0
+"""Least time between a requeue and a new start. A node turns away credentials that are not at least a second younger than
+the end of the job's last run there, both in whole seconds ("Job credential revoked"), and Slurm then fails the job. The
+wait that Slurm itself imposes, the lifetime of a credential and a second, is the long way around this."""
+
 REQUEUE_WAIT_S = 180.0
 """Slurm lets a requeued job wait about 121 s; a begin time that is further away is the user's own."""
 

@@ -67,8 +67,8 @@ class FakeJob:
 class FakeSlurm:
     """One partition over one node; implements SlurmClient."""
 
-    def __init__(self, clock: FakeClock, gpus: int = 4) -> None:
-        self.clock, self.gpus = clock, gpus
+    def __init__(self, clock: FakeClock, gpus: int = 4, completing_s: float = COMPLETING_S) -> None:
+        self.clock, self.gpus, self.completing_s = clock, gpus, completing_s
         self.all: dict[int, FakeJob] = {}
         self.down = False
         self.updates = 0
@@ -109,6 +109,8 @@ class FakeSlurm:
                 job.reason = "Resources"
                 break
             job.state, job.reason, job.start_s, job.end_s = "RUNNING", "None", now_s, NAN
+            if job.requeued_s and math.floor(now_s) <= math.floor(job.requeued_s[-1]):
+                job.state, job.exit_code, job.end_s = "FAILED", "1:0", now_s  # "Job credential revoked"
 
     def free(self) -> int:
         return self.gpus - sum(j.gpus for j in self.all.values() if j.state in ("RUNNING", "COMPLETING"))
@@ -196,7 +198,7 @@ class FakeSlurm:
             self._to_queue(job)
             return
         job.done_s += now_s - job.start_s
-        job.state, job.completing_until_s = "COMPLETING", now_s + COMPLETING_S
+        job.state, job.completing_until_s = "COMPLETING", now_s + self.completing_s
 
     def version(self) -> str:
         return "24.11.5"

@@ -85,3 +85,15 @@ def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> Non
     assert all(job.state == "COMPLETED" for job in slurm.all.values())
     assert len(slurm.all[1].requeued_s) == 1
     assert {p.phase for p in sodad.preemptions()} == {"done"}
+
+
+def test_a_job_that_left_at_once_is_not_started_in_the_same_second(fresh_store: Path) -> None:
+    slurm = FakeSlurm(FakeClock(), completing_s=0.1)
+    slurm.submit(1, gpus=4, work_s=90.0)
+    slurm.tick()
+    slurm.advance(70)
+    sodad = Daemon(slurm, fresh_store, settings())
+    slurm.submit(2, gpus=4, work_s=0.3)
+    sodad.follow(30, every_s=0.1)
+    assert len(slurm.all[1].requeued_s) == 1
+    assert {job.state for job in slurm.all.values()} == {"COMPLETED"}

@@ -96,6 +96,13 @@ def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | 
     assert step("requeued", LEASED, around=around).send == send
 
 
+@pytest.mark.parametrize(("requeued_s", "send"), [(NOW_S - 1.9, None), (NOW_S - 2.0, "start-now")])
+@pytest.mark.parametrize("phase", ["signalled", "requeued", "released"])
+def test_no_node_sees_a_job_again_in_the_second_of_its_requeue(phase: str, requeued_s: float, send: str | None) -> None:
+    just_left = record(reason="BeginTime", restarts=1, submit_s=requeued_s, eligible_s=requeued_s + 121)
+    assert step(phase, just_left, around={"wanted": True}).send == send
+
+
 def test_nothing_begins_any_more_once_sodad_may_not_act() -> None:
     assert step("intended", RUNS, around={"may_begin": False}).phase == "lost"
     assert step("signalled", RUNS_USR1, around={"may_begin": False}).send == "requeue", "what was begun is finished"

@@ -89,6 +89,7 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
         job(5, reason="BeginTime", restarts=1, eligible_s=9000.0),
         job(6, state="RUNNING"),
         job(7, reason="JobHeldUser", priority=0),
+        job(8, reason="BeginTime", restarts=1, eligible_s=1120.0, submit_s=999.0),
     ]
     changes = release_changes(jobs, {1: 700, 2: 0}, now_s=1000.0)
     assert [(c.job_id, dict(c.new), dict(c.old)) for c in changes] == [
@@ -98,6 +99,8 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
         (4, {"SiteFactor": "0"}, {}),
         (5, {"SiteFactor": "0"}, {}),
         (7, {"SiteFactor": "0"}, {}),
+        (8, {"SiteFactor": "0"}, {}),
+        (8, {"StartTime": "now+2"}, {}),
     ]
 
 
