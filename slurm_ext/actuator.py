@@ -151,7 +151,13 @@ def release_changes(jobs: Sequence[JobRecord], site_factors: Mapping[int, int], 
             )
         if job.reason == "BeginTime" and job.restarts and job.eligible_s - now_s <= REQUEUE_WAIT_S:
             changes.append(
-                Change(job.job_id, "release", {"StartTime": "now"}, {}, "release-all: the wait after a requeue ends")
+                Change(
+                    job.job_id,
+                    "release",
+                    {"StartTime": _soonest(job, now_s)},
+                    {},
+                    "release-all: the wait after a requeue ends",
+                )
             )
     return changes
 
