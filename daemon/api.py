@@ -1,4 +1,7 @@
-"""The HTTP side of sodad: agents report here, people and tools may look. It never changes what Slurm does."""
+"""The HTTP side of sodad: agents report here; :mod:`~slurm_soda.daemon.looks` shows people and tools what is known.
+
+It never changes what Slurm does.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,12 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logline import log
-from slurm_soda.daemon.plain import plain
+from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import BusyError, ReportWriter
-from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.schema import Base
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError, SealError
 from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.seal import HEADER, Munge
-from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 COMMIT_TIMEOUT_S = 10.0
@@ -33,8 +32,8 @@ MOST_AT_ONCE = 64
 """Reports being checked; each costs a process for unmunge."""
 
 
-def make_app(store: Store, writer: ReportWriter, munge: Munge, settings: ApiSettings) -> FastAPI:
-    """The application: one way in for reports, two read-only looks."""
+def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: Looks) -> FastAPI:
+    """The application: one way in for reports, and what may be looked at."""
     app = FastAPI(title="slurm-soda", docs_url=None, redoc_url=None, openapi_url=None)
     places = asyncio.Semaphore(MOST_AT_ONCE)
 
@@ -58,32 +57,8 @@ def make_app(store: Store, writer: ReportWriter, munge: Munge, settings: ApiSett
             raise HTTPException(503, f"not written: {error}; send it again later") from error
         return {"node": report.node, "seq": report.seq}
 
-    def status() -> dict[str, Any]:
-        with store.read() as session:
-            epoch = queries.latest_epoch(session)
-            cycles = queries.recent_cycles(session, 1)
-            return {
-                "epoch": _plain(epoch) if epoch else None,
-                "cycle": _plain(cycles[0]) if cycles else None,
-                "nodes": [_plain(node) for node in queries.nodes_seen(session)],
-                "preemptions": [_plain(row) for row in queries.running_preemptions(session)],
-            }
-
-    def job(job_id: int) -> dict[str, Any]:
-        with store.read() as session:
-            row = queries.find_job(session, job_id)
-            if row is None:
-                raise HTTPException(404, f"job {job_id} is not known")
-            return {
-                "job": _plain(row),
-                "runs": [_plain(run) for run in queries.runs_of(session, row)],
-                "actions": [_plain(action) for action in queries.actions_of(session, row)],
-                "preemptions": [_plain(each) for each in queries.preemptions_of(session, row)],
-            }
-
     app.post("/v1/reports")(take_report)
-    app.get("/v1/status")(status)
-    app.get("/v1/jobs/{job_id}")(job)
+    app.include_router(looks.routes())
     return app
 
 
@@ -97,11 +72,6 @@ async def _bounded_body(request: Request, most_bytes: int) -> bytes:
             raise HTTPException(413, f"a report may have {most_bytes} bytes")
         parts.append(part)
     return b"".join(parts)
-
-
-def _plain(row: Base) -> dict[str, Any]:
-    """A row as plain data, by column."""
-    return {column.key: plain(getattr(row, column.key)) for column in inspect(type(row)).column_attrs}
 
 
 class ApiServer:

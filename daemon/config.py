@@ -81,7 +81,7 @@ class StoreSettings(_Section):
 
 
 class ApiSettings(_Section):
-    """``[api]``: where agents report to and what they may send."""
+    """``[api]``: where agents report to and what they may send; what users may look at."""
 
     host: str = "0.0.0.0"  # noqa: S104 - agents of all nodes report here; every report is authenticated
     port: int = Field(default=6830, ge=0, le=65535)
@@ -89,6 +89,10 @@ class ApiSettings(_Section):
     """Users whose reports are believed."""
     max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     max_report_age_s: float = Field(default=300.0, gt=0)
+    public: bool = True
+    """Any host may look at jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
+    url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """Where sodactl finds sodad when it may not read the store; empty: on slurmctld's host, at :attr:`port`."""
 
 
 class SlurmSettings(_Section):

@@ -22,6 +22,7 @@ from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cycle import CycleReport, Cycles
 from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
 from slurm_soda.daemon.logline import log, set_up
+from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import ReportWriter
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.systemd import Notifier
@@ -132,7 +133,8 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
     wishes.listen()
     writer = ReportWriter(store, clock, on_close=waker.call)
     api_settings = cycles.settings.api
-    server = ApiServer(make_app(store, writer, Munge(), api_settings), api_settings)
+    looks = Looks(store, clock, lambda: cycles.settings)
+    server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)
     try:
         server.start()
         notifier.ready()

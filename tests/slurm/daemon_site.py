@@ -17,7 +17,7 @@ mode = "enforce"
 [policy]
 name = "tiresias-las"
 [policy.parameters]
-thresholds_gpu_s = [30.0]
+thresholds_gpu_s = [64.0]
 min_run_s = 3.0
 [cycle]
 interval_s = 1
@@ -40,23 +40,31 @@ print(json.dumps([{k: v.decode("latin-1") if isinstance(v, bytes) else v for k, 
 class DaemonSite:
     cluster: Cluster
 
-    def train(self, user: str, gpus: int, seconds: float, signal: str = "TERM", *options: str) -> int:
-        """Submit a training that can checkpoint; gives its job id."""
+    def train(self, user: str, gpus: int, seconds: float, signal: str = "TERM", *, consents: bool = True) -> int:
+        """Submit a training, which consents to preemption or not; gives its job id."""
         script = (
             f"#!/bin/bash\nexec soda-train --model resnet50 --duration-s {seconds} --signal {signal.partition('@')[0]}"
             " --checkpoint-dir $HOME --save-s 0.2 --load-s 0.2\n"
         )
         argv = (
             "sbatch", "--parsable", "--output=/dev/null", "--time=30", "--nodes=1", f"--gres=gpu:{gpus}",
-            f"--cpus-per-task={gpus}", f"--soda-checkpoint={signal}", *options,
+            f"--cpus-per-task={gpus}", *([f"--soda-checkpoint={signal}"] if consents else []),
         )  # fmt: skip
         return int(self.cluster.exec(user, argv, input=script).check().stdout)
 
+    def start(self) -> None:
+        """Start an enforcing sodad and wait for its first cycle."""
+        self.cluster.start_daemon(ENFORCE)
+        newest = "(select max(id) from epoch where ended_s is null)"
+        alive = f"select 1 from cycle where epoch_id = {newest} and length(error) = 0"
+        self.wait(lambda: bool(self.store(alive)), "sodad has run a cycle")
+
     def store(self, query: str) -> list[dict[str, Any]]:
         """Rows of sodad's store."""
-        rows: list[dict[str, Any]] = json.loads(
-            self.cluster.exec("root", (PYTHON, "-c", ASK, STORE, query)).check().stdout
-        )
+        asked = self.cluster.exec("root", (PYTHON, "-c", ASK, STORE, query))
+        if "unable to open" in asked.stderr or "no such table" in asked.stderr:
+            return []  # sodad has never been started here
+        rows: list[dict[str, Any]] = json.loads(asked.check().stdout)
         return rows
 
     def states(self, jobs: list[int]) -> list[str]:

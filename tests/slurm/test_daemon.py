@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from slurm_soda.containers.cluster import Cluster
 
-from tests.slurm.daemon_site import ENFORCE, DaemonSite
+from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -21,10 +21,10 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
 
 
 def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> None:
-    site.cluster.start_daemon(ENFORCE)
+    site.start()
     long = [site.train("alice", 4, 45), site.train("bob", 4, 45, "USR1@10")]
     site.wait_running(long)
-    time.sleep(12)  # more service than the first queue's threshold
+    time.sleep(18)  # more service than the first queue's threshold
     short = [site.train("carol", 4, 3), site.train("carol", 4, 3)]
     site.wait_completed(short, within_s=40)
     assert "COMPLETED" not in site.states(long)
@@ -33,12 +33,11 @@ def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> N
 
 
 def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> None:
-    site.cluster.start_daemon(ENFORCE)
-    site.train("alice", 4, 300)
-    site.train("alice", 4, 300)
-    for gpus in (4, 4, 4, 4):
-        site.train("bob", gpus, 300)
-    time.sleep(12)  # both running jobs have passed the threshold and nothing is left to change
+    site.start()
+    site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])
+    for gpus in (4, 1, 2, 4):
+        site.train("bob", gpus, 300, consents=False)
+    time.sleep(18)  # both running jobs have passed the threshold and nothing is left to change
     site.wait(lambda: [cycle["sent"] for cycle in site.cycles()[-3:]] == [0] * 3, "the queue is in order")
     last = site.cycles()[-1]["id"]
     site.wait(lambda: len(site.cycles(last)) >= 10, "ten more cycles")
@@ -47,8 +46,7 @@ def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> No
 
 
 def test_a_second_sodad_refuses_to_act(site: DaemonSite) -> None:
-    site.cluster.start_daemon(ENFORCE)
-    site.wait(lambda: bool(site.store("select 1 from cycle")), "sodad works")
+    site.start()
     second = site.cluster.exec("root", ("setpriv", "--reuid=slurm", "--clear-groups", "/opt/slurm-soda/bin/sodad"))
     assert second.status == 3
     assert "this one refuses to act" in second.stderr

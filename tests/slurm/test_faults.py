@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from slurm_soda.containers.cluster import Cluster
 
-from tests.slurm.daemon_site import ENFORCE, DaemonSite
+from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.slurm
 @pytest.fixture
 def site(cluster: Cluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
-    site.cluster.start_daemon(ENFORCE)
+    site.start()
     yield site
     site.clear()
 
 
 def mix(site: DaemonSite) -> list[int]:
     """Long and short trainings with both kinds of checkpoint, more than fit."""
-    jobs = [site.train("alice", 4, 35), site.train("bob", 4, 35, "USR1@8")]
+    jobs = [site.train("alice", 4, 40), site.train("bob", 4, 40, "USR1@8")]
     site.wait_running(jobs)
     return jobs
 
@@ -32,6 +32,7 @@ def mix(site: DaemonSite) -> list[int]:
 def test_sodad_killed_at_ten_random_moments(site: DaemonSite) -> None:
     moments = random.Random(2024)
     jobs = mix(site)
+    time.sleep(12)
     for kill in range(10):
         time.sleep(moments.uniform(0.5, 4.0))
         if kill % 2:
@@ -47,7 +48,7 @@ def test_sodad_killed_at_ten_random_moments(site: DaemonSite) -> None:
 def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
     jobs = mix(site)
     jobs += [site.train("carol", 4, 4) for _ in range(3)]
-    time.sleep(6)
+    time.sleep(12)
     site.cluster.kill("slurmctld")
     site.wait(lambda: site.cluster.exec("root", ("scontrol", "ping")).status == 0, "slurmctld answers")
     back = site.cycles()[-1]["id"]

@@ -1,0 +1,104 @@
+"""What anybody may look at over HTTP; nothing here changes anything.
+
+Answers are bounded, and so is what they cost sodad: a few at a time, and the list of all jobs is made once a second at most,
+however many people watch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from slurm_soda.daemon import pictures
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.transfer import encode
+from sqlalchemy.orm import Session
+
+MOST_AT_ONCE = 4
+"""Looks being taken; the threads are those that take reports too."""
+
+MOST_JOBS = 20_000
+MOST_CYCLES = 100
+MOST_JOB_ID = 2**32 - 1
+FRESH_S = 1.0
+"""The list of all jobs may be this old."""
+
+JobId = Annotated[int, Path(ge=1, le=MOST_JOB_ID)]
+Cycles = Annotated[int, Query(ge=0, le=MOST_CYCLES)]
+
+
+class Looks:
+    """Pictures of the store, as JSON."""
+
+    def __init__(self, store: Store, clock: Clock, settings: Callable[[], Settings]) -> None:
+        """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
+        self._store, self._clock, self._settings = store, clock, settings
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._listing = asyncio.Lock()
+        self._listed: tuple[float, bytes] | None = None
+
+    def routes(self) -> APIRouter:
+        """Where to look."""
+        router = APIRouter(prefix="/v1", dependencies=[Depends(self._admit)])
+        router.get("/status")(self.status)
+        router.get("/jobs")(self.jobs)
+        router.get("/jobs/{job_id}")(self.job)
+        return router
+
+    async def status(self, cycles: Cycles = 1, since_s: float = 0.0) -> Response:
+        """How sodad fares: an :class:`~slurm_soda.daemon.pictures.Overview`."""
+        return await self._answer(
+            lambda session: pictures.overview(session, self._head(session), cycles=cycles, since_s=since_s)
+        )
+
+    async def jobs(self) -> Response:
+        """The live jobs: :class:`~slurm_soda.daemon.pictures.LiveJobs`, up to :data:`MOST_JOBS`."""
+        async with self._listing:
+            now_s = self._clock.elapsed_s()
+            if self._listed is None or now_s - self._listed[0] >= FRESH_S:
+                answer = await self._answer(
+                    lambda session: pictures.live_jobs(session, self._head(session), most=MOST_JOBS)
+                )
+                self._listed = now_s, bytes(answer.body)
+            return _json(self._listed[1])
+
+    async def job(self, job_id: JobId) -> Response:
+        """All about one job: a :class:`~slurm_soda.daemon.pictures.Story`, without a job if there is none of this id."""
+        return await self._answer(lambda session: pictures.story(session, self._head(session), job_id))
+
+    async def _answer(self, look: Callable[[Session], object]) -> Response:
+        async with self._places:
+            return _json(await run_in_threadpool(self._look, look))
+
+    def _look(self, look: Callable[[Session], object]) -> bytes:
+        with self._store.read() as session:
+            return encode(look(session))
+
+    def _head(self, session: Session) -> pictures.Head:
+        settings, epoch = self._settings(), queries.latest_epoch(session)
+        alive = pictures.heart_beats(epoch, self._clock.now_s(), settings.cycle.interval_s)
+        return pictures.head(epoch, pictures.chosen(session), settings, daemon_alive=alive)
+
+    def _admit(self, request: Request) -> None:
+        if not self._settings().api.public and not _same_host(request):
+            raise HTTPException(403, "api.public is false in sodad's configuration; ask on sodad's own host")
+
+
+def _same_host(request: Request) -> bool:
+    """Whether who asks is on this machine: by loopback, or by one of its own addresses."""
+    if request.client is None:
+        return False
+    asking = request.client.host
+    server = request.scope.get("server") or ("", 0)
+    return asking == server[0] or ipaddress.ip_address(asking).is_loopback
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
