@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Callable
 from typing import Annotated
 
@@ -16,9 +17,11 @@ from fastapi.concurrency import run_in_threadpool
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.transfer import encode
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 MOST_AT_ONCE = 4
@@ -78,8 +81,12 @@ class Looks:
             return _json(await run_in_threadpool(self._look, look))
 
     def _look(self, look: Callable[[Session], object]) -> bytes:
-        with self._store.read() as session:
-            return encode(look(session))
+        try:
+            with self._store.read() as session:
+                return encode(look(session))
+        except SQLAlchemyError as error:
+            log(logging.WARNING, "look-failed", error=error)
+            raise HTTPException(503, "the store cannot be read; ask again later") from error
 
     def _head(self, session: Session) -> pictures.Head:
         settings, epoch = self._settings(), queries.latest_epoch(session)

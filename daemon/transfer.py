@@ -1,6 +1,6 @@
-"""Pictures and rows as JSON, and back as the same objects, whatever bytes users chose and whoever answers.
+r"""Pictures and rows as JSON, and back as the same objects, whatever bytes users chose and whoever answers.
 
-Undecodable bytes travel as lone surrogates (byte 0xff as ``\\udcff``), which is what they are in memory. NaN and infinity,
+Undecodable bytes travel as lone surrogates (byte 0xff as ``\udcff``), which is what they are in memory. NaN and infinity,
 which JSON does not have, travel as ``null`` and come back as NaN. Keys that the reader does not know are left out, so that a
 newer sodad may say more.
 """
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from slurm_soda.daemon.store.schema import Base
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import inspect
+from sqlalchemy.orm import ColumnProperty
 
 T = TypeVar("T")
 
@@ -54,17 +55,19 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]
-    return {name: _plain(getattr(value, name)) for name in _kinds(type(value))}
+    kind: type = type(value)
+    return {name: _plain(getattr(value, name)) for name in _kinds(kind)}
 
 
-@lru_cache
+@cache
 def _kinds(kind: type) -> dict[str, Any]:
     """The parts of a dataclass or a table, each with its type."""
     hints = get_type_hints(kind)
     if is_dataclass(kind):
         return {part.name: hints[part.name] for part in fields(kind)}
     # A column is declared as Mapped[its type].
-    return {column.key: get_args(hints[column.key])[0] for column in inspect(kind).column_attrs}
+    columns: Iterable[ColumnProperty[Any]] = inspect(kind).column_attrs
+    return {column.key: get_args(hints[column.key])[0] for column in columns}
 
 
 def _value(kind: Any, data: Any, where: str) -> Any:  # noqa: PLR0911 - one line for each kind of type

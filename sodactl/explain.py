@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from slurm_soda.daemon.store import queries
+from slurm_soda.daemon import pictures
+from slurm_soda.daemon.pictures import Story
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.history import used
 from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
@@ -19,16 +20,18 @@ from slurm_soda.sodactl.changes import fields_text
 from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.jobs import note_keys
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import open_past
 from slurm_soda.sodactl.site import Site, on_site
-from slurm_soda.sodactl.status import is_alive
-from sqlalchemy.orm import Session
+
+MOST_JOB_ID = 2**32 - 1
+"""Slurm's own limit."""
 
 _TABLE_ROWS = 20
 """Newest changes that the text shows; --json has all."""
 
 
 @click.command()
-@click.argument("job_id", metavar="JOB", type=click.IntRange(1))
+@click.argument("job_id", metavar="JOB", type=click.IntRange(1, MOST_JOB_ID))
 @on_site
 def explain(site: Site, *, as_json: bool, job_id: int) -> None:
     """Why a job waits, or where it went.
@@ -57,18 +60,20 @@ def describe(site: Site, job_id: int) -> Document:
     warnings: list[str] = []
     record = _record(site, job_id, warnings)
     try:
-        with site.store() as store, store.read() as session:
-            job = queries.find_job(session, job_id)
-            if job is not None and record is not None and not same_job(job.submit_s, record):
-                job = None  # of an earlier job with this id
-            if job is None and record is None:
-                raise SodaError(_unknown(job_id, warnings))
-            return _story(session, site, job, record, warnings)
+        with open_past(site) as past:
+            story = past.story(job_id)
     except StoreError as error:
         if record is None:
             raise
         warnings.append(f"without the policy's view and the record of changes: {error}")
-        return _story(None, site, None, record, warnings)
+        return _document(site, None, record, warnings)
+    if story.job is not None and record is not None and not same_job(story.job.submit_s, record):
+        story = Story(story.head, None)  # of an earlier job with this id
+    if story.job is None and record is None:
+        raise SodaError(_unknown(job_id, warnings))
+    if not story.head.daemon_alive:
+        warnings.append("sodad is not running: what it says of the job is from when it did")
+    return _document(site, story, record, warnings)
 
 
 def _unknown(job_id: int, warnings: Sequence[str]) -> str:
@@ -86,62 +91,37 @@ def _record(site: Site, job_id: int, warnings: list[str]) -> JobRecord | None:
     return found[0] if found else None
 
 
-def _story(
-    session: Session | None, site: Site, job: Job | None, record: JobRecord | None, warnings: list[str]
-) -> Document:
-    known = _known(session, site, job, record)
-    told = reasons.explanation(known)
-    actions = queries.actions_of(session, job) if session is not None and job is not None else []
-    usage = queries.usage_of(session, job) if session is not None and job is not None else []
-    alive = None if session is None else is_alive(queries.latest_epoch(session), site, known.now_s)
-    if alive is False:
-        warnings.append("sodad is not running: what it says of the job is from when it did")
+def _document(site: Site, told: Story | None, record: JobRecord | None, warnings: list[str]) -> Document:
+    story = told or Story(pictures.head(None, {}, site.settings, daemon_alive=False), None)
+    known = reasons.Known(
+        job=story.job,
+        record=record,
+        runs=story.runs,
+        preemptions=story.preemptions,
+        standing=reasons.Standing(story.waiting_before, story.gpus_before),
+        mode=story.head.mode,
+        policy=story.head.policy,
+        parameters=story.head.parameters,
+        now_s=site.now_s(),
+    )
+    job, said = story.job, reasons.explanation(known)
     return {
         "now_s": known.now_s,
         "warnings": warnings,
-        "daemon_alive": alive,
+        "daemon_alive": None if told is None else story.head.daemon_alive,
         "mode": known.mode,
         "policy": known.policy,
         "job": _job_keys(job, record),
         "note": note_keys({} if job is None else job.note),
-        "numbers": {} if told is None else dict(told.numbers),
+        "numbers": {} if said is None else dict(said.numbers),
         "attained_gpu_s": None if job is None else reasons.attained_gpu_s(job, known.runs, known.now_s),
         "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
         "reasons": list(reasons.sentences(known)),
         "runs": [_run_keys(run) for run in known.runs],
-        "used": None if job is None else asdict(used(job, usage)),
+        "used": None if job is None else asdict(used(job, story.usage)),
         "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
-        "changes": [_action_keys(action) for action in actions],
+        "changes": [_action_keys(action) for action in story.actions],
     }
-
-
-def _known(session: Session | None, site: Site, job: Job | None, record: JobRecord | None) -> reasons.Known:
-    mode: str = site.settings.mode
-    policy = site.settings.policy.name
-    if session is not None:
-        chosen = queries.settings(session)
-        mode = chosen["mode"].value if "mode" in chosen else mode
-        policy = chosen["policy"].value if "policy" in chosen else policy
-    if session is None or job is None:
-        return reasons.Known(job, record, [], [], reasons.Standing(0, 0), mode, policy, {}, site.now_s())
-    return reasons.Known(
-        job=job,
-        record=record,
-        runs=queries.runs_of(session, job),
-        preemptions=queries.preemptions_of(session, job),
-        standing=_standing(session, job),
-        mode=mode,
-        policy=policy,
-        parameters=site.settings.policy.parameters if policy == site.settings.policy.name else {},
-        now_s=site.now_s(),
-    )
-
-
-def _standing(session: Session, job: Job) -> reasons.Standing:
-    own = queries.Standing(job.state, job.gpus, job.note).position
-    waiting = [other for other in queries.live_standings(session) if other.state == "PENDING"]
-    before = [other for other in waiting if 0 <= other.position < own]
-    return reasons.Standing(len(before), sum(other.gpus for other in before))
 
 
 def _job_keys(job: Job | None, record: JobRecord | None) -> Document:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext import codec
@@ -17,8 +16,8 @@ from slurm_soda.slurm_ext.states import ENDED
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.identity import stored
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import open_past
 from slurm_soda.sodactl.site import Site, on_site
-from slurm_soda.sodactl.status import is_alive
 
 STATES = ("pending", "running", "suspended", "completing")
 
@@ -96,18 +95,19 @@ def describe(site: Site) -> Document:
 def _from_store(site: Site, warnings: list[str]) -> _Remembered | None:
     found: dict[int, list[Job]] = {}
     try:
-        with site.store() as store, store.read() as session:
-            alive = is_alive(queries.latest_epoch(session), site, site.now_s())
-            setting = queries.settings(session).get("mode")
-            for job in queries.live_jobs(session):
-                found.setdefault(job.job_id, []).append(job)
+        with open_past(site) as past:
+            known = past.live_jobs()
     except StoreError as error:
         warnings.append(f"without verdicts: {error}")
         return None
+    for job in known.jobs:
+        found.setdefault(job.job_id, []).append(job)
+    if known.more:
+        warnings.append(f"sodad tells of {len(known.jobs)} jobs only: the others are without verdicts")
+    alive = known.head.daemon_alive
     if not alive:
         warnings.append("sodad is not running: states are what Slurm says, verdicts are its last ones")
-    mode = site.settings.mode if setting is None else setting.value
-    return _Remembered(found, daemon_alive=alive, judges=mode != "observe")
+    return _Remembered(found, daemon_alive=alive, judges=known.head.mode != "observe")
 
 
 def _live_row(record: JobRecord, job: Job | None, memory: _Remembered) -> Document:

@@ -10,8 +10,8 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import is_alive
 from slurm_soda.sodactl.site import Site, on_site, wake_daemon
-from slurm_soda.sodactl.status import is_alive
 
 _MEANING = {
     "observe": "reads Slurm and records, decides nothing, changes nothing",

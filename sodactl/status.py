@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import click
-from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
-from slurm_soda.daemon.store.schema import Cycle, Epoch, NodeSeen, Preemption
+from slurm_soda.daemon import pictures
+from slurm_soda.daemon.pictures import Head, Overview
+from slurm_soda.daemon.store.engine import StoreMissingError
+from slurm_soda.daemon.store.schema import Cycle, NodeSeen, Preemption
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import open_past
 from slurm_soda.sodactl.site import Site, on_site
-from sqlalchemy.orm import Session
 
 EXIT_NOT_RUNNING = 3
 """As ``systemctl status`` has it."""
@@ -40,9 +39,7 @@ def status(site: Site, *, as_json: bool, timings: bool) -> int:
       sodactl status --timings          the parts of a cycle: least, median, most
       sodactl status --json | jq .daemon.alive
     """  # noqa: D301 - click reads the control character
-    warnings: list[str] = []
-    with _store_or_empty(site, warnings) as store, store.read() as session:
-        document = describe(session, site, timings=timings) | {"warnings": warnings}
+    document = describe(site, timings=timings)
     if as_json:
         output.print_json(document)
     else:
@@ -50,59 +47,47 @@ def status(site: Site, *, as_json: bool, timings: bool) -> int:
     return 0 if document["daemon"]["alive"] else EXIT_NOT_RUNNING
 
 
-@contextmanager
-def _store_or_empty(site: Site, warnings: list[str]) -> Iterator[Store]:
-    """The store, or an empty one where sodad never made any: that is a state of a site, not an error."""
-    try:
-        with site.store() as store:
-            yield store
-    except StoreMissingError as error:
-        warnings.append(str(error))
-        empty = open_store("sqlite://")
-        yield empty
-        empty.close()
-
-
-def describe(session: Session, site: Site, *, timings: bool = False) -> Document:
+def describe(site: Site, *, timings: bool = False) -> Document:
     """Everything that ``status`` shows, as plain data."""
-    now_s = site.now_s()
-    cycles = queries.recent_cycles(session, TIMED_CYCLES)
-    failed = queries.last_failed_cycle(session)
-    last = cycles[0] if cycles else None
-    chosen = {key: setting.value for key, setting in queries.settings(session).items()}
+    now_s, warnings = site.now_s(), list[str]()
+    known = _overview(site, now_s, warnings)
+    last, failed = next(iter(known.cycles), None), known.failed
     document: Document = {
         "now_s": now_s,
-        "daemon": _daemon(queries.latest_epoch(session), site, now_s),
-        "mode": chosen.get("mode", site.settings.mode),
-        "policy": chosen.get("policy", site.settings.policy.name),
+        "daemon": _daemon(known.head, now_s),
+        "mode": known.head.mode,
+        "policy": known.head.policy,
         "last_cycle": None if last is None else _cycle(last, now_s),
         "last_error": None if failed is None else {"at_s": failed.started_s, "age_s": now_s - failed.started_s,
                                                   "error": failed.error},
         "breaker": breaker(last, now_s),
-        "jobs": _job_counts(queries.live_standings(session)),
-        "preemptions": [_preemption(entry, now_s) for entry in queries.running_preemptions(session)],
-        "changes_last_hour": queries.action_counts(session, now_s - 3600),
-        "nodes": [_node(node, now_s) for node in queries.nodes_seen(session)],
+        "jobs": {"states": dict(known.states), "queues": {queue: dict(counts) for queue, counts in known.queues.items()}},
+        "preemptions": [_preemption(entry, now_s) for entry in known.preemptions],
+        "changes_last_hour": dict(known.changes),
+        "nodes": [_node(node, now_s) for node in known.nodes],
+        "warnings": warnings,
     }  # fmt: skip
     if timings:
-        document["timings"] = timing_parts(cycles)
+        document["timings"] = timing_parts(known.cycles)
     return document
 
 
-def is_alive(epoch: Epoch | None, site: Site, now_s: float) -> bool:
-    """Whether the newest daemon still lives: its heart beats and, on its own host, its process exists."""
-    if epoch is None or epoch.ended_s is not None:
-        return False
-    if now_s - epoch.heartbeat_s > max(30.0, 3 * site.settings.cycle.interval_s):
-        return False
-    return epoch.host != site.outside.host() or site.outside.pid_lives(epoch.pid)
+def _overview(site: Site, now_s: float, warnings: list[str]) -> Overview:
+    """What sodad knows; nothing where it never made a store: that is a state of a site, not an error."""
+    try:
+        with open_past(site) as past:
+            return past.overview(cycles=TIMED_CYCLES, since_s=now_s - 3600)
+    except StoreMissingError as error:
+        warnings.append(str(error))
+        nobody = pictures.head(None, {}, site.settings, daemon_alive=False)
+        return Overview(nobody, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
 
 
-def _daemon(epoch: Epoch | None, site: Site, now_s: float) -> Document:
+def _daemon(head: Head, now_s: float) -> Document:
+    epoch, alive = head.epoch, head.daemon_alive
     if epoch is None:
         return {"alive": False, "state": "never started", "epoch": None, "host": None, "pid": None, "version": None,
                 "started_s": None, "heartbeat_age_s": None}  # fmt: skip
-    alive = is_alive(epoch, site, now_s)
     return {
         "alive": alive,
         "state": "running" if alive else ("gone" if epoch.ended_s is None else "stopped"),
@@ -129,20 +114,6 @@ def breaker(last: Cycle | None, now_s: float) -> Document:
     if isinstance(until_s, int | float) and until_s > now_s:
         return {"state": "open", "until_s": until_s, "cause": str(last.facts.get("breaker_cause", "")) if last else ""}
     return {"state": "closed" if last is not None else "unknown", "until_s": None, "cause": ""}
-
-
-def _job_counts(jobs: Sequence[queries.Standing]) -> Document:
-    states = Counter(job.state for job in jobs)
-    queues: dict[str, Counter[str]] = {}
-    for job in jobs:
-        if isinstance(queue := job.note.get("queue"), int) and queue >= 0:
-            queues.setdefault(str(queue), Counter())[job.state] += 1
-    return {
-        "states": dict(sorted(states.items())),
-        "queues": {
-            queue: dict(sorted(counts.items())) for queue, counts in sorted(queues.items(), key=lambda q: int(q[0]))
-        },
-    }
 
 
 def _preemption(entry: Preemption, now_s: float) -> Document:

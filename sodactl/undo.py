@@ -15,8 +15,8 @@ from slurm_soda.slurm_ext.states import ENDED, waits_for_resources
 from slurm_soda.sodactl import changes, output
 from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import is_alive
 from slurm_soda.sodactl.site import Site, on_site
-from slurm_soda.sodactl.status import is_alive
 from sqlalchemy.orm import Session
 
 _GONE_FOR_GOOD = {

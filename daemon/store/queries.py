@@ -65,9 +65,10 @@ def running_preemptions(session: Session) -> Sequence[Preemption]:
     return session.scalars(select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)).all()
 
 
-def live_jobs(session: Session) -> Sequence[Job]:
-    """Jobs that have not ended, by job id."""
-    return session.scalars(select(Job).where(Job.end_s.is_(None)).order_by(Job.job_id, Job.submit_s)).all()
+def live_jobs(session: Session, limit: int = 0) -> Sequence[Job]:
+    """Jobs that have not ended, by job id; the first ``limit`` of them, 0 for all."""
+    query = select(Job).where(Job.end_s.is_(None)).order_by(Job.job_id, Job.submit_s)
+    return session.scalars(query.limit(limit) if limit else query).all()
 
 
 class Standing(NamedTuple):
@@ -137,10 +138,12 @@ def belongs_to(at_s: float, job: Job) -> bool:
     return job.submit_s - CLOCK_SLACK_S <= at_s <= over_s
 
 
-def actions_of(session: Session, job: Job) -> Sequence[Action]:
-    """Every change made to one job, oldest first."""
-    query = select(Action).where(Action.job_id == job.job_id, Action.submit_s == job.submit_s)
-    return session.scalars(query.order_by(Action.id)).all()
+def actions_of(session: Session, job: Job, limit: int = 0) -> Sequence[Action]:
+    """The changes made to one job, oldest first; the newest ``limit`` of them, 0 for all."""
+    query = (
+        select(Action).where(Action.job_id == job.job_id, Action.submit_s == job.submit_s).order_by(Action.id.desc())
+    )
+    return session.scalars(query.limit(limit) if limit else query).all()[::-1]
 
 
 def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:

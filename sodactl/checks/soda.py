@@ -10,8 +10,9 @@ from slurm_soda.daemon.store.engine import StoreError, StoreMissingError
 from slurm_soda.daemon.store.schema import NodeSeen
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.finding import Finding
+from slurm_soda.sodactl.past import is_alive
 from slurm_soda.sodactl.site import Site
-from slurm_soda.sodactl.status import NODE_SILENT_S, is_alive
+from slurm_soda.sodactl.status import NODE_SILENT_S
 from sqlalchemy.orm import Session
 
 MAX_OFFSET_S = 5.0
