@@ -1,0 +1,184 @@
+"""What anybody may look at over HTTP, and at what price."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.daemon import looks
+from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.looks import Looks
+from slurm_soda.daemon.pictures import MOST_CHANGES, Head, LiveJobs, Overview, Story
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.schema import Action, Epoch, Job
+from slurm_soda.daemon.transfer import TransferError, decode, encode
+
+from tests.daemon.fake_slurm import FakeClock
+from tests.daemon.records import record
+
+
+@dataclass
+class Site:
+    """The application as a client elsewhere reaches it."""
+
+    store: Store
+    clock: FakeClock
+    settings: Settings = field(default_factory=Settings)
+    client: str = "10.0.0.9"
+
+    def __post_init__(self) -> None:
+        self.app = FastAPI()
+        self.app.include_router(Looks(self.store, self.clock, lambda: self.settings).routes())
+
+    def get(self, path: str, host: str = "10.0.0.1") -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app, client=(self.client, 1234))
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}:6830") as client:
+                return await client.get(path)
+
+        return asyncio.run(ask())
+
+    def submit(self, *job_ids: int, **values: Any) -> None:
+        book = JobBook(self.store)
+        book.observe([record(job_id, **values) for job_id in job_ids], self.clock.now_s())
+        with self.store.write() as session:
+            book.save(session, self.clock.now_s())
+
+
+@pytest.fixture
+def site(fresh_store: Path) -> Iterator[Site]:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    yield Site(store, FakeClock())
+    store.close()
+
+
+def test_a_jobs_story(site: Site) -> None:
+    site.submit(7, name="\udcff\n'", state="RUNNING", start_s=1010.0)
+    answer = site.get("/v1/jobs/7")
+    assert answer.headers["content-type"] == "application/json"
+    assert b'"\\udcff\\n\'"' in answer.content
+    story = decode(Story, answer.content)
+    assert story.job is not None
+    assert (story.job.name, story.runs[0].start_s) == ("\udcff\n'", 1010.0)
+
+
+def test_a_job_that_is_not_known(site: Site) -> None:
+    assert decode(Story, site.get("/v1/jobs/8").content).job is None
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/99999999999999999999", "/v1/jobs/x", "/v1/status?cycles=101"])
+def test_out_of_bounds(site: Site, path: str) -> None:
+    assert site.get(path).status_code == 422
+
+
+@pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (31.0, False)])
+def test_status(site: Site, age_s: float, alive: bool) -> None:
+    now_s = site.clock.now_s()
+    with site.store.write() as session:
+        session.add(Epoch(host="h", pid=1, version="1", started_s=0.0, heartbeat_s=now_s - age_s))
+    site.submit(7, 8)
+    seen = decode(Overview, site.get("/v1/status").content)
+    assert (seen.head.daemon_alive, seen.states, seen.nodes, seen.cycles) == (alive, {"PENDING": 2}, [], [])
+
+
+def test_all_jobs_are_listed_once_a_second(site: Site) -> None:
+    def listed() -> list[int]:
+        return [job.job_id for job in decode(LiveJobs, site.get("/v1/jobs").content).jobs]
+
+    assert listed() == []
+    site.submit(7)
+    site.clock.at_s += looks.FRESH_S / 2
+    assert listed() == []
+    site.clock.at_s += looks.FRESH_S
+    assert listed() == [7]
+
+
+def test_answers_are_bounded(site: Site) -> None:
+    site.submit(7)
+    rows = [
+        {"job_id": 7, "submit_s": record(7).submit_s, "kind": "order", "state": "done", "created_s": float(at)}
+        for at in range(MOST_CHANGES + 10)
+    ]
+    with site.store.write() as session:
+        session.execute(Action.__table__.insert(), rows)  # type: ignore[attr-defined]  # declared as FromClause
+    actions = decode(Story, site.get("/v1/jobs/7").content).actions
+    assert [action.created_s for action in actions] == [float(at) for at in range(10, MOST_CHANGES + 10)]
+
+
+@pytest.mark.parametrize("path", ["/v1/status", "/v1/jobs", "/v1/jobs/7"])
+@pytest.mark.parametrize(
+    ("public", "client", "status"),
+    [
+        (True, "10.0.0.9", 200),
+        (False, "10.0.0.9", 403),
+        (False, "10.0.0.1", 200),
+        (False, "127.0.0.1", 200),
+        (False, "::1", 200),
+    ],
+)
+def test_who_may_look(site: Site, path: str, public: bool, client: str, status: int) -> None:
+    site.settings, site.client = Settings(api=ApiSettings(public=public)), client
+    answer = site.get(path)
+    assert answer.status_code == status
+    assert ("api.public" in answer.text) == (status == 403)
+
+
+def test_a_store_that_fails_is_said_in_short(site: Site) -> None:
+    with site.store.write() as session:
+        session.connection().exec_driver_sql("DROP TABLE setting")
+    answer = site.get("/v1/jobs/7")
+    assert (answer.status_code, answer.json()) == (503, {"detail": "the store cannot be read; ask again later"})
+
+
+BYTES = st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+HEAD = Head(None, daemon_alive=False, mode="observe", policy="fifo", parameters={})
+JOBS = st.builds(
+    dict, id=st.integers(), job_id=st.integers(), submit_s=NUMBERS, name=BYTES, user=BYTES, account=BYTES, partition=BYTES,
+    reason=BYTES, state=BYTES, gpus=st.integers(), nodes=st.integers(), cpus=st.integers(), end_s=st.none() | NUMBERS,
+    time_limit_s=st.none() | NUMBERS, hints=st.dictionaries(BYTES, BYTES), first_start_s=st.none() | NUMBERS,
+    exit_code=BYTES, executed_s=NUMBERS, waited_since_s=st.none() | NUMBERS, preemptions=st.integers(),
+    promotions=st.integers(), promoted_s=st.none() | NUMBERS, last_seen_s=NUMBERS, cpu_s=st.none() | NUMBERS,
+    memory_peak_mib=st.none() | NUMBERS, accounted=st.booleans(), note=st.dictionaries(BYTES, st.none() | NUMBERS | BYTES),
+)  # fmt: skip
+
+
+@given(JOBS)
+def test_a_row_arrives_as_it_was_sent(values: dict[str, Any]) -> None:
+    sent = encode(LiveJobs(HEAD, [Job(**values)], more=False))
+    (job,) = decode(LiveJobs, sent).jobs
+    assert {key: getattr(job, key) for key in values} == values
+    assert encode(LiveJobs(HEAD, [job], more=False)) == sent
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_json_does_not_have_arrives_as_nan(number: float) -> None:
+    epoch = Epoch(id=1, host="h", pid=1, version="1", started_s=number, heartbeat_s=1, ended_s=None)
+    assert str(decode(Epoch, encode(epoch)).started_s) == "nan"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["head", "job", "runs", "id", "epoch"]), inner),
+)
+
+
+@given(JSON)
+def test_what_is_no_picture_is_refused(data: Any) -> None:
+    with pytest.raises(TransferError):
+        decode(Story, json.dumps(data).encode())
+
+
+def test_what_a_newer_sodad_adds_is_left_out() -> None:
+    told = json.loads(encode(HEAD)) | {"added": 1}
+    assert decode(Head, json.dumps(told).encode()) == HEAD

@@ -1,0 +1,230 @@
+"""Without rights on the store: the same answers from sodad, or one line that says why not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.looks import Looks
+from slurm_soda.daemon.reports import ReportWriter
+from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Run, Setting, Usage
+from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.wire.seal import Munge
+
+from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
+
+NO_STORE = '[store]\nurl = "sqlite:////nonexistent/soda.db"\n'
+
+
+class StoppedClock:
+    """Sodactl's instant; and between two looks a second passes."""
+
+    def __init__(self) -> None:
+        self._elapsed_s = 0.0
+
+    def now_s(self) -> float:
+        return NOW_S
+
+    def elapsed_s(self) -> float:
+        self._elapsed_s += 1
+        return self._elapsed_s
+
+
+@dataclass
+class Scontrol:
+    """Tells slurm.conf's SlurmctldHost lines, and nothing else."""
+
+    hosts: Sequence[str]
+
+    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+        assert list(argv) == ["scontrol", "show", "config"]
+        lines = [f"SlurmctldHost[{at}]        = {host}\n" for at, host in enumerate(self.hosts)]
+        return Completed(tuple(argv), 0, "".join(lines).encode(), b"")
+
+
+@pytest.fixture
+def sodad(soda: Bench) -> Iterator[str]:
+    """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
+    settings = load_settings(soda.config)
+    clock = StoppedClock()
+    writer = ReportWriter(soda.store, clock, on_close=lambda: None)
+    looks = Looks(soda.store, clock, lambda: load_settings(soda.config.with_name("sodad.toml")))
+    soda.config.with_name("sodad.toml").write_text(soda.config.read_text())
+    api = settings.api.model_copy(update={"host": "127.0.0.1", "port": 0})
+    server = ApiServer(make_app(writer, Munge(), api, looks), api)
+    server.start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.close()
+    writer.close()
+
+
+def leave(soda: Bench, url: str) -> None:
+    """From here on commands are typed on a login node."""
+    soda.config.write_text(f'{NO_STORE}[api]\nurl = "{url}"\n')
+
+
+def fill(soda: Bench, text: str = "train") -> None:
+    """One of everything, with a user's text wherever one can be."""
+    soda.daemon()
+    soda.cycle(error=text, started_s=NOW_S - 70)
+    soda.cycle(pending=3, timings_s={"observe": 0.25, "observe.jobs": 0.125}, facts={"problems": [text]})
+    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    note = {"verdict": "wait", "queue": 1, "position": 3, "score": 12.5, "score_name": "attained_gpu_s"}
+    job = stored_job(7, name=text, partition=text, reason=text, preemptions=1, executed_s=100, first_start_s=SUBMIT_S + 10,
+                     hints={"checkpoint": "USR1@30"}, note=note)  # fmt: skip
+    soda.add(job, stored_job(5, gpus=8, note={**note, "position": 1, "score": None}), stored_job(6, note={}))
+    soda.add(
+        Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names=text),
+        Usage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 110, samples=9, gpu_count=2,
+              gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=9000, cpu_s=70, memory_peak_mib=512),
+        Preemption(job_id=7, submit_s=SUBMIT_S, restart=0, phase="requeued", created_s=NOW_S - 4, deadline_s=NOW_S + 26,
+                   updated_s=NOW_S, for_jobs=[5], reason=text),
+        NodeSeen(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[text]),
+    )  # fmt: skip
+    soda.action(reason=text, error=text)
+    soda.action(epoch_id=None, kind="undo", finished_s=None)
+    soda.slurm.queue = [record(5), record(6), record(7, name=text, reason=text), record(8)]
+
+
+COMMANDS = [["explain", "7"], ["explain", "8"], ["jobs"], ["status", "--timings"]]
+
+
+@pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("text", HOSTILE)
+def test_sodad_tells_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:
+    fill(soda, text)
+    at_home = [soda(*argv, "--json"), soda(*argv)]
+    leave(soda, sodad)
+    away = [soda(*argv, "--json"), soda(*argv)]
+    assert away == at_home
+    assert away[0].document["warnings"] == []
+
+
+def test_it_is_told_without_slurm_too(soda: Bench, sodad: str) -> None:
+    fill(soda)
+    soda.slurm.down = True
+    at_home = [soda("explain", "7"), soda("jobs")]
+    leave(soda, sodad)
+    assert [soda("explain", "7"), soda("jobs")] == at_home
+
+
+def test_sodads_configuration_counts_not_the_login_nodes(soda: Bench, sodad: str) -> None:
+    fill(soda)
+    with soda.store.write() as session:
+        session.delete(session.get_one(Setting, "mode"))
+    own = 'mode = "advise"\n[policy]\nname = "tiresias-las"\nparameters = {thresholds_gpu_s = [200.0, 500.0]}\n'
+    soda.config.with_name("sodad.toml").write_text(own)
+    leave(soda, sodad)
+    assert soda("status", "--json").document["mode"] == "advise"
+    document = soda("explain", "7", "--json").document
+    assert (document["mode"], document["numbers"]["leaves_queue_at_gpu_s"]) == ("advise", 500.0)
+
+
+@pytest.mark.parametrize("how", ["SODA_URL", "slurm.conf", "slurm.conf, second host"])
+def test_where_sodad_is_found(soda: Bench, sodad: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(soda)
+    port = sodad.rsplit(":", 1)[1]
+    soda.config.write_text(f"{NO_STORE}[api]\nport = {port}\n")
+    if how == "SODA_URL":
+        monkeypatch.setenv("SODA_URL", f"{sodad}/")
+    else:
+        away = ["backup(127.0.0.9)"] if "second" in how else []
+        soda.commands = Scontrol([*away, "ctl(127.0.0.1)"])
+    assert soda("status", "--json").document["daemon"]["alive"] is True
+
+
+@pytest.mark.parametrize(
+    "argv", [["mode", "advise"], ["policy", "fifo"], ["undo", "--last", "1"]], ids=lambda argv: argv[0]
+)
+def test_to_change_something_takes_the_store(soda: Bench, sodad: str, argv: list[str]) -> None:
+    fill(soda)
+    leave(soda, sodad)
+    shown = soda(*argv, status=1)
+    assert "does not exist" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_nobody_answers(soda: Bench) -> None:
+    leave(soda, "http://127.0.0.1:1")
+    shown = soda("status", status=1)
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    for part in ("http://127.0.0.1:1", "refused", "/nonexistent/soda.db does not exist"):
+        assert part in shown.err
+    soda.slurm.queue = [record(7)]
+    for command in (["jobs", "--json"], ["explain", "7", "--json"]):
+        (warning,) = soda(*command).document["warnings"]
+        assert "http://127.0.0.1:1" in warning
+
+
+@pytest.mark.parametrize(("hosts", "status"), [(["ctl"], 3), (["ctl.example.org"], 3), (["another"], 1)])
+def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], status: int) -> None:
+    soda.config.write_text(f"{NO_STORE}[api]\nport = 1\n")
+    soda.commands = Scontrol([f"{host}(127.0.0.1)" for host in hosts])
+    shown = soda("status", status=status)
+    assert ("never started" in shown.out) == (status == 3)
+
+
+HEAD = {"epoch": None, "daemon_alive": True, "mode": "observe", "policy": "fifo", "parameters": {}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b"{", "not JSON"),
+        (200, b"\xff", "not JSON"),
+        (200, b"[" * 100_000, "not JSON"),
+        (200, b"[]", "Story is no dict"),
+        (200, b"{}", "Story has no head"),
+        (200, json.dumps({"head": {**HEAD, "daemon_alive": 1}}).encode(), "Story.head.daemon_alive is no bool"),
+        (200, json.dumps({"head": {**HEAD, "mode": None}}).encode(), "Story.head.mode is no str"),
+        (200, json.dumps({"head": HEAD, "job": {"id": "x"}}).encode(), "Story.job.id is no int"),
+        (200, json.dumps({"head": HEAD, "job": None, "runs": {}}).encode(), "Story.runs is no list"),
+        (404, b"\x1b[31mnothing\nhere", "404 "),
+        (302, b"", "302"),
+    ],
+)
+def test_somebody_else_answers(soda: Bench, status: int, body: bytes, said: str) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Stranger)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        leave(soda, f"http://127.0.0.1:{server.server_port}")
+        soda.slurm.down = True
+        shown = soda("explain", "7", status=1)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    assert "\x1b" not in shown.err
+
+
+def test_a_url_that_is_none(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    soda.config.write_text(NO_STORE)
+    monkeypatch.setenv("SODA_URL", "ctl:6830")
+    shown = soda("status", status=1)
+    assert "ctl:6830" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_a_wrong_url_in_the_file_is_said(soda: Bench, tmp_path: Path) -> None:
+    leave(soda, "ctl:6830")
+    assert "api.url = 'ctl:6830'" in soda("status", status=1).err
