@@ -31,6 +31,8 @@ class JobBook:
         self._past: dict[int, JobMemory] = {}
         self._replaced: list[RememberedJob] = []
         """Jobs no longer listed, kept until they are written."""
+        self._looked_s = float("-inf")
+        """Instant of the last reading."""
         self._gaps: dict[int, float] = {}
         """Jobs with runs that nobody saw, and since when we know."""
         with store.read() as session:
@@ -49,10 +51,11 @@ class JobBook:
                     give_up(job, now_s)
                     self._replaced.append(job)
                 job = self.jobs[record.job_id] = RememberedJob(record.job_id, record.submit_s)
-            observe(job, record, now_s)
+            observe(job, record, now_s, self._looked_s)
             if job.missing_runs:
                 self._gaps.setdefault(job.job_id, now_s)
             self._refresh(job)
+        self._looked_s = now_s
         self._fill_missing_runs(now_s)
 
     def past(self) -> Mapping[int, JobMemory]:

@@ -54,6 +54,8 @@ class RememberedJob:
     accounted: bool = False
     cpu_s: float | None = None
     memory_peak_mib: float | None = None
+    ran_until_s: float = -math.inf
+    """The last instant at which somebody saw it run."""
     runs: dict[int, RememberedRun] = field(default_factory=dict)
     pk: int | None = None
     dirty: bool = True
@@ -115,8 +117,10 @@ def same_job(job: RememberedJob, record: JobRecord) -> bool:
     return record.restarts > 0 and record.restarts >= job.restart and record.submit_s >= job.submit_s
 
 
-def observe(job: RememberedJob, record: JobRecord, now_s: float) -> None:
-    """Take in what Slurm shows of a job now."""
+def observe(job: RememberedJob, record: JobRecord, now_s: float, looked_s: float = -math.inf) -> None:
+    """Take in what Slurm shows of a job now; ``looked_s`` is when it was looked at before."""
+    if job.state == "RUNNING":
+        job.ran_until_s = looked_s
     job.record, job.seen, job.state, job.dirty = record, fingerprint(record), record.state, True
     job.restart = max(job.restart, record.restarts)
     if record.state in ENDED:
@@ -162,11 +166,15 @@ def _wait(job: RememberedJob) -> None:
 
 
 def _close_earlier_runs(job: RememberedJob, record: JobRecord, now_s: float) -> None:
-    """Runs before the present one are over: the last of them when Slurm moved the submit time."""
+    """Runs before the present one are over: the last of them when Slurm moved the submit time.
+
+    Slurm's times are whole seconds. A run never counts for less than a policy has seen of it, or a job that was preempted
+    for crossing a queue's threshold would fall back below it.
+    """
     for run in job.runs.values():
         if run.restart < record.restarts and run.end_s is None:
             end_s = record.submit_s if record.submit_s >= run.start_s else now_s
-            run.end_s, run.dirty = min(end_s, max(now_s, run.start_s)), True
+            run.end_s, run.dirty = min(max(end_s, job.ran_until_s), max(now_s, run.start_s)), True
 
 
 def _known(time_s: float, otherwise_s: float) -> float:

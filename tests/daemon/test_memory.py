@@ -129,6 +129,20 @@ def test_only_what_changed_is_written(store: Store) -> None:
     assert write(book, store) == 2, "a job and its run"
 
 
+def test_a_run_never_counts_for_less_than_was_seen_of_it(store: Store) -> None:
+    """Slurm's whole seconds must not bring a preempted job back below the threshold that it was preempted for crossing."""
+    book = JobBook(store)
+    for now_s in (1011.0, 1060.4, 1060.9):
+        book.observe([RUNS], now_s)
+    leaving = record(state="COMPLETING", restarts=1, start_s=1060.0)
+    book.observe([leaving], 1061.4)
+    book.observe([REQUEUED], 1062.0)
+    assert book.past()[1].executed_s == pytest.approx(50.9)
+    book.observe([RUNS_AGAIN], 1101.0)
+    book.observe([ENDED], 1131.0)
+    assert [run.end_s for run in book.jobs[1].runs.values()] == [pytest.approx(1060.9), 1130.0]
+
+
 def test_a_restarted_daemon_goes_on_where_the_last_one_was(store: Store) -> None:
     first = JobBook(store)
     first.observe([RUNS], 1011.0)
