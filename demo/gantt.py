@@ -13,7 +13,7 @@ GPU_COUNTS = (1, 2, 4, 8)
 PREEMPTED = "◆"
 
 Job = Mapping[str, Any]
-"""One entry of ``runs.*.jobs`` of the report."""
+"""One entry of ``runs.*.per_job`` of the report."""
 
 
 def gantt(jobs: Sequence[Job], span_s: float) -> str:

@@ -31,7 +31,7 @@ def render(report: Report) -> str:
     runs = report["runs"]
     span_s = max(run["makespan_s"] for run in runs.values()) * 1.01
     charts = "".join(
-        f'<section class="card"><h2>{TITLES[phase]}</h2>{_gantt_key()}{gantt(runs[phase]["jobs"], span_s)}</section>'
+        f'<section class="card"><h2>{TITLES[phase]}</h2>{_gantt_key()}{gantt(runs[phase]["per_job"], span_s)}</section>'
         for phase in ("stock", "soda")
     )
     return (
@@ -71,7 +71,7 @@ def value_text(value: float | None, unit: str) -> str:
 def _lead(report: Report) -> str:
     settings = report["settings"]
     return (
-        f'<p class="soft">The same {report["runs"]["stock"]["job_count"]} jobs, submitted at the same moments by three'
+        f'<p class="soft">The same {report["runs"]["stock"]["jobs"]} jobs, submitted at the same moments by three'
         f" users to the same Slurm {escape(report['versions']['slurm'])} cluster ({settings['nodes']} nodes, "
         f"{settings['gpus']} GPUs): once scheduled by Slurm alone, once with slurm-soda's "
         f"{escape(settings['policy'])}. Times are real seconds; the trainings are emulated, "
@@ -115,8 +115,8 @@ def steps(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 
 
 def _curves(runs: Mapping[str, Any]) -> str:
-    span_s = max(job["jct_s"] for run in runs.values() for job in run["jobs"]) * 1.02
-    paths = "".join(f'<path class="{phase}" d="{_path(runs[phase]["jobs"], span_s)}"/>' for phase in ("stock", "soda"))
+    span_s = max(job["jct_s"] for run in runs.values() for job in run["per_job"]) * 1.02
+    paths = "".join(f'<path class="{phase}" d="{_path(runs[phase]["per_job"], span_s)}"/>' for phase in ("stock", "soda"))
     grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 25, 50, 75, 100))
     marks = "".join(f'<span class="y" style="top:{100 - y}%">{y} %</span>' for y in (0, 50, 100))
     key = "".join(f'<span><i class="{phase}"></i>{TITLES[phase]}</span>' for phase in ("stock", "soda"))

@@ -30,7 +30,7 @@ def _gantt(runs: Mapping[str, Any]) -> Figure:
     axes = figure.subplots(1, 2, sharex=True)
     for axis, phase in zip(axes, ("stock", "soda"), strict=True):
         axis.set_title(TITLES[phase], fontsize=10)
-        _rows(axis, runs[phase]["jobs"])
+        _rows(axis, runs[phase]["per_job"])
     handles = [axes[0].barh([0], [0], color=COLOURS[n], label=f"{n} GPU{'s' if n > 1 else ''}") for n in GPU_COUNTS]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     return figure
@@ -54,7 +54,7 @@ def _curves(runs: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axis = figure.subplots()
     for phase, colour in CURVES.items():
-        corners = steps(runs[phase]["jobs"])
+        corners = steps(runs[phase]["per_job"])
         axis.plot(
             [x for x, _ in corners], [100 * y for _, y in corners], color=colour, label=TITLES[phase], linewidth=2
         )

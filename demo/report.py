@@ -23,7 +23,7 @@ class Measured:
 class Figures:
     """One run of the mix in numbers. Times in seconds; JCT is job completion time, submission to end."""
 
-    job_count: int
+    jobs: int
     avg_jct_s: float
     p50_jct_s: float
     p95_jct_s: float
@@ -59,7 +59,7 @@ def figures(jobs: Sequence[JobTruth], gpus: int, measured: Mapping[int, Measured
     differences = [abs(m.jct_s - job.jct_s) for m, job in zip(known, jobs, strict=True) if m.jct_s is not None]
     util = _mean_util(known, gpu_s)
     return Figures(
-        job_count=len(jobs),
+        jobs=len(jobs),
         avg_jct_s=float(jct_s.mean()),
         p50_jct_s=float(np.percentile(jct_s, 50)),
         p95_jct_s=float(np.percentile(jct_s, 95)),
@@ -90,10 +90,10 @@ def job_document(job: JobTruth, measured: Measured) -> dict[str, Any]:
 
 
 def run_document(jobs: Sequence[JobTruth], gpus: int, measured: Mapping[int, Measured]) -> dict[str, Any]:
-    """One run for the report: its figures, and ``jobs`` as a list by submission."""
+    """One run for the report: its figures, and ``per_job``, a list by submission."""
     ordered = sorted(jobs, key=lambda job: (job.submit_s, job.job_id))
     numbers = {key: _rounded(value) for key, value in asdict(figures(jobs, gpus, measured)).items()}
-    return {**numbers, "jobs": [job_document(job, measured.get(job.job_id, Measured())) for job in ordered]}
+    return {**numbers, "per_job": [job_document(job, measured.get(job.job_id, Measured())) for job in ordered]}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -85,7 +85,7 @@ def test_names_stay_text(name: str) -> None:
 
 
 def test_a_preemption_is_marked_between_two_runs() -> None:
-    html = gantt(report()["runs"]["soda"]["jobs"], 100.0)
+    html = gantt(report()["runs"]["soda"]["per_job"], 100.0)
     first = html.split('class="row"')[1]
     assert first.count('class="run g8"') == 2
     assert first.count("◆") == 1

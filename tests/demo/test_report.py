@@ -20,7 +20,7 @@ JOBS = [job(1, 1, 0, (0, 10)), job(2, 2, 10, (20, 30)), job(3, 1, 10, (30, 40), 
 
 def test_worked_example() -> None:
     found = figures(JOBS, gpus=2)
-    assert found.job_count == 3
+    assert found.jobs == 3
     assert found.avg_jct_s == pytest.approx(70 / 3)
     assert found.p50_jct_s == 20
     assert found.p95_jct_s == pytest.approx(38)  # linear between 20 and 40, at 0.9
@@ -48,10 +48,10 @@ def test_the_document_has_the_promised_keys_and_every_job() -> None:
     document = run_document(list(reversed(JOBS)), 2, {2: Measured(20.4, 0.5)})
     promised = {"avg_jct_s", "p95_jct_s", "avg_queue_s", "makespan_s", "gpu_util_ratio", "preemptions", "jobs"}
     assert promised <= set(document)
-    assert [entry["job_id"] for entry in document["jobs"]] == [1, 2, 3]
-    assert [entry["jct_s"] for entry in document["jobs"]] == [10, 20, 40]
-    assert document["jobs"][1]["store_jct_s"] == 20.4
-    assert [len(entry["runs"]) for entry in document["jobs"]] == [1, 1, 2]
+    assert [entry["job_id"] for entry in document["per_job"]] == [1, 2, 3]
+    assert [entry["jct_s"] for entry in document["per_job"]] == [10, 20, 40]
+    assert document["per_job"][1]["store_jct_s"] == 20.4
+    assert [len(entry["runs"]) for entry in document["per_job"]] == [1, 1, 2]
 
 
 def test_comparison_leaves_out_what_one_side_does_not_know() -> None:

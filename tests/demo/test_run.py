@@ -60,5 +60,5 @@ def test_a_report_holds_all_that_the_page_needs(tmp_path: Path) -> None:
     read = json.loads((tmp_path / "report.json").read_text())
     assert read == report
     assert read["soda_over_stock"]["avg_jct"] == 1.0
-    assert read["runs"]["soda"]["job_count"] == 30
+    assert read["runs"]["soda"]["jobs"] == 30
     assert any("--soda-model" in line for line in read["commands"])

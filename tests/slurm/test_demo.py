@@ -9,7 +9,7 @@ from typing import Any
 
 import docker
 import pytest
-from slurm_soda.containers.cluster import names
+from slurm_soda.containers.hosts import names
 from slurm_soda.demo.driver import Event
 from slurm_soda.demo.run import Phase, Watch
 from slurm_soda.demo.settings import DemoSettings
@@ -35,9 +35,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
 def test_both_runs_complete_the_same_jobs(told: tuple[dict[str, Any], Path, list[str], str]) -> None:
     report, _, said, _ = told
     stock, soda = report["runs"]["stock"], report["runs"]["soda"]
-    assert [job["name"] for job in stock["jobs"]] == [job["name"] for job in soda["jobs"]]
-    assert [job["gpus"] for job in stock["jobs"]] == [job["gpus"] for job in report["mix"]]
-    assert {job["state"] for run in (stock, soda) for job in run["jobs"]} == {"COMPLETED"}
+    assert [job["name"] for job in stock["per_job"]] == [job["name"] for job in soda["per_job"]]
+    assert [job["gpus"] for job in stock["per_job"]] == [job["gpus"] for job in report["mix"]]
+    assert {job["state"] for run in (stock, soda) for job in run["per_job"]} == {"COMPLETED"}
     assert stock["preemptions"] == 0
     assert not [line for line in said if "a cycle of sodad failed" in line]
 
@@ -46,7 +46,7 @@ def test_store_and_accounting_agree(told: tuple[dict[str, Any], Path, list[str],
     for run in told[0]["runs"].values():
         assert run["store_jct_difference_s"] is not None
         assert run["store_jct_difference_s"] <= 2
-        assert all(job["store_jct_s"] is not None for job in run["jobs"])
+        assert all(job["store_jct_s"] is not None for job in run["per_job"])
 
 
 def test_the_agents_saw_the_gpus_at_work(told: tuple[dict[str, Any], Path, list[str], str]) -> None:
