@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
+from slurm_soda.containers.spec import CONTROLLER
 
 pytestmark = pytest.mark.slurm
 
@@ -27,13 +28,13 @@ class Site:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def run(self, *argv: str, user: str = "root", status: int | None = 0) -> Completed:
-        done = self.cluster.exec(user, ["sodactl", *argv])
+    def run(self, *argv: str, user: str = "root", node: str = CONTROLLER, status: int | None = 0) -> Completed:
+        done = self.cluster.exec(user, ["sodactl", *argv], node=node)
         assert status is None or done.status == status, (argv, done)
         return done
 
-    def json(self, *argv: str, user: str = "root", status: int | None = 0) -> Any:
-        return json.loads(self.run(*argv, "--json", user=user, status=status).stdout)
+    def json(self, *argv: str, user: str = "root", node: str = CONTROLLER, status: int | None = 0) -> Any:
+        return json.loads(self.run(*argv, "--json", user=user, node=node, status=status).stdout)
 
     def submit(self, *options: str, script: str = "sleep 300", name: str = "job") -> int:
         # Through a shell's input: a container's command line cannot carry every byte.
@@ -58,6 +59,12 @@ class Site:
         """One job on every GPU, so that later ones wait."""
         blocker = self.submit("--nodes=2", "--gres=gpu:4", "--mem-per-cpu=16")
         self.wait(lambda: self.job(blocker)["state"] == "RUNNING", "the first job runs")
+
+
+def without_clocks(story: Any) -> Any:
+    """A job's story without what may differ between two looks: the present, and Slurm's reason and priority."""
+    same = {key: story[key] for key in ("note", "before", "runs", "used", "changes", "mode", "policy", "daemon_alive")}
+    return same | {key: value for key, value in story["job"].items() if key != "reason"}
 
 
 @pytest.fixture(scope="module")
@@ -180,12 +187,48 @@ def test_release_all_needs_no_store(site: Site) -> None:
     assert site.factor(job_id) == 0
 
 
-def test_an_ordinary_user_sees_the_queue_and_is_told_the_rest(site: Site) -> None:
+@pytest.mark.parametrize("node", [CONTROLLER, "n1"])
+def test_alice_is_told_by_sodad_what_the_store_holds(site: Site, node: str) -> None:
+    name = "nonutf\udcff8 [red]"
+    site.fill()
+    large = site.submit("--nodes=2", "--gres=gpu:4", "--mem-per-cpu=16")
+    small = site.submit("--gres=gpu:1", "--mem-per-cpu=16", name=name)
+    site.run("mode", "enforce")
+    site.wait(lambda: len(site.json("explain", str(small))["changes"]) > 0, "the change is recorded")
+    # Advising, sodad changes nothing more, so that two looks see the same.
+    site.run("mode", "advise")
+    site.wait(lambda: site.json("status")["last_cycle"]["mode"] == "advise", "sodad advises")
+
+    for job_id in (small, large):
+        told = site.json("explain", str(job_id), user="alice", node=node)
+        assert told["warnings"] == []
+        assert without_clocks(told) == without_clocks(site.json("explain", str(job_id)))
+    assert told["policy"] == "smallest"
+    assert "smallest" in site.run("explain", str(small), user="alice", node=node).stdout
+    queue = site.json("jobs", user="alice", node=node)
+    assert queue["warnings"] == []
+    assert [job["verdict"] for job in queue["jobs"]] == [job["verdict"] for job in site.json("jobs")["jobs"]]
+    assert name in [job["name"] for job in queue["jobs"]]
+    status = site.json("status", "--timings", user="alice", node=node)
+    assert (status["daemon"]["alive"], status["mode"], status["warnings"]) == (True, "advise", [])
+    assert status["jobs"]["states"] == {"PENDING": 2, "RUNNING": 1}
+    assert status["timings"]["total"]["cycles"] >= 2
+
+
+@pytest.mark.parametrize("node", [CONTROLLER, "n1"])
+def test_alice_is_told_in_one_line_when_sodad_is_away(site: Site, node: str) -> None:
     job_id = site.submit("--hold")
-    document = site.json("jobs", user=USER)
+    site.cluster.stop_daemon()
+    document = site.json("jobs", user="alice", node=node)
     assert job_id in [job["job_id"] for job in document["jobs"]]
     assert len(document["warnings"]) == 1
-    refused = site.run("status", user=USER, status=1)
+    refused = site.run("status", user="alice", node=node, status=1)
+    assert refused.stderr.count("\n") == 1
+    assert "http://ctl:6830" in refused.stderr
+
+
+def test_alice_changes_nothing(site: Site) -> None:
+    refused = site.run("mode", "enforce", user="alice", status=1)
     assert refused.stderr.count("\n") == 1
     assert "root or SlurmUser" in refused.stderr
 
