@@ -62,6 +62,7 @@ def _with_config(site: Site, probe: Probe, config: Config, nodes_text: str | Non
     yield slurm.versions(probe, config)
     yield from slurm.settings(config)
     yield slurm.kill_wait(config, site.settings.preemption.default_grace_s)
+    yield slurm.privacy(config, public=site.settings.api.public)
     yield slurm.gpu_types(nodes_text)
     yield hooks.plugin_stack(config)
     yield hooks.job_submit(config)

@@ -103,6 +103,15 @@ def kill_wait(config: Config, grace_s: float) -> Finding:
     return Finding("checkpoint time", "warn", found, remedy)
 
 
+def privacy(config: Config, *, public: bool) -> Finding:
+    """Where Slurm keeps users' jobs from each other, so does sodad."""
+    found = f"PrivateData={config.get('PrivateData', 'none')}, api.public={str(public).lower()}"
+    if public and "jobs" in config.get("PrivateData", "").lower().split(","):
+        remedy = "set api.public = false in sodad's configuration: as it is, sodad shows every user all jobs"
+        return Finding("private jobs", "warn", found, remedy)
+    return Finding("private jobs", "ok", found)
+
+
 def gpu_types(nodes_text: str | None) -> Finding:
     """One Type for all `gpu` devices of a node; Slurm numbers the devices of several wrongly."""
     types = {name: _types(gres) for name, gres in node_gres(nodes_text or "")}

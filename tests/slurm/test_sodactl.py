@@ -18,6 +18,7 @@ USER = "bob"
 CONFIG = (
     'mode = "observe"\n[cycle]\ninterval_s = 1.0\n[policy]\nname = "smallest"\n[rails]\nmin_change_interval_s = 0.0\n'
 )
+SODA_TOML = "/etc/slurm-soda/soda.toml"
 ACCOUNTED_S = 60.0
 """slurmdbd takes a job's end when slurmctld has sent it; sodad then asks every few seconds."""
 
@@ -225,6 +226,22 @@ def test_alice_is_told_in_one_line_when_sodad_is_away(site: Site, node: str) -> 
     refused = site.run("status", user="alice", node=node, status=1)
     assert refused.stderr.count("\n") == 1
     assert "http://ctl:6830" in refused.stderr
+
+
+def test_alice_elsewhere_is_refused_on_a_site_of_private_jobs(site: Site) -> None:
+    site.cluster.stop_daemon()
+    site.cluster.start_daemon(f"{CONFIG}[api]\npublic = false\n")
+    try:
+        # A file that users may not read, because of a password in it, is no reason to fail.
+        site.cluster.exec("root", ["chown", "slurm", SODA_TOML]).check()
+        site.cluster.exec("root", ["chmod", "600", SODA_TOML]).check()
+        site.wait(lambda: site.run("status", user="alice", status=None).status == 0, "sodad answers on its own host")
+        refused = site.run("status", user="alice", node="n1", status=1)
+        assert refused.stderr.count("\n") == 1
+        assert "api.public is false" in refused.stderr
+    finally:
+        site.cluster.stop_daemon()
+        site.cluster.start_daemon(CONFIG)
 
 
 def test_alice_changes_nothing(site: Site) -> None:

@@ -82,14 +82,14 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     ] == []
     assert [f["check"] for f in document["findings"]] == [
         "slurmctld", "Slurm versions", "scheduler", "priority", "site factor", "prolog flags",
-        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
+        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time", "private jobs",
         "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
         "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "25 ok, 1 skip" in out
+    assert "26 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         ("accounting_storage/slurmdbd", "(null)", "accounting", "warn"),
         ("jobacct_gather/cgroup", "jobacct_gather/none", "job accounting", "warn"),
         ("KillWait                = 60", "KillWait                = 30", "checkpoint time", "warn"),
+        ("PrivateData             = none", "PrivateData             = jobs,usage", "private jobs", "warn"),
         ("JobSubmitPlugins        = lua", "JobSubmitPlugins        = (null)", "job_submit", "fail"),
         ("/opt/slurm-soda/libexec/prolog", "(null)", "prolog", "warn"),
         ("SLURM_VERSION           = 24.11.5", "SLURM_VERSION           = 25.05.0", "Slurm versions", "warn"),
@@ -121,6 +122,12 @@ def test_one_wrong_setting_is_found_and_only_that(
     wrong = [f["check"] for f in result.document["findings"] if f["state"] in ("warn", "fail")]
     assert wrong == [check]
     assert f"  {check}: {remedy}" in soda("doctor", status=None).out
+
+
+def test_jobs_that_slurm_keeps_private_are_private_here_too(soda: Bench, recorded: RecordedSlurm) -> None:
+    recorded.change(CONFIG, "PrivateData             = none", "PrivateData             = jobs")
+    soda.config.write_text(f"{soda.config.read_text()}[api]\npublic = false\n")
+    assert finding(soda("doctor", "--json"), "private jobs")[0] == "ok"
 
 
 @pytest.mark.parametrize(
