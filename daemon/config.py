@@ -88,7 +88,6 @@ class ApiSettings(_Section):
     report_uids: list[int] = Field(default_factory=lambda: [0])
     """Users whose reports are believed."""
     max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
-    max_report_age_s: float = Field(default=300.0, gt=0)
     public: bool = True
     """Any host may look at jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")

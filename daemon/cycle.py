@@ -16,6 +16,7 @@ from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.epoch import Life, SupersededError
+from slurm_soda.daemon.learning import Learner
 from slurm_soda.daemon.logline import LOGGER, log
 from slurm_soda.daemon.plain import plain
 from slurm_soda.daemon.preemptions import Preemptions
@@ -67,6 +68,7 @@ class Cycles:
         self._completion = completion
         self._watcher, self._recorder = Watcher(client), Recorder(store, life)
         self._rails, self._breaker = Rails(settings.rails), Breaker(settings.rails)
+        self._learner = Learner()
         self._stale = False
         self._recall()
 
@@ -102,7 +104,7 @@ class Cycles:
         """
         now_s, watch, terms = self._clock.now_s(), Stopwatch(self._clock), None
         try:
-            terms = self._terms()
+            terms = self._terms(now_s)
             return self._run(now_s, watch, terms)
         except SupersededError:
             raise
@@ -113,12 +115,13 @@ class Cycles:
             self._stale = True
             return report
 
-    def _terms(self) -> Terms:
+    def _terms(self, now_s: float) -> Terms:
         if self._stale:
             self._recall()
         with self._store.read() as session:
             self._life.check(session)
-            return terms_of(self.settings, read_overrides(session))
+            learn = partial(self._learner.parameters, session, now_s=now_s)
+            return terms_of(self.settings, read_overrides(session), learn)
 
     def _run(self, now_s: float, watch: Stopwatch, terms: Terms) -> CycleReport:
         acts = terms.mode == "enforce" and not self._breaker.is_open(now_s)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from slurm_soda.daemon.config import MODES, Mode, Settings
 from slurm_soda.daemon.store.schema import Setting
@@ -13,6 +13,14 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+
+Learn = Callable[[str], Mapping[str, Any]]
+"""Parameters of a policy, by its name, that the site's own past tells."""
+
+
+def nothing_learned(_policy: str) -> Mapping[str, Any]:
+    """For a site without a past."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +39,10 @@ def read_overrides(session: Session) -> dict[str, str]:
     return {row.key: row.value for row in session.scalars(select(Setting))}
 
 
-def terms_of(settings: Settings, overrides: Mapping[str, str]) -> Terms:
+def terms_of(settings: Settings, overrides: Mapping[str, str], learn: Learn = nothing_learned) -> Terms:
     """Combine the file's settings with the overrides; an override that cannot be used is left out and said.
+
+    A parameter that the file sets is never learned.
 
     Raises:
         PolicyError: the file's own policy or its parameters are not allowed.
@@ -42,10 +52,10 @@ def terms_of(settings: Settings, overrides: Mapping[str, str]) -> Terms:
     if mode not in MODES:
         problems.append(f"setting mode = {mode!r} is not one of {', '.join(MODES)}; {settings.mode} holds")
         mode = settings.mode
-    policy = make_policy(settings.policy.name, settings.policy.parameters)
+    policy = make_policy(settings.policy.name, {**learn(settings.policy.name), **settings.policy.parameters})
     if (name := overrides.get("policy", settings.policy.name)) != settings.policy.name:
         try:
-            policy = make_policy(name)
+            policy = make_policy(name, learn(name))
         except PolicyError as error:
             problems.append(f"setting policy: {error}; {settings.policy.name} holds")
     return Terms(cast("Mode", mode), policy, tuple(problems))
