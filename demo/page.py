@@ -116,7 +116,9 @@ def steps(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 
 def _curves(runs: Mapping[str, Any]) -> str:
     span_s = max(job["jct_s"] for run in runs.values() for job in run["per_job"]) * 1.02
-    paths = "".join(f'<path class="{phase}" d="{_path(runs[phase]["per_job"], span_s)}"/>' for phase in ("stock", "soda"))
+    paths = "".join(
+        f'<path class="{phase}" d="{_path(runs[phase]["per_job"], span_s)}"/>' for phase in ("stock", "soda")
+    )
     grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 25, 50, 75, 100))
     marks = "".join(f'<span class="y" style="top:{100 - y}%">{y} %</span>' for y in (0, 50, 100))
     key = "".join(f'<span><i class="{phase}"></i>{TITLES[phase]}</span>' for phase in ("stock", "soda"))
