@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -30,7 +30,7 @@ lint: $(READY) ## ruff, mypy --strict, import contracts
 	PYTHONPATH=.import $(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## Unit and property tests (seconds), with branch coverage
-	$(BIN)/pytest -q --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -q -n auto --dist worksteal --cov --cov-report=term:skip-covered
 
 slurm: $(READY) ## Tests on a real Slurm cluster in containers (minutes)
 	$(BIN)/pytest -q -m slurm tests/slurm
