@@ -64,7 +64,9 @@ class Queue:
             "'select pending, planned, sent, timings_s from cycle where error = x\\'\\' order by id').fetchall(); "
             "print(json.dumps([r for r in rows if json.loads(r[3]).get('record') is not None]))"
         )
-        reply = self._cluster.exec("root", ("/opt/slurm-soda/bin/python", "-c", read)).check()
+        reply = self._cluster.exec("root", ("/opt/slurm-soda/bin/python", "-c", read))
+        if reply.status != 0:
+            return []  # sodad is only making its store
         return [
             {"pending": pending, "planned": planned, "sent": sent, "timings_s": json.loads(timings)}
             for pending, planned, sent, timings in json.loads(reply.stdout)
