@@ -1,8 +1,11 @@
 """What slurm-soda costs a job and a submission on a real cluster: ``python -m benchmarks``.
 
-Two things are measured against a cluster on which slurm-soda's hooks are not configured at all:
+Each part is measured against a cluster on which it is not configured at all:
 
-- prolog and epilog: a one-step job, from srun until the job has left its node;
+- prolog and epilog: a one-step job, from srun until the job has left its node. A tenth of a second of it is srun's own,
+  whatever a prolog does: with ``PrologFlags=Alloc`` it sleeps so long before it asks again whether the prolog is done;
+- the same with /bin/true in both places: what Slurm itself takes for running any prolog and epilog;
+- EpilogSlurmctld: the same job;
 - SPANK plugin and lua module: one sbatch with flags (against one without them, which then mean nothing).
 
 The configuration is switched between blocks of measurements, and neighbouring blocks are paired.
@@ -25,33 +28,44 @@ from benchmarks.pairs import Cost, measure
 
 INSIDE = "/usr/local/share/inside.py"
 CONFIG = "/etc/slurm/slurm.conf"
-_HOOK_LINES = re.compile(
-    r"^(Prolog|Epilog|EpilogSlurmctld|PrologFlags|PrologEpilogTimeout|JobSubmitPlugins|PlugStackConfig)=.*\n", re.M
-)
+_PARTS = {
+    "prolog": r"^(Prolog|Epilog|PrologFlags|PrologEpilogTimeout)=.*\n",
+    "epilogctld": r"^EpilogSlurmctld=.*\n",
+    "flags": r"^(JobSubmitPlugins|PlugStackConfig)=.*\n",
+}
 _FLAGS = ("--soda-category=cv", "--soda-model=resnet50", "--soda-batch-size=64", "--soda-checkpoint=TERM")
 
 
+BARE_PROLOG = "prolog, bare"
+"""Prolog and epilog that do nothing: what Slurm itself takes for having any."""
+
+
 class Site:
-    """A cluster whose slurm.conf has slurm-soda's hooks or does not."""
+    """A cluster whose slurm.conf has one part of slurm-soda or none."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._hosts = cluster.spec.hosts
-        whole = cluster.copy_out(CONFIG).decode()
-        # Without the line Slurm would read the plugstack.conf beside slurm.conf all the same.
-        self._texts = {True: whole, False: _HOOK_LINES.sub("", whole) + "PlugStackConfig=/dev/null\n"}
-        self._hooked: bool | None = None
+        self._whole = cluster.copy_out(CONFIG).decode()
+        self._part: str | None = None
         cluster.copy_in(Path(__file__).with_name("inside.py").read_bytes(), INSIDE)
 
-    def configure(self, *, hooked: bool) -> None:
-        """Switch the configuration of all hosts; Slurm starts its daemons anew for it."""
-        if hooked == self._hooked:
+    def configure(self, part: str) -> None:
+        """Switch the configuration of all hosts to this part alone, or to none (empty)."""
+        if part == self._part:
             return
+        text = self._whole
+        for name, lines in _PARTS.items():
+            text = text if part.startswith(name) else re.sub(lines, "", text, flags=re.M)
+        if part == BARE_PROLOG:
+            text = re.sub(r"^(Prolog|Epilog)=.*$", r"\1=/bin/true", text, flags=re.M)
+        if part != "flags":  # without the line Slurm would read the plugstack.conf beside slurm.conf all the same
+            text += "PlugStackConfig=/dev/null\n"
         for host in self._hosts:
-            self._cluster.copy_in(self._texts[hooked].encode(), CONFIG, node=host)
+            self._cluster.copy_in(text.encode(), CONFIG, node=host)
         self._cluster.exec("root", ("scontrol", "reconfigure")).check()
         self._cluster.wait_until(lambda: set(self._cluster.node_states().values()) == {"idle"}, "all nodes are idle")
-        self._hooked = hooked
+        self._part = part
 
     def time(self, what: str, count: int, flags: Sequence[str]) -> list[float]:
         """Seconds of so many jobs or submissions."""
@@ -61,22 +75,22 @@ class Site:
         return [float(value) for value in json.loads(reply.stdout)]
 
 
-def hooks_of_a_job(site: Site, rounds: int, count: int) -> Cost:
-    """Prolog and epilog."""
+def of_a_job(site: Site, part: str, name: str, rounds: int, count: int) -> Cost:
+    """What one part costs a job."""
 
-    def block(part: bool) -> list[float]:
-        site.configure(hooked=part)
+    def block(present: bool) -> list[float]:
+        site.configure(part if present else "")
         return site.time("jobs", count, ("--gres=gpu:1",))
 
-    return measure("prolog + epilog, a job", 150.0, block, rounds)
+    return measure(name, 150.0, block, rounds)
 
 
-def flags_of_a_submission(site: Site, rounds: int, count: int) -> Cost:
-    """SPANK plugin and lua module."""
+def of_a_submission(site: Site, rounds: int, count: int) -> Cost:
+    """What SPANK plugin and lua module cost an sbatch."""
 
-    def block(part: bool) -> list[float]:
-        site.configure(hooked=part)
-        return site.time("submissions", count, _FLAGS if part else ())
+    def block(present: bool) -> list[float]:
+        site.configure("flags" if present else "")
+        return site.time("submissions", count, _FLAGS if present else ())
 
     return measure("SPANK + lua, an sbatch", 3.0, block, rounds)
 
@@ -92,7 +106,12 @@ def main(rounds: int, jobs: int, submissions: int, out: Path, name: str) -> None
     cluster = Cluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
         site = Site(cluster)
-        costs = [hooks_of_a_job(site, rounds, jobs), flags_of_a_submission(site, rounds, submissions)]
+        costs = [
+            of_a_job(site, "prolog", "prolog + epilog, a job", rounds, jobs),
+            of_a_job(site, BARE_PROLOG, "… of which Slurm's own", rounds, jobs),
+            of_a_job(site, "epilogctld", "EpilogSlurmctld, a job", rounds, jobs),
+            of_a_submission(site, rounds, submissions),
+        ]
     finally:
         cluster.down()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +132,7 @@ def show(costs: Sequence[Cost]) -> None:
         table.add_row(
             cost.name, f"{cost.without_ms:.1f} ms", f"{cost.median_ms:.2f} ms", bounds, target, str(cost.pairs)
         )
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-POLL_S = 0.02
+POLL_S = 0.002
 
 
 def job(flags: list[str]) -> float:
