@@ -32,12 +32,13 @@ lint: $(READY) ## ruff, mypy --strict, import contracts
 unit: $(READY) ## Unit and property tests (seconds), with branch coverage
 	$(BIN)/pytest -q -n auto --dist worksteal --cov --cov-report=term:skip-covered
 
-slurm: $(READY) ## Tests on a real Slurm cluster in containers (minutes)
-	$(BIN)/pytest -q -m slurm tests/slurm
+slurm: $(READY) ## Tests on real Slurm clusters in containers, two at a time (minutes)
+	$(BIN)/pytest -q -m slurm -n 2 --dist loadfile --durations=10 tests/slurm
 
-bench: $(READY) ## Measure: decisions at scale, prolog and epilog, flags at submission
+bench: $(READY) ## Measure: decisions at scale, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.queue
 
 # On a controller, a login node or a compute node. A site without a registry says where its wheels are:
 # make install PIP_FLAGS='--no-index --find-links DIR'

@@ -60,7 +60,7 @@ class Queue:
     def cycles(self) -> list[dict[str, Any]]:
         """The cycles so far that took place without error, oldest first, as the store has them."""
         read = (
-            "import json, sqlite3; rows = sqlite3.connect('/var/lib/slurm-soda/soda.db').execute("
+            "import json, sqlite3; rows = sqlite3.connect('file:/var/lib/slurm-soda/soda.db?mode=ro', uri=True).execute("
             "'select pending, planned, sent, timings_s from cycle where error = x\\'\\' order by id').fetchall(); "
             "print(json.dumps([r for r in rows if json.loads(r[3]).get('record') is not None]))"
         )
@@ -120,7 +120,7 @@ def show(found: dict[str, Any]) -> None:
     for name, cycle in chosen:
         parts = [f"{cycle['timings_s'].get(part, 0.0):.2f} s" for part in ("observe", "decide", "act", "record")]
         table.add_row(name, str(cycle["pending"]), str(cycle["sent"]), *parts, f"{whole_s(cycle):.2f} s")
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 @click.command()
