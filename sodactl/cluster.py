@@ -90,11 +90,12 @@ def up(
       sodactl cluster up --name big --nodes 64 --packed     for tests of scale
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
     """  # noqa: D301 - click reads the control character
-    # kill and a closed terminal clean up as Ctrl-C does.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    caught = _interruptible()
     size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
     made = Cluster.up(name, **size, packed=packed, base=base, progress=_say)
+    if caught:  # raised inside a library's finaliser, where Python drops exceptions
+        made.down()
+        raise KeyboardInterrupt
     if mode != "off":
         made.start_daemon(f'mode = "{mode}"\n')
     if as_json:
@@ -210,5 +211,14 @@ def logs(name: str, lines: int, daemon: str | None, as_json: bool) -> None:
             output.print_line(line)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _interruptible() -> list[int]:
+    """Let kill and a closed terminal end this command as Ctrl-C does; gives the signals that have come."""
+    caught: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    return caught
