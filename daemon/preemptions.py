@@ -17,12 +17,11 @@ from slurm_soda.daemon.preemption import (
     Surroundings,
     next_step,
 )
-from slurm_soda.daemon.sending import ENDED_TOO
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.ledger import Outcome
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext import actuator
-from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.actuator import ENDED_TOO, Change
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.snapshot import preemptible
 

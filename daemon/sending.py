@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from slurm_soda.daemon.preemption import is_leased
 from slurm_soda.daemon.store.ledger import Outcome, Unsettled
-from slurm_soda.slurm_ext.actuator import Change
-from slurm_soda.slurm_ext.client import JobRecord, SlurmClient, Update
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
-
-ENDED_TOO = {"Ended": "yes"}
-"""Marks a requeue that shall hit a job which has ended after its checkpoint."""
+from slurm_soda.slurm_ext.actuator import Change, applied
+from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
 
 Recorded = tuple[int, Change]
 """Key of a recorded change, and the change."""
@@ -22,43 +18,12 @@ def send(client: SlurmClient, changes: Sequence[Recorded]) -> Iterator[Outcome]:
 
     Never raises for what Slurm refuses. ``sent`` says that Slurm did not answer: the next sight will tell.
     """
-    batch: list[Recorded] = []
-    for recorded in changes:
-        if recorded[1].kind not in ("signal", "requeue"):
-            batch.append(recorded)
-            continue
-        yield from _send_updates(client, batch)
-        batch = []
-        yield _send_single(client, *recorded)
-    yield from _send_updates(client, batch)
-
-
-def _send_updates(client: SlurmClient, batch: Sequence[Recorded]) -> Iterator[Outcome]:
-    if not batch:
-        return
-    try:
-        results = client.update([Update(change.job_id, tuple(change.new.items())) for _, change in batch])
-    except SlurmError as error:
-        yield from (_failed(action_id, error) for action_id, _ in batch)
-        return
-    for (action_id, _), result in zip(batch, results, strict=True):
-        yield Outcome(action_id, "failed" if result.error else "done", result.error)
-
-
-def _send_single(client: SlurmClient, action_id: int, change: Change) -> Outcome:
-    try:
-        if change.kind == "signal":
-            client.signal(change.job_id, change.new["Signal"])
+    results = applied(client, [change for _, change in changes])
+    for (action_id, _), result in zip(changes, results, strict=True):
+        if not result.error:
+            yield Outcome(action_id, "done")
         else:
-            client.requeue(change.job_id, ended=dict(change.new) == ENDED_TOO)
-    except SlurmError as error:
-        return _failed(action_id, error)
-    return Outcome(action_id, "done")
-
-
-def _failed(action_id: int, error: SlurmError) -> Outcome:
-    unknown = isinstance(error, SlurmCommandError) and error.status is None
-    return Outcome(action_id, "sent" if unknown else "failed", str(error))
+            yield Outcome(action_id, "failed" if result.answered else "sent", result.error)
 
 
 def resolve(open_change: Unsettled, job: JobRecord | None, site_factor: int, now_s: float) -> Outcome | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from slurm_soda.policies.plan import Plan, Rewrite
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient, Update
-from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
 from slurm_soda.slurm_ext.ordering import site_factors_for
 from slurm_soda.slurm_ext.states import waits_for_resources
 
 ChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
+
+ENDED_TOO = {"Ended": "yes"}
+"""Marks a requeue that shall hit a job which has ended after its checkpoint."""
 
 DEFAULT_DEPTH = 1000
 DEFAULT_BASE = 1_000_000
@@ -36,6 +39,8 @@ class ChangeResult:
 
     change: Change
     error: str = ""
+    answered: bool = True
+    """False if Slurm said nothing in time: it may have taken the change all the same."""
 
 
 def order_changes(
@@ -163,30 +168,36 @@ def release_changes(jobs: Sequence[JobRecord], site_factors: Mapping[int, int], 
 
 
 def apply(client: SlurmClient, changes: Sequence[Change]) -> list[ChangeResult]:
-    """Send changes in order, one result each; updates that follow each other share one process.
+    """Send changes in order, one result each; see :func:`applied`."""
+    return list(applied(client, changes))
+
+
+def applied(client: SlurmClient, changes: Sequence[Change]) -> Iterator[ChangeResult]:
+    """Send changes in order and tell each result as it comes; updates that follow each other share one process.
 
     Never raises for what Slurm refuses: the error is in the result.
     """
-    results: list[ChangeResult] = []
     batch: list[Change] = []
     for change in changes:
-        if change.kind in ("signal", "requeue"):
-            results += _send_updates(client, batch)
-            batch = []
-            results.append(_send_single(client, change))
-        else:
+        if change.kind not in ("signal", "requeue"):
             batch.append(change)
-    return results + _send_updates(client, batch)
+            continue
+        yield from _send_updates(client, batch)
+        batch = []
+        yield _send_single(client, change)
+    yield from _send_updates(client, batch)
 
 
-def _send_updates(client: SlurmClient, batch: Sequence[Change]) -> list[ChangeResult]:
+def _send_updates(client: SlurmClient, batch: Sequence[Change]) -> Iterator[ChangeResult]:
     if not batch:
-        return []
+        return
     try:
         answers = client.update([Update(change.job_id, tuple(change.new.items())) for change in batch])
     except SlurmError as error:
-        return [ChangeResult(change, str(error)) for change in batch]
-    return [ChangeResult(change, answer.error) for change, answer in zip(batch, answers, strict=True)]
+        yield from (_failed(change, error) for change in batch)
+        return
+    for change, answer in zip(batch, answers, strict=True):
+        yield ChangeResult(change, answer.error)
 
 
 def _send_single(client: SlurmClient, change: Change) -> ChangeResult:
@@ -194,7 +205,13 @@ def _send_single(client: SlurmClient, change: Change) -> ChangeResult:
         if change.kind == "signal":
             client.signal(change.job_id, change.new["Signal"])
         else:
-            client.requeue(change.job_id)
+            client.requeue(change.job_id, ended=dict(change.new) == ENDED_TOO)
     except SlurmError as error:
-        return ChangeResult(change, str(error))
+        return _failed(change, error)
     return ChangeResult(change)
+
+
+def _failed(change: Change, error: SlurmError) -> ChangeResult:
+    return ChangeResult(
+        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.status is None)
+    )

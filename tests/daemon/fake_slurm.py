@@ -59,7 +59,6 @@ class FakeJob:
     signals: list[str] = field(default_factory=list)
     requeued_s: list[float] = field(default_factory=list)
     runs: list[tuple[float, float]] = field(default_factory=list)
-    after_completing: str = ""
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
 
@@ -122,7 +121,7 @@ class FakeSlurm:
 
     def _left(self, job: FakeJob) -> None:
         now_s = self.clock.now_s()
-        job.runs.append((job.after_start_s, now_s) if False else (job.start_s, now_s))
+        job.runs.append((job.start_s, now_s))
         self._to_queue(job)
 
     def _to_queue(self, job: FakeJob) -> None:

@@ -117,7 +117,7 @@ class Recorder:
     def signal(self, job_id: int, signal: str) -> None:
         self.calls.append((signal, job_id))
 
-    def requeue(self, job_id: int) -> None:
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
         self.calls.append(("requeue", job_id))
         if job_id == 13:
             raise SlurmCommandError(("scontrol", "requeue"), 1, "no such job", "look")
