@@ -1,0 +1,1 @@
+"""The event loop, and how a policy's decisions reach it."""

@@ -1,0 +1,1 @@
+"""Workloads drawn from published distributions, the same for the same seed."""

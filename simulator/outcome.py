@@ -1,0 +1,53 @@
+"""What a simulation found: one row a job, and every stretch of time that a job held resources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.simulator.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Stretches of time on resources, in the order of their ends (ties: by start order). Columns of equal length."""
+
+    job: IntColumn
+    """Row of the workload."""
+    start_s: FloatColumn
+    end_s: FloatColumn
+    gpus: IntColumn
+    cpus: IntColumn
+    node_start: IntColumn
+    """Compressed rows: segment ``i`` was on ``node[node_start[i]:node_start[i + 1]]``; empty where nodes play no part
+    (a cluster simulated as one pool)."""
+    node: IntColumn
+    node_gpus: IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One policy's run of one workload on one cluster. Columns are in the workload's row order.
+
+    JCT is ``end_s - submit_s``; time waited is JCT less time on resources.
+    """
+
+    policy: str
+    workload: Workload
+    cluster: Cluster
+    first_start_s: FloatColumn
+    """NaN for a job that never started."""
+    end_s: FloatColumn
+    """NaN for a job that never ended (it is larger than the cluster, or nodes stayed down)."""
+    held_s: FloatColumn
+    """Time on resources over all runs, restarts included."""
+    preemptions: IntColumn
+    """Times that a policy took the job off its resources."""
+    failures: IntColumn
+    """Times that a node took the job down."""
+    segments: Segments
+    decisions: int
+    """Times that the policy was asked."""
+    cpu_s: float
+    """Processor time of the simulation itself, without reading the trace."""

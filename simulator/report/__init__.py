@@ -1,0 +1,1 @@
+"""Outcomes for people and programs: tables, JSON, CSV files and pictures."""

@@ -1,0 +1,1 @@
+"""How fast a job runs where it was placed: measured tables of models, placements and pairs."""
