@@ -25,7 +25,7 @@ IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog"),
-    *("policies", "prolog", "slurm_ext", "sodactl", "wire"),
+    *("policies", "prolog", "simulator", "slurm_ext", "sodactl", "wire"),
 )
 _SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md")
 _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
