@@ -7,28 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.plan import Plan, Preempt
 from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobTable
+from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, Rules, SessionJob
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
 from slurm_soda.policies.walk import Walk
 
 
 class SortKey(NamedTuple):
-    """What a policy sorts by, smaller first, and whether a job that ranks worse may be preempted."""
+    """What a policy sorts by, smaller first, and whether a job that ranks worse may be preempted.
+
+    ``score`` takes GPUs, executed and remaining run time, of one job or as columns.
+    """
 
     score_name: str
-    score: Callable[[JobTable], FloatColumn]
+    score: Callable[[Any, Any, Any], Any]
     preemptive: bool
 
 
 SORT_KEYS: Mapping[str, SortKey] = {
-    "sjf": SortKey("run_time_s", lambda jobs: jobs.executed_s + jobs.remaining_s, preemptive=False),
-    "smallest": SortKey("gpus", lambda jobs: jobs.gpus.astype(float), preemptive=False),
-    "srsf": SortKey("remaining_gpu_s", lambda jobs: jobs.gpus * jobs.remaining_s, preemptive=True),
-    "srtf": SortKey("remaining_s", lambda jobs: jobs.remaining_s, preemptive=True),
+    "sjf": SortKey("run_time_s", lambda _gpus, executed_s, remaining_s: executed_s + remaining_s, preemptive=False),
+    "smallest": SortKey("gpus", lambda gpus, _executed_s, _remaining_s: 1.0 * gpus, preemptive=False),
+    "srsf": SortKey("remaining_gpu_s", lambda gpus, _executed_s, remaining_s: gpus * remaining_s, preemptive=True),
+    "srtf": SortKey("remaining_s", lambda _gpus, _executed_s, remaining_s: remaining_s, preemptive=True),
 }
 """Shortest job, smallest job, shortest remaining service (GPUs x time) and shortest remaining time first."""
 
@@ -48,8 +52,9 @@ class Ordered:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place and, where the key says so, preempt."""
         key = SORT_KEYS[self.name]
-        score = key.score(snapshot.jobs)
-        ranked = rank(rankable(snapshot), score, snapshot.jobs.submit_s)
+        jobs = snapshot.jobs
+        score: FloatColumn = key.score(jobs.gpus, jobs.executed_s, jobs.remaining_s)
+        ranked = rank(rankable(snapshot), score, jobs.submit_s)
         walk = Walk(snapshot)
         preempts: tuple[Preempt, ...] = ()
         if key.preemptive:
@@ -57,3 +62,44 @@ class Ordered:
         else:
             walk.start_fitting(ranked, skip=True)
         return assemble(walk, self.name, ranked, score=score, score_name=key.score_name, preempts=preempts)
+
+    def ranking(self) -> Ranking:
+        """The same order over single jobs."""
+        return ScoreRanking(SORT_KEYS[self.name], by_gpus=self.name == "srsf", min_run_s=self.min_run_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRanking:
+    """Jobs by score, then submit time, then job id.
+
+    A running job's remaining time falls as fast as everybody else's, so jobs of as many GPUs keep their order, and
+    where GPUs play no part in the score all do; a running job never comes to rank behind a waiting one.
+    """
+
+    key: SortKey
+    by_gpus: bool
+    min_run_s: float
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(preemptive=self.key.preemptive, min_run_s=self.min_run_s if self.key.preemptive else 0.0)
+
+    def waiting(self, job: SessionJob) -> Key:
+        return (self.key.score(job.gpus, job.executed_s, job.remaining_s), job.submit_s, job.job_id)
+
+    def running(self, job: SessionJob, now_s: float) -> Key:
+        executed_s = job.executed_s + now_s - job.start_s
+        remaining_s = max(job.expected_end_s - now_s, 0.0)
+        return (self.key.score(job.gpus, executed_s, remaining_s), job.submit_s, job.job_id)
+
+    def group(self, job: SessionJob) -> int:
+        return job.gpus if self.by_gpus else 0
+
+    def frozen(self, job: SessionJob) -> Key:
+        return (job.expected_end_s, job.submit_s, job.job_id)
+
+    def changes_s(self, job: SessionJob) -> float:
+        return INFINITY
+
+    def change(self, job: SessionJob) -> None:
+        """Never called: :meth:`changes_s` is infinite."""

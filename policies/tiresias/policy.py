@@ -8,9 +8,11 @@ import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
+from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 from slurm_soda.policies.tiresias.gittins import gittins_index
 from slurm_soda.policies.tiresias.queues import next_change_s, queue_of, starving
+from slurm_soda.policies.tiresias.ranking import GittinsRanking, QueueRanking
 from slurm_soda.policies.walk import Walk
 
 PAPER_THRESHOLDS_GPU_S = (3200.0,)
@@ -65,6 +67,14 @@ class Tiresias:
                 min_run_s=self.min_run_s,
             ),
         )
+
+    def ranking(self) -> Ranking | None:
+        """The same order over single jobs; ``None`` with promotion, which depends on how long jobs waited."""
+        if self.promote_knob != float("inf"):
+            return None
+        if len(self.samples_gpu_s):
+            return GittinsRanking(self.thresholds_gpu_s, self.min_run_s, self.samples_gpu_s)
+        return QueueRanking(self.thresholds_gpu_s, self.min_run_s)
 
     def _index(self, attained: FloatColumn, queue: IntColumn) -> FloatColumn | None:
         """Gittins index of each job with its queue's upper limit as quantum; 0 in the last queue, which is FIFO."""

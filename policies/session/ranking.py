@@ -1,0 +1,125 @@
+"""How a policy orders jobs, one job at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from slurm_soda.policies.placement import Piece
+
+INFINITY = float("inf")
+
+Key = tuple[Any, ...]
+"""Smaller ranks first; the last part is the job id, so that no two jobs tie."""
+
+
+class SessionJob:
+    """What a session knows of one job; whoever runs the session keeps the times up to date.
+
+    Fields have the meaning of the columns of :class:`~slurm_soda.policies.snapshot.JobTable`, as they stood when the
+    job last started or stopped; times that have not happened are infinite.
+    """
+
+    __slots__ = (
+        "attained_gpu_s",
+        "executed_s",
+        "expected_end_s",
+        "first_start_s",
+        "frozen",
+        "gpus",
+        "job_id",
+        "pieces",
+        "preemptible",
+        "queue",
+        "remaining_s",
+        "shape",
+        "start_s",
+        "submit_s",
+        "turn",
+    )  # fmt: skip
+
+    def __init__(
+        self, job_id: int, *, submit_s: float, gpus: int, remaining_s: float, preemptible: bool, shape: int = 0
+    ) -> None:
+        self.job_id = job_id
+        self.submit_s = submit_s
+        self.gpus = gpus
+        self.preemptible = preemptible
+        self.shape = shape
+        """Number of its request among all distinct ones; only a session that places jobs on nodes asks for it."""
+        self.remaining_s = remaining_s
+        self.first_start_s = self.start_s = INFINITY
+        self.expected_end_s = INFINITY
+        """When a running job is thought to end."""
+        self.executed_s = self.attained_gpu_s = 0.0
+        self.pieces: tuple[Piece, ...] = ()
+        """What a running job holds; empty where nodes play no part."""
+        self.queue = 0
+        """Owned by the ranking: the queue that the job is in."""
+        self.turn = 0
+        """Owned by the session: odd while the job runs; outdates what was planned for an earlier run."""
+        self.frozen: Key | None = None
+        """Owned by the session: its key among preemptible running jobs, ``None`` where it is not one."""
+
+
+Start = tuple[SessionJob, tuple[Piece, ...]]
+"""A job to start and the places it gets; none where nodes play no part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a policy does with its order."""
+
+    skip: bool = True
+    """Pass a waiting job that does not fit; without it, such a job ends its partition's turn."""
+    preemptive: bool = False
+    min_run_s: float = 0.0
+    """A job is not preempted before it has run so long."""
+    volatile: bool = False
+    """The order of running jobs changes at any time, so no group of them is ever in order."""
+
+
+class Ranking(Protocol):
+    """A policy's order over single jobs; it says the same as the policy's ``decide`` does of a snapshot.
+
+    Running jobs come in groups. Inside a group their order changes only at the times that :meth:`changes_s` tells,
+    and no waiting job may come to rank before a running one at any other time, unless the rules say volatile.
+    """
+
+    @property
+    def rules(self) -> Rules:
+        """What is done with the order."""
+        ...
+
+    def waiting(self, job: SessionJob) -> Key:
+        """Key of a waiting job; it does not change while the job waits."""
+        ...
+
+    def running(self, job: SessionJob, now_s: float) -> Key:
+        """Key of a running job at an instant, to be compared with those of waiting jobs."""
+        ...
+
+    def group(self, job: SessionJob) -> int:
+        """Group of a running job."""
+        ...
+
+    def frozen(self, job: SessionJob) -> Key:
+        """Key of a running job inside its group."""
+        ...
+
+    def changes_s(self, job: SessionJob) -> float:
+        """When the keys of a running job change by themselves; infinite for never."""
+        ...
+
+    def change(self, job: SessionJob) -> None:
+        """That time has come."""
+        ...
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """A policy that can be run one event at a time."""
+
+    def ranking(self) -> Ranking | None:
+        """Its order over single jobs; ``None`` where its present parameters need whole snapshots."""
+        ...

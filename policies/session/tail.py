@@ -1,0 +1,130 @@
+"""Running jobs that may be preempted, worst-ranked last."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob
+
+_Group = list[tuple[Key, SessionJob]]
+
+
+class Tail:
+    """Preemptible running jobs in groups that are sorted once, and the times at which that must be done anew."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self._ranking = ranking
+        self._rules = ranking.rules
+        self._groups: dict[int, _Group] = {}
+        self._changes: list[tuple[float, int, int, SessionJob]] = []
+        self._ripens: list[tuple[float, int, int, SessionJob]] = []
+
+    def add(self, job: SessionJob) -> None:
+        """A job starts. It takes part once its minimum run time is over."""
+        job.turn += 1
+        if not job.preemptible:
+            return
+        changes_s = self._ranking.changes_s(job)
+        if changes_s < INFINITY:
+            heappush(self._changes, (changes_s, job.job_id, job.turn, job))
+        if self._rules.min_run_s > 0:
+            heappush(self._ripens, (job.start_s + self._rules.min_run_s, job.job_id, job.turn, job))
+        else:
+            self.insert(job)
+
+    def remove(self, job: SessionJob) -> None:
+        """A running job ended or was preempted for good."""
+        job.turn += 1
+        if job.frozen is not None:
+            self.take_out(job)
+
+    def insert(self, job: SessionJob) -> None:
+        """A running job may be preempted from now on."""
+        key = job.frozen = self._ranking.frozen(job)
+        insort(self._groups.setdefault(self._ranking.group(job), []), (key, job))
+
+    def take_out(self, job: SessionJob) -> None:
+        """A running job is not to be considered, as long as it is not inserted again."""
+        assert job.frozen is not None
+        group = self._groups[self._ranking.group(job)]
+        del group[bisect_left(group, (job.frozen,))]
+        job.frozen = None
+
+    def next_event_s(self) -> float:
+        """When :meth:`advance` has something to do."""
+        for heap in (self._changes, self._ripens):
+            while heap and heap[0][3].turn != heap[0][2]:
+                heappop(heap)
+        return min(self._changes[0][0] if self._changes else INFINITY, self._ripens[0][0] if self._ripens else INFINITY)
+
+    def advance(self, now_s: float) -> bool:
+        """Do what is due; whether anything was that could let a waiting job preempt."""
+        changed = False
+        while self._changes and self._changes[0][0] <= now_s:
+            _, _, turn, job = heappop(self._changes)
+            if job.turn == turn:
+                self._change(job)
+                changed = True
+        while self._ripens and self._ripens[0][0] <= now_s:
+            _, _, turn, job = heappop(self._ripens)
+            if job.turn == turn:
+                self.insert(job)
+                changed = True
+        return changed
+
+    def _change(self, job: SessionJob) -> None:
+        in_group = job.frozen is not None
+        if in_group:
+            self.take_out(job)
+        self._ranking.change(job)
+        if in_group:
+            self.insert(job)
+        changes_s = self._ranking.changes_s(job)
+        if changes_s < INFINITY:
+            heappush(self._changes, (changes_s, job.job_id, job.turn, job))
+
+    def victims(self, key: Key, gpus: int, now_s: float) -> list[tuple[Key, SessionJob]] | None:
+        """The worst-ranked jobs that rank behind ``key`` and together hold ``gpus``; ``None``: they hold fewer.
+
+        Jobs that turn out not to be needed are left out, best-ranked first (see :mod:`slurm_soda.policies.victims`).
+        """
+        found: list[tuple[Key, SessionJob]] = []
+        lacking = gpus
+        for item in self._worst_first(now_s):
+            if item[0] <= key:
+                return None
+            found.append(item)
+            lacking -= item[1].gpus
+            if lacking <= 0:
+                break
+        if lacking > 0:
+            return None
+        needed = []
+        for item in reversed(found):
+            if lacking + item[1].gpus <= 0:
+                lacking += item[1].gpus
+            else:
+                needed.append(item)
+        return needed
+
+    def _worst_first(self, now_s: float) -> Iterator[tuple[Key, SessionJob]]:
+        running = self._ranking.running
+        if self._rules.volatile:
+            yield from sorted(
+                ((running(job, now_s), job) for group in self._groups.values() for _, job in group), reverse=True
+            )
+            return
+        ends = []
+        for number, group in self._groups.items():
+            if group:
+                ends.append((running(group[-1][1], now_s), number, len(group) - 1))
+        while ends:
+            worst = max(ends) if len(ends) > 1 else ends[0]
+            key, number, at = worst
+            group = self._groups[number]
+            yield key, group[at][1]
+            ends.remove(worst)
+            if at:
+                ends.append((running(group[at - 1][1], now_s), number, at - 1))

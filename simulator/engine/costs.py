@@ -1,0 +1,31 @@
+"""What starting, stopping and deciding cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slurm_soda.simulator.errors import SimulatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds by which a real cluster is slower than a perfect one; all 0 in the papers' own simulators but Pollux'.
+
+    Attributes:
+        start_s: a job holds its resources so long without progress at its first start.
+        restart_s: the same at each later start, besides the workload's own ``restart_s``.
+        checkpoint_s: a preempted job holds its resources so long before it leaves.
+        round_s: decisions are made at multiples of this time only; 0: whenever something happens.
+    """
+
+    start_s: float = 0.0
+    restart_s: float = 0.0
+    checkpoint_s: float = 0.0
+    round_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start_s", "restart_s", "checkpoint_s", "round_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise SimulatorError(f"{name} = {value!r} is not allowed; use a number of seconds from 0")

@@ -1,0 +1,16 @@
+"""How fast a job runs where it was placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from slurm_soda.policies.placement import Piece
+
+
+class SpeedModel(Protocol):
+    """Speed of jobs by placement."""
+
+    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+        """Speed of the workload's job ``row`` on these places, relative to the one its ``run_s`` was told for; above 0."""
+        ...
