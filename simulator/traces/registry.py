@@ -1,0 +1,121 @@
+"""The one list of trace formats, and how a file's format is found.
+
+A new format is one more :class:`Format` in :data:`FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.traces.faults import shorten
+from slurm_soda.simulator.traces.run_times import Profiles
+from slurm_soda.simulator.traces.table import split_line
+from slurm_soda.simulator.traces.tiresias import read_tiresias
+from slurm_soda.simulator.traces.trace import Trace
+
+_HEAD_BYTES = 65536
+
+
+class Reader(Protocol):
+    """Reads one format.
+
+    Raises:
+        TraceError: the file cannot be used.
+    """
+
+    def __call__(self, path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace:
+        """Return the trace of a file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format that users can name."""
+
+    name: str
+    summary: str
+    looks_right: Callable[[str, str], bool]
+    """Whether a file with this first line (blank lines apart) and this suffix, such as ``.swf``, is of the format."""
+    read: Reader
+
+
+def _header_with(*names: str) -> Callable[[str, str], bool]:
+    def looks_right(line: str, _suffix: str) -> bool:
+        return set(names) <= {cell.strip() for cell in split_line(line) or ()}
+
+    return looks_right
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("tiresias", "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
+           _header_with("num_gpu", "submit_time", "duration"), read_tiresias),
+)  # fmt: skip
+
+
+def format_names() -> tuple[str, ...]:
+    """All names, in the order of :data:`FORMATS`."""
+    return tuple(entry.name for entry in FORMATS)
+
+
+def find_format(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        SimulatorError: no such format.
+    """
+    for entry in FORMATS:
+        if entry.name == name:
+            return entry
+    raise SimulatorError(f"there is no trace format {name!r}; choose one of: {', '.join(format_names())}")
+
+
+def detect_format(path: Path) -> Format:
+    """The first format that a file looks like.
+
+    Raises:
+        TraceError: the file cannot be read, is empty, or looks like none.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
+    lines = head.decode("utf-8-sig", errors="replace").split("\n")
+    first = next((line.removesuffix("\r") for line in lines if line.strip()), None)
+    if first is None:
+        raise TraceError(str(path), 0, "it is empty")
+    for entry in FORMATS:
+        if entry.looks_right(first, path.suffix.lower()):
+            return entry
+    known = "; ".join(f"{entry.name} ({entry.summary})" for entry in FORMATS)
+    raise TraceError(
+        str(path), 0, f"it looks like no known format, its first line is {shorten(first)!r}; say --format: {known}"
+    )
+
+
+def load_trace(
+    path: Path,
+    format: str | None = None,  # noqa: A002 - the command line's word
+    *,
+    lenient: bool = False,
+    profiles: Profiles | None = None,
+) -> Trace:
+    """Read a trace.
+
+    Args:
+        path: the file.
+        format: a name of :data:`FORMATS`; by default what the file looks like.
+        lenient: skip and list what cannot be used, instead of ending at the first such line.
+        profiles: measured tables, for formats without run times.
+
+    Raises:
+        SimulatorError: no such format.
+        TraceError: the file cannot be used.
+    """
+    entry = find_format(format) if format is not None else detect_format(path)
+    return entry.read(path, lenient=lenient, profiles=profiles)

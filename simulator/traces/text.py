@@ -1,0 +1,69 @@
+"""The lines of a text file, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_soda.simulator.traces.faults import Faults
+
+_GZIP = b"\x1f\x8b"
+_NOT_UTF8 = "the text must be UTF-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of a file that are not blank; ``text[i]`` is line ``number[i]``, 1 first."""
+
+    text: Sequence[str]
+    number: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def select(self, wanted: Sequence[bool]) -> Lines:
+        """Some of the lines, by one flag each."""
+        if all(wanted):
+            return self
+        return Lines(
+            [text for text, want in zip(self.text, wanted, strict=True) if want],
+            [number for number, want in zip(self.number, wanted, strict=True) if want],
+        )
+
+
+def read_lines(path: Path, faults: Faults) -> Lines:
+    """Read a file; a byte order mark is dropped, lines end with a newline, alone or behind a carriage return.
+
+    A line that is no UTF-8 is a fault of that line.
+
+    Raises:
+        TraceError: the file cannot be read, is compressed, or has nothing but blank lines.
+    """
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        faults.fail(0, f"it cannot be read: {reason}")
+    if data.startswith(_GZIP):
+        faults.fail(0, "it is compressed; unpack it first, such as with gunzip")
+    lines = _decode(data, faults)
+    faults.settle()
+    lines = lines.select([bool(text) and not text.isspace() for text in lines.text])
+    if not len(lines):
+        faults.fail(0, "it is empty")
+    return lines
+
+
+def _decode(data: bytes, faults: Faults) -> Lines:
+    try:
+        texts = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        texts = []
+        for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+            try:
+                texts.append(line.decode())
+            except UnicodeDecodeError:
+                faults.row(number, _NOT_UTF8, line.decode(errors="backslashreplace"))
+                texts.append("")
+    return Lines([text.removesuffix("\r") for text in texts], range(1, len(texts) + 1))
