@@ -19,6 +19,7 @@ def assemble(
     preempts: tuple[Preempt, ...] = (),
     promoted: IntColumn | None = None,
     next_event_s: float = float("inf"),
+    reserved_in_s: FloatColumn | None = None,
 ) -> Plan:
     """Build the plan.
 
@@ -32,6 +33,7 @@ def assemble(
         preempts: which running jobs leave, for whom.
         promoted: rows whose counters start again.
         next_event_s: when the plan may change by itself.
+        reserved_in_s: one value a row, for a policy that reserves room.
 
     ``Plan.order`` has four parts, each in the policy's order: jobs that start now; jobs that wait only for resources
     that are being vacated, so that Slurm hands these over the moment they are free; the other waiting jobs; jobs that
@@ -53,6 +55,7 @@ def assemble(
         score=score,
         position=position,
         score_name=score_name,
+        reserved_in_s=np.zeros(0) if reserved_in_s is None else reserved_in_s,
     )
     return Plan(
         policy=policy,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from slurm_soda.policies.backfill import Backfill
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
@@ -52,6 +53,9 @@ def explain(note: JobNote, job: JobView, policy: Policy) -> Explanation:
     if note.verdict == Verdict.PROTECTED:
         why = "its minimum run time is not over" if job.preemptible else "it cannot checkpoint"
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
+    reserved = not math.isnan(note.reserved_in_s)
+    if reserved:
+        verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
     return Explanation(
         sentences=(standing + place, verdict),
         numbers={
@@ -61,6 +65,7 @@ def explain(note: JobNote, job: JobView, policy: Policy) -> Explanation:
             "position": note.position if note.position >= 0 else None,
             note.score_name: _finite(note.score),
             "attained_gpu_s": job.attained_gpu_s,
+            **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
             **numbers,
         },
     )
@@ -71,6 +76,8 @@ def _standing(note: JobNote, job: JobView, policy: Policy) -> tuple[str, dict[st
         return _in_queue(note, job, policy)
     if isinstance(policy, Fifo):
         return "Jobs go by submit time.", {"submit_s": job.submit_s}
+    if isinstance(policy, Backfill):
+        return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
     if isinstance(policy, Ordered):
         known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
         return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}

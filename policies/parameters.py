@@ -38,6 +38,28 @@ def number_from(least: float) -> Callable[[Any], float]:
     return read
 
 
+def whole_from(least: int) -> Callable[[Any], int]:
+    """A reader of whole numbers that are not below ``least``."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(value)
+        return value
+
+    return read
+
+
+def one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
+    """A reader of one of these names."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(value)
+        return value
+
+    return read
+
+
 def ascending_thresholds(value: Any) -> tuple[float, ...]:
     """Positive finite numbers, each larger than the one before; an empty list means one queue."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):

@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.placement import Piece
-from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 
 
 class Verdict(IntEnum):
@@ -78,6 +78,8 @@ class JobNotes:
     position: IntColumn
     """Rank over all jobs that want or hold resources, 0 first; -1 where the job was not ranked."""
     score_name: str = "score"
+    reserved_in_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    """In how many seconds at the latest room is reserved for each job, NaN for none; empty: no job has any."""
 
     def of(self, job_id: int) -> JobNote:
         """The notes of one job.
@@ -95,6 +97,7 @@ class JobNotes:
             score=float(self.score[at]),
             position=int(self.position[at]),
             score_name=self.score_name,
+            reserved_in_s=float(self.reserved_in_s[at]) if len(self.reserved_in_s) else NEVER,
         )
 
 
@@ -108,6 +111,7 @@ class JobNote:
     score: float
     position: int
     score_name: str
+    reserved_in_s: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.estimates import ESTIMATES, LIMIT
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.ordered import Ordered
-from slurm_soda.policies.parameters import Parameter, ascending_thresholds, number_from, sorted_samples
+from slurm_soda.policies.parameters import (
+    Parameter,
+    ascending_thresholds,
+    number_from,
+    one_of,
+    sorted_samples,
+    whole_from,
+)
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.tiresias.policy import PAPER_THRESHOLDS_GPU_S, Tiresias
 
@@ -47,6 +56,14 @@ SAMPLES_GPU_S = Parameter(
     "samples_gpu_s", (), "GPU s", "total service of past jobs; without any, jobs are ordered as by tiresias-las",
     "a list of positive numbers", sorted_samples,
 )  # fmt: skip
+ESTIMATE = Parameter(
+    "estimate", LIMIT, "name", "what counts as a job's run time: its time limit, or the predicted rest of its run time; "
+    "each stands in for the other, and a year for both", " or ".join(ESTIMATES), one_of(ESTIMATES),
+)  # fmt: skip
+BACKFILL_DEPTH = Parameter(
+    "depth", DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
+    whole_from(0),
+)  # fmt: skip
 _TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
 
 POLICIES: tuple[Entry, ...] = (
@@ -54,6 +71,9 @@ POLICIES: tuple[Entry, ...] = (
           "Tiresias, Section 5.1 (YARN-CS)", Fifo),
     Entry("fifo-skip", "by submit time; a job that does not fit is passed",
           "Tiresias, Section 5.1, with the skip of Pseudocode 2", partial(Fifo, skip=True)),
+    Entry("backfill", "by submit time; jobs behind a blocked one start where they do not delay it",
+          "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill", Backfill,
+          (ESTIMATE, BACKFILL_DEPTH)),
     Entry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
     Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",

@@ -31,7 +31,9 @@ PARAMETERS: dict[str, dict[str, object]] = {
     "srtf": {"min_run_s": MIN_RUN_S},
 }
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
-SKIPPING = [policy for policy in ALL if policy.name != "fifo"]
+HOLDING_BACK = ("fifo", "backfill")
+"""Policies that let a job wait although it fits, for the sake of jobs before it."""
+SKIPPING = [policy for policy in ALL if policy.name not in HOLDING_BACK]
 PREEMPTIVE = [policy for policy in ALL if policy.name in PARAMETERS]
 EAGER = [
     make_policy(name, {**PARAMETERS[name], "min_run_s": 0})  # nothing but the order itself prevents thrashing

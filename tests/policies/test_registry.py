@@ -40,8 +40,12 @@ def test_parameters_are_read() -> None:
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("lifo", {}, "there is no policy 'lifo'; choose one of: fifo, fifo-skip, tiresias-las"),
+    ("lifo", {}, "there is no policy 'lifo'; choose one of: fifo, fifo-skip, "),
     ("fifo", {"min_run_s": 1}, "policy fifo has no parameter 'min_run_s'; its parameters are: none"),
+    ("backfill", {"estimate": "guess"}, "estimate = 'guess' is not allowed; use limit or predicted"),
+    ("backfill", {"depth": 1.5}, "depth = 1.5 is not allowed; use a whole number from 0"),
+    ("backfill", {"depth": -1}, "depth = -1 is not allowed"),
+    ("backfill", {"depth": True}, "depth = True is not allowed"),
     ("tiresias-las", {"threshold": 1},
      "has no parameter 'threshold'; its parameters are: min_run_s, promote_knob, thresholds_gpu_s"),
     ("tiresias-las", {"min_run_s": -1}, "min_run_s = -1 is not allowed; use a number from 0"),

@@ -1,0 +1,91 @@
+"""EASY backfill: jobs behind a blocked one may start where they do not delay it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.reservations import Calendar
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.walk import Refusals, Walk
+
+DEPTH = 500
+"""Slurm's default of bf_max_job_test: how many jobs one pass of sched/backfill looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """FIFO by submit time with EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995); nothing is preempted.
+
+    Attributes:
+        estimate: which run time counts, one of :data:`.estimates.ESTIMATES`.
+        depth: how many jobs behind blocked ones are looked at, over all partitions.
+    """
+
+    estimate: str = LIMIT
+    depth: int = DEPTH
+
+    @property
+    def name(self) -> str:
+        return "backfill"
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs, O(log m) in nodes for each start, and O(m log n) for each partition's reservation."""
+        jobs = snapshot.jobs
+        ranked = rank(rankable(snapshot), jobs.submit_s)
+        walk = Walk(snapshot)
+        reserved_in_s = start_and_backfill(walk, ranked, estimate=self.estimate, depth=self.depth)
+        return assemble(
+            walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s", reserved_in_s=reserved_in_s
+        )
+
+
+def start_and_backfill(walk: Walk, ranked: IntColumn, *, estimate: str, depth: int) -> FloatColumn:
+    """Give waiting jobs what is free now, in order; returns in how many seconds room is reserved for each job.
+
+    A partition's first job that does not fit gets a reservation at the earliest time at which running jobs are expected
+    to have made room for it, on certain nodes. Whoever ranks behind it, in any partition, may start if it ends before
+    that time or leaves the reservation what it needs. A job that no end of another one makes room for (nodes are down)
+    is passed. NaN where nothing is reserved.
+
+    One search for room for each job until its partition is blocked, then for at most ``depth`` of the others.
+    """
+    snapshot = walk.snapshot
+    now_s = snapshot.now_s
+    run_s = expected_runs_s(snapshot, estimate)
+    calendar = Calendar(snapshot, walk.room.now, expected_ends_s(snapshot, estimate))
+    reserved_in_s = np.full(len(snapshot.jobs), np.nan)
+    refusals: dict[tuple[int, ...], Refusals] = {}
+    blocked: set[int] = set()
+    hopeless: set[int] = set()
+    looked_at = 0
+    rows = walk.candidates(ranked)
+    columns = (rows.tolist(), walk.demand.code[rows].tolist(), run_s[rows].tolist())
+    for row, code, run in zip(*columns, strict=True):
+        shape = walk.demand.shapes[code]
+        if shape.partition in blocked:
+            if looked_at >= depth:
+                continue
+            looked_at += 1
+        elif code in hopeless:
+            continue
+        minded = calendar.minded(shape, now_s + run)
+        refused = refusals.setdefault(minded, Refusals())
+        pieces = None if refused.cover(shape) else calendar.lane(minded).find(shape)
+        if pieces is not None:
+            walk.claim(row, Claim(pieces, at_once=True))
+            calendar.start(pieces, now_s + run)
+            continue
+        refused.add(shape)
+        if shape.partition not in blocked:
+            made = calendar.reserve(shape, run)
+            if made is None:
+                hopeless.add(code)
+            else:
+                blocked.add(shape.partition)
+                reserved_in_s[row] = made.start_s - now_s
+    return reserved_in_s
