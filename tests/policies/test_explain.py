@@ -37,8 +37,9 @@ SAID: list[tuple[str, int, str]] = [
     ("tiresias-las", 7, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 3,200 s of "
      "running, it moves to the next. Slurm does not let it start yet (held, a dependency or a begin time)."),
     ("fifo", 4, "Jobs go by submit time. Place 4 in line. It waits: it does not fit beside the jobs before it."),
-    ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Place 4 in line. It waits: it "
-     "does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should have ended."),
+    ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Place 4 in line. It waits: "
+     "it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should have "
+     "ended."),
     ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip
