@@ -10,6 +10,7 @@ from typing import Any
 
 from slurm_soda.policies.backfill import Backfill
 from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.multifactor import Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
 from slurm_soda.policies.policy import Policy
@@ -78,6 +79,13 @@ def _standing(note: JobNote, job: JobView, policy: Policy) -> tuple[str, dict[st
         return "Jobs go by submit time.", {"submit_s": job.submit_s}
     if isinstance(policy, Backfill):
         return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
+    if isinstance(policy, Multifactor):
+        of_age = policy.weight_age * min(job.waited_s / policy.max_age_s, 1.0)
+        text = f"Its priority is {note.score:,.0f}, and the largest goes first"
+        parts = (
+            f"{of_age:,.0f} for {job.waited_s:,.0f} s of waiting, the rest for its user's fair share and for its size"
+        )
+        return f"{text}: {parts}.", {"priority_of_age": of_age}
     if isinstance(policy, Ordered):
         known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
         return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}

@@ -49,6 +49,13 @@ def whole_from(least: int) -> Callable[[Any], int]:
     return read
 
 
+def truth(value: Any) -> bool:
+    """A reader of truth values."""
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
 def one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
     """A reader of one of these names."""
 

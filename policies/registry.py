@@ -15,6 +15,7 @@ from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.estimates import ESTIMATES, LIMIT
 from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.multifactor import MAX_AGE_S, Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.parameters import (
     Parameter,
@@ -22,6 +23,7 @@ from slurm_soda.policies.parameters import (
     number_from,
     one_of,
     sorted_samples,
+    truth,
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
@@ -66,6 +68,18 @@ BACKFILL_DEPTH = Parameter(
 )  # fmt: skip
 _TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
 
+_MULTIFACTOR = (
+    Parameter("weight_age", 1000.0, "priority", "PriorityWeightAge", "a number from 0", number_from(0.0)),
+    Parameter("weight_fairshare", 10_000.0, "priority", "PriorityWeightFairshare", "a number from 0", number_from(0.0)),
+    Parameter("weight_size", 1000.0, "priority", "PriorityWeightJobSize", "a number from 0", number_from(0.0)),
+    Parameter("favor_small", False, "yes/no", "small jobs get the larger size factor (PriorityFavorSmall)",
+              "true or false", truth),
+    Parameter("max_age_s", MAX_AGE_S, "s", "waiting longer does not count (PriorityMaxAge)", "a number from 1",
+              number_from(1.0)),
+    ESTIMATE,
+    BACKFILL_DEPTH,
+)  # fmt: skip
+
 POLICIES: tuple[Entry, ...] = (
     Entry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
           "Tiresias, Section 5.1 (YARN-CS)", Fifo),
@@ -74,6 +88,8 @@ POLICIES: tuple[Entry, ...] = (
     Entry("backfill", "by submit time; jobs behind a blocked one start where they do not delay it",
           "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill", Backfill,
           (ESTIMATE, BACKFILL_DEPTH)),
+    Entry("multifactor", "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
+          "Slurm's priority/multifactor and sched/backfill", Multifactor, _MULTIFACTOR),
     Entry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
     Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from slurm_soda.policies.explain import VERDICTS, Explanation, explain
 from slurm_soda.policies.plan import Verdict
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
@@ -40,13 +40,15 @@ SAID: list[tuple[str, int, str]] = [
     ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Place 4 in line. It waits: "
      "it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should have "
      "ended."),
+    ("multifactor", 4, "Its priority is 5,281, and the largest goes first: 0 for 0 s of waiting, the rest for its user's "
+     "fair share and for its size. Place 4 in line. It waits: it does not fit beside the jobs before it."),
     ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip
 
 
 def told(name: str, job_id: int, **parameters: Any) -> Explanation:
-    policy = make_policy(name, parameters)
+    policy = make_policy(name, {**(PAPER if name.startswith("tiresias") else {}), **parameters})
     snapshot = cluster(JOBS, mixed_nodes(4, 4))
     plan = policy.decide(snapshot)
     return explain(plan.notes.of(job_id), snapshot.jobs.view(snapshot.jobs.row(job_id)), policy)
@@ -63,7 +65,7 @@ def test_a_promoted_job() -> None:
     assert explanation.numbers["promoted"] is True
 
 
-@pytest.mark.parametrize("name", ["fifo", "tiresias-las", "tiresias-gittins", "srsf"])
+@pytest.mark.parametrize("name", policy_names())
 def test_numbers_fit_json(name: str) -> None:
     for job in JOBS:
         numbers = told(name, job["job_id"]).numbers

@@ -31,7 +31,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
     "srtf": {"min_run_s": MIN_RUN_S},
 }
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
-HOLDING_BACK = ("fifo", "backfill")
+HOLDING_BACK = ("fifo", "backfill", "multifactor")
 """Policies that let a job wait although it fits, for the sake of jobs before it."""
 SKIPPING = [policy for policy in ALL if policy.name not in HOLDING_BACK]
 PREEMPTIVE = [policy for policy in ALL if policy.name in PARAMETERS]
