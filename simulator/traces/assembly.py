@@ -99,13 +99,27 @@ def finish(
     faults.settle()
     sound = faults.sound(lines)
     if not sound.any():
-        faults.no_jobs()
+        faults.no_jobs(unused)
     kept = columns if sound.all() else {key: _kept(column, sound) for key, column in columns.items()}
     plain = {key: column for key, column in kept.items() if not key.startswith("observed_")}
     workload, order = assemble(name, origin_s=origin_s, **plain)
     observed = {key: column[order] for key, column in kept.items() if key.startswith("observed_")}
     line = np.asarray(lines, dtype=np.int64)[sound][order]
     return Trace(workload, format_name, skipped=faults.skipped(), unused=unused, line=line, **observed)
+
+
+def distinct_names(column: str, names: Sequence[str], lines: Sequence[int], faults: Faults) -> Sequence[str]:
+    """Names of jobs; an empty one and one that an earlier line has are faults of their lines."""
+    if len(set(names)) == len(names) and "" not in names:
+        return names
+    first: dict[str, int] = {}
+    for name, line in zip(names, lines, strict=True):
+        if not name:
+            faults.row(line, f"{column} must name the job", name)
+        elif name in first:
+            faults.row(line, f"{column} must be unlike that of line {first[name]}", name)
+        first.setdefault(name, line)
+    return names
 
 
 def _kept(column: Any, sound: BoolColumn) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
@@ -65,14 +66,18 @@ class Faults:
         """All faults, ascending by line."""
         return tuple(sorted(self._found, key=lambda fault: fault.line))
 
-    def no_jobs(self) -> NoReturn:
+    def no_jobs(self, unused: Mapping[str, int] = MappingProxyType({})) -> NoReturn:
         """End the reading: nothing is left to simulate.
+
+        Args:
+            unused: how many records are sound but no job to run, by the reason.
 
         Raises:
             TraceError: always.
         """
         if not self._found:
-            self.fail(0, "it has no jobs")
+            counts = ", ".join(f"{reason}: {count}" for reason, count in unused.items())
+            self.fail(0, f"it has no job to run ({counts})" if counts else "it has no jobs")
         first = self.skipped()[0]
         self.fail(first.line, f"no job is left; the first that was skipped: {first.reason}, not {first.value!r}")
 

@@ -10,9 +10,9 @@ import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.traces.faults import Faults
 
-_MOST_S = 1e11
+MOST_S = 1e11
 """3 000 years: sums over millions of jobs stay exact to the microsecond."""
-_MOST = 1e9
+MOST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Kind:
     whole: bool = False
 
 
-SECONDS = Kind("a number of seconds from 0", 0.0, _MOST_S)
-RUN_TIME = Kind("a number of seconds above 0", math.ulp(0.0), _MOST_S)
-COUNT = Kind("a whole number from 0", 0.0, _MOST, whole=True)
-COUNT_FROM_1 = Kind("a whole number from 1", 1.0, _MOST, whole=True)
+SECONDS = Kind("a number of seconds from 0", 0.0, MOST_S)
+RUN_TIME = Kind("a number of seconds above 0", math.ulp(0.0), MOST_S)
+COUNT = Kind("a whole number from 0", 0.0, MOST, whole=True)
+COUNT_FROM_1 = Kind("a whole number from 1", 1.0, MOST, whole=True)
 MEBIBYTES = Kind("a whole number of MiB from 0", 0.0, 1e15, whole=True)
 STEPS = Kind("a number from 0", 0.0, 1e15)
 FLAG = Kind("0 or 1", 0.0, 1.0, whole=True)

@@ -5,14 +5,19 @@ A new format is one more :class:`Format` in :data:`FORMATS`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.traces import philly, pollux
 from slurm_soda.simulator.traces.faults import shorten
+from slurm_soda.simulator.traces.gavel import looks_like_gavel, read_gavel
 from slurm_soda.simulator.traces.run_times import Profiles
+from slurm_soda.simulator.traces.swf import looks_like_swf, read_swf
 from slurm_soda.simulator.traces.table import split_line
 from slurm_soda.simulator.traces.tiresias import read_tiresias
 from slurm_soda.simulator.traces.trace import Trace
@@ -38,21 +43,46 @@ class Format:
 
     name: str
     summary: str
-    looks_right: Callable[[str, str], bool]
-    """Whether a file with this first line (blank lines apart) and this suffix, such as ``.swf``, is of the format."""
+    looks_right: Callable[[str], bool]
+    """Whether a file with this first line (blank lines apart) is of the format."""
     read: Reader
 
 
-def _header_with(*names: str) -> Callable[[str, str], bool]:
-    def looks_right(line: str, _suffix: str) -> bool:
+def _header_with(*names: str) -> Callable[[str], bool]:
+    def looks_right(line: str) -> bool:
         return set(names) <= {cell.strip() for cell in split_line(line) or ()}
 
     return looks_right
 
 
+def _read_sacct(path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace:
+    from slurm_soda.simulator.traces.sacct import read_sacct  # noqa: PLC0415 - most runs read no accounting
+
+    del profiles  # the dump has run times
+    return read_sacct(path, lenient)
+
+
+def _looks_like_sacct(line: str) -> bool:
+    return re.search(r"(^|[^A-Za-z])JobID(Raw)?([^A-Za-z]|$)", line, re.IGNORECASE) is not None
+
+
+def _never(_line: str) -> bool:
+    return False
+
+
 FORMATS: tuple[Format, ...] = (
     Format("tiresias", "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
            _header_with("num_gpu", "submit_time", "duration"), read_tiresias),
+    Format("pollux", "Pollux' simulator: CSV with time, application, num_replicas, batch_size; needs --profiles",
+           _header_with(*pollux.REQUIRED), pollux.read_pollux),
+    Format("philly", "Microsoft's Philly: CSV with timestamp, duration, num_gpus", _header_with(*philly.REQUIRED),
+           philly.read_philly),
+    Format("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --profiles",
+           looks_like_gavel, read_gavel),
+    Format("sacct", "a site's accounting: sacct --parsable2, with its header",
+           _looks_like_sacct, _read_sacct),
+    Format("swf", "Standard Workload Format, processors as CPU cores", looks_like_swf, read_swf),
+    Format("swf-gpu", "Standard Workload Format, processors as GPUs; say --format", _never, partial(read_swf, gpus=True)),
 )  # fmt: skip
 
 
@@ -90,7 +120,7 @@ def detect_format(path: Path) -> Format:
     if first is None:
         raise TraceError(str(path), 0, "it is empty")
     for entry in FORMATS:
-        if entry.looks_right(first, path.suffix.lower()):
+        if entry.looks_right(first):
             return entry
     known = "; ".join(f"{entry.name} ({entry.summary})" for entry in FORMATS)
     raise TraceError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from slurm_soda.simulator.traces import numbers as n
-from slurm_soda.simulator.traces.assembly import finish
+from slurm_soda.simulator.traces.assembly import distinct_names, finish
 from slurm_soda.simulator.traces.faults import Faults
 from slurm_soda.simulator.traces.run_times import Profiles
 from slurm_soda.simulator.traces.table import Table, read_table
@@ -51,7 +51,7 @@ def read_tiresias(path: Path, *, lenient: bool, profiles: Profiles | None) -> Tr
     _check_requests(table, columns)
     columns |= _texts(table)
     if "job_id" in table.columns:
-        columns["label"] = _labels(table)
+        columns["label"] = distinct_names("job_id", table.texts("job_id"), table.line, faults)
     return finish("tiresias", path.stem, table.line, columns, faults)
 
 
@@ -59,20 +59,6 @@ def _texts(table: Table) -> dict[str, list[str]]:
     texts = {name: table.texts(name) for name in TEXTS if name in table.columns}
     model = next((name for name in ("application", "model_name") if name in table.columns), None)
     return texts | ({"model": table.texts(model)} if model else {})
-
-
-def _labels(table: Table) -> list[str]:
-    labels = table.texts("job_id")
-    if len(set(labels)) == len(labels) and "" not in labels:
-        return labels
-    first: dict[str, int] = {}
-    for label, line in zip(labels, table.line, strict=True):
-        if not label:
-            table.faults.row(line, "job_id must name the job", label)
-        elif label in first:
-            table.faults.row(line, f"job_id must be unlike that of line {first[label]}", label)
-        first.setdefault(label, line)
-    return labels
 
 
 def _check_requests(table: Table, columns: Mapping[str, Any]) -> None:

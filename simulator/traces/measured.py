@@ -1,0 +1,45 @@
+"""Run times from measured tables, looked up once for each kind of job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.traces.faults import Faults
+
+
+def measured_s(
+    look_up: Callable[[str, int, int], float], columns: Mapping[str, Any], lines: Sequence[int], faults: Faults
+) -> FloatColumn:
+    """The time of each job's model, batch size and GPUs; NaN, and a fault, where nothing was measured.
+
+    Args:
+        look_up: raises SimulatorError where nothing was measured.
+        columns: ``model``, ``batch_size`` and ``gpus`` of every job.
+        lines: the line of each.
+        faults: takes the jobs that were not measured.
+    """
+    sound = faults.sound(lines)
+    found: dict[tuple[str, int, int], float] = {}
+    times_s = np.full(len(lines), math.nan)
+    for at in np.flatnonzero(sound).tolist():
+        kind = (columns["model"][at], int(columns["batch_size"][at]), int(columns["gpus"][at]))
+        if kind not in found:
+            found[kind] = _time_s(look_up, kind)
+        times_s[at] = found[kind]
+        if math.isnan(found[kind]):
+            name = "{}, batch size {}, on {} GPUs".format(*kind)
+            faults.row(lines[at], "a job must be of a kind that the measured tables know", name)
+    return times_s
+
+
+def _time_s(look_up: Callable[[str, int, int], float], kind: tuple[str, int, int]) -> float:
+    try:
+        time_s = look_up(*kind)
+    except SimulatorError:
+        return math.nan
+    return time_s if 0 < time_s < math.inf else math.nan
