@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from slurm_soda.policies.backfill import Backfill
 from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.gandiva import Gandiva
 from slurm_soda.policies.multifactor import Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
@@ -28,6 +29,9 @@ VERDICTS: Mapping[Verdict, str] = MappingProxyType({
     Verdict.LEAVING: "It is completing or suspended: there is nothing to decide.",
     Verdict.TOO_LARGE: "No set of nodes of its partition could ever hold it.",
 })  # fmt: skip
+
+
+_WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +76,49 @@ def explain(note: JobNote, job: JobView, policy: Policy) -> Explanation:
     )
 
 
-def _standing(note: JobNote, job: JobView, policy: Policy) -> tuple[str, dict[str, Any]]:
-    if isinstance(policy, Tiresias):
-        return _in_queue(note, job, policy)
-    if isinstance(policy, Fifo):
-        return "Jobs go by submit time.", {"submit_s": job.submit_s}
-    if isinstance(policy, Backfill):
-        return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
-    if isinstance(policy, Multifactor):
-        of_age = policy.weight_age * min(job.waited_s / policy.max_age_s, 1.0)
-        text = f"Its priority is {note.score:,.0f}, and the largest goes first"
-        parts = (
-            f"{of_age:,.0f} for {job.waited_s:,.0f} s of waiting, the rest for its user's fair share and for its size"
-        )
-        return f"{text}: {parts}.", {"priority_of_age": of_age}
-    if isinstance(policy, Ordered):
-        known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
-        return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
-    return f"{policy.name} gives it {note.score_name} {note.score:g}.", {}
+Said = tuple[str, dict[str, Any]]
 
 
-def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> tuple[str, dict[str, Any]]:
+def _standing(note: JobNote, job: JobView, policy: Policy) -> Said:
+    say = _STANDINGS.get(type(policy))
+    if say is None:
+        return f"{policy.name} gives it {note.score_name} {note.score:g}.", {}
+    return say(note, job, policy)
+
+
+def _by_submission(_note: JobNote, job: JobView, _policy: Fifo) -> Said:
+    return "Jobs go by submit time.", {"submit_s": job.submit_s}
+
+
+def _by_submission_and_passing(_note: JobNote, job: JobView, _policy: Backfill) -> Said:
+    return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
+
+
+def _by_score(note: JobNote, _job: JobView, _policy: Ordered) -> Said:
+    known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
+    return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
+
+
+def _by_priority(note: JobNote, job: JobView, policy: Multifactor) -> Said:
+    of_age = policy.weight_age * min(job.waited_s / policy.max_age_s, 1.0)
+    text = f"Its priority is {note.score:,.0f}, and the largest goes first"
+    parts = f"{of_age:,.0f} for {job.waited_s:,.0f} s of waiting, the rest for its user's fair share and for its size"
+    return f"{text}: {parts}.", {"priority_of_age": of_age}
+
+
+def _in_turn(_note: JobNote, job: JobView, policy: Gandiva) -> Said:
+    numbers = {"quantum_s": policy.quantum_s}
+    turns = f"Jobs take turns, a slice of {policy.quantum_s:g} s each"
     if not job.gpus:
-        return "It asks for no GPU, so it is given what the GPU jobs leave, oldest first.", {
-            "leaves_queue_at_gpu_s": None
-        }
+        return _WITHOUT_GPUS, numbers
+    if job.state == JobState.RUNNING:
+        return f"{turns}; this one runs, until others that wait have their turn.", numbers
+    return f"{turns}, the longest waiting first; this one has waited {job.waited_s:,.0f} s.", numbers
+
+
+def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> Said:
+    if not job.gpus:
+        return _WITHOUT_GPUS, {"leaves_queue_at_gpu_s": None}
     promoted = note.queue == 0 and bool(policy.thresholds_gpu_s) and job.attained_gpu_s >= policy.thresholds_gpu_s[0]
     queues = f"queue {note.queue + 1} of {len(policy.thresholds_gpu_s) + 1}"
     if promoted:
@@ -111,6 +133,16 @@ def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> tuple[str, dict[
     rest_s = (upper - job.attained_gpu_s) / job.gpus
     when = f"in {rest_s:,.0f} s" if job.state == JobState.RUNNING else f"after {rest_s:,.0f} s of running"
     return f"{text}; at {upper:,.0f} GPU s, {when}, it moves to the next.", {"leaves_queue_at_gpu_s": upper}
+
+
+_STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProxyType({
+    Backfill: _by_submission_and_passing,
+    Fifo: _by_submission,
+    Gandiva: _in_turn,
+    Multifactor: _by_priority,
+    Ordered: _by_score,
+    Tiresias: _in_queue,
+})  # fmt: skip
 
 
 def _finite(value: float) -> float | None:

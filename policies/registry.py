@@ -15,6 +15,7 @@ from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.estimates import ESTIMATES, LIMIT
 from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.gandiva import QUANTUM_S, Gandiva
 from slurm_soda.policies.multifactor import MAX_AGE_S, Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.parameters import (
@@ -66,6 +67,10 @@ BACKFILL_DEPTH = Parameter(
     "depth", DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
     whole_from(0),
 )  # fmt: skip
+QUANTUM = Parameter(
+    "quantum_s", QUANTUM_S, "s", "length of a time slice; slices end for all jobs at once", "a number from 1",
+    number_from(1.0),
+)  # fmt: skip
 _TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
 
 _MULTIFACTOR = (
@@ -94,6 +99,8 @@ POLICIES: tuple[Entry, ...] = (
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
     Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-Gittins index)",
+    Entry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,
+          (QUANTUM,)),
           partial(Tiresias, name="tiresias-gittins"), (*_TIRESIAS, SAMPLES_GPU_S)),
     Entry("sjf", "shortest predicted run time first", "Tiresias, Section 3.2", partial(Ordered, "sjf")),
     Entry("smallest", "fewest GPUs first", "Tiresias, Section 3.2.1 (SF)", partial(Ordered, "smallest")),

@@ -42,6 +42,10 @@ SAID: list[tuple[str, int, str]] = [
      "ended."),
     ("multifactor", 4, "Its priority is 5,281, and the largest goes first: 0 for 0 s of waiting, the rest for its user's "
      "fair share and for its size. Place 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("gandiva", 3, "Jobs take turns, a slice of 60 s each; this one runs, until others that wait have their turn. Place 1 "
+     "in line. It keeps running."),
+    ("gandiva", 6, "Jobs take turns, a slice of 60 s each, the longest waiting first; this one has waited 9,000 s. Place 2 "
+     "in line. It waits: it does not fit beside the jobs before it."),
     ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip

@@ -29,7 +29,10 @@ PARAMETERS: dict[str, dict[str, object]] = {
     },
     "srsf": {"min_run_s": MIN_RUN_S},
     "srtf": {"min_run_s": MIN_RUN_S},
+    "gandiva": {"quantum_s": 100.0},
 }
+RIPE_S = dict.fromkeys(PARAMETERS, MIN_RUN_S) | {"gandiva": 1e-3}
+"""How long a job must have run before it may give way; every world is at the beginning of one of Gandiva's slices."""
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
 HOLDING_BACK = ("fifo", "backfill", "multifactor")
 """Policies that let a job wait although it fits, for the sake of jobs before it."""
@@ -38,7 +41,7 @@ PREEMPTIVE = [policy for policy in ALL if policy.name in PARAMETERS]
 EAGER = [
     make_policy(name, {**PARAMETERS[name], "min_run_s": 0})  # nothing but the order itself prevents thrashing
     for name in ("tiresias-las", "tiresias-gittins", "srsf", "srtf")
-]
+] + [make_policy("gandiva", PARAMETERS["gandiva"])]
 
 each = pytest.mark.parametrize
 by_name = {"ids": lambda policy: policy.name}
@@ -163,7 +166,7 @@ def test_only_ripe_preemptible_jobs_give_way_and_only_to_better_ranked_ones(
         assert job.state == JobState.RUNNING
         assert job.preemptible
         assert job.gpus > 0
-        assert snapshot.now_s - job.start_s >= MIN_RUN_S
+        assert snapshot.now_s - job.start_s >= RIPE_S[policy.name]
         assert item.for_jobs
         for job_id in item.for_jobs:
             note = plan.notes.of(job_id)
@@ -212,7 +215,7 @@ def test_no_waiting_job_could_still_be_served_by_preempting_worse_ranked_jobs(
             wide.give(pieces)
         for other in range(len(jobs)):
             lesser = plan.notes.of(int(jobs.job_id[other]))
-            ripe = jobs.preemptible[other] and snapshot.now_s - jobs.start_s[other] >= MIN_RUN_S
+            ripe = jobs.preemptible[other] and snapshot.now_s - jobs.start_s[other] >= RIPE_S[policy.name]
             if lesser.verdict == Verdict.RUN and lesser.position > note.position and ripe and jobs.gpus[other]:
                 wide.give(held_by(jobs, other))
         for places in plan.places.values():
