@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from slurm_soda.simulator.report import plot
+from slurm_soda.simulator.report.times import tick_step
+
 GPU_COUNTS = (1, 2, 4, 8)
 PREEMPTED = "◆"
 
@@ -64,17 +67,9 @@ def gpu_class(gpus: int) -> int:
     return next((count for count in GPU_COUNTS if gpus <= count), GPU_COUNTS[-1])
 
 
-def tick_step_s(span_s: float) -> float:
-    """Distance of ticks: 1, 2 or 5 times a power of ten, so that 4 to 10 of them fit."""
-    power = 1.0
-    while span_s / power > 10:
-        power *= 10
-    return next((power * part for part in (0.1, 0.2, 0.5, 1.0) if span_s / (power * part) <= 10), power)
-
-
 def axis(span_s: float) -> str:
     """Time axis under a track or plot, in seconds."""
-    step = tick_step_s(span_s)
-    ticks = [step * i for i in range(int(span_s / step) + 1)]
-    marks = "".join(f'<em style="left:{_percent(tick, span_s)}">{tick:g}</em>' for tick in ticks[:-1])
-    return f'<div class="axis">{marks}<em style="left:{_percent(ticks[-1], span_s)}">{ticks[-1]:g} s</em></div>'
+    step = tick_step(span_s)
+    last = int(span_s / step)
+    texts = [f"{step * at:g}{' s' if at == last else ''}" for at in range(last + 1)]
+    return plot.axis([(step * at / span_s, text) for at, text in enumerate(texts)])

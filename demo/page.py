@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 import numpy as np
-from slurm_soda.demo.gantt import GPU_COUNTS, PREEMPTED, axis, gantt
+from slurm_soda.demo.gantt import GPU_COUNTS, PREEMPTED, gantt
 from slurm_soda.demo.page_style import CSS
+from slurm_soda.simulator.report.curves import corners, distribution
+from slurm_soda.simulator.report.plot import PARTS, Line, plot
+from slurm_soda.simulator.report.times import time_ticks
 
 Report = Mapping[str, Any]
 
@@ -105,33 +108,21 @@ def _gantt_key() -> str:
     )
 
 
-def steps(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Corners of the empirical distribution of JCTs: ``(seconds, part of the jobs)``, from (0, 0)."""
-    jct_s = np.sort(np.array([job["jct_s"] for job in jobs]))
-    corners = [(0.0, 0.0)]
-    for number, value in enumerate(jct_s.tolist()):
-        corners += [(value, number / len(jct_s)), (value, (number + 1) / len(jct_s))]
-    return corners
+def jct_steps(run: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Corners of the empirical distribution of a run's JCTs: ``(seconds, part of the jobs)``, from (0, 0)."""
+    jct_s = np.array([job["jct_s"] for job in run["per_job"]], dtype=np.float64)
+    return corners(distribution(jct_s, most=len(jct_s)))
 
 
 def _curves(runs: Mapping[str, Any]) -> str:
     span_s = max(job["jct_s"] for run in runs.values() for job in run["per_job"]) * 1.02
-    paths = "".join(
-        f'<path class="{phase}" d="{_path(runs[phase]["per_job"], span_s)}"/>' for phase in ("stock", "soda")
-    )
-    grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 25, 50, 75, 100))
-    marks = "".join(f'<span class="y" style="top:{100 - y}%">{y} %</span>' for y in (0, 50, 100))
+    lines = [
+        Line(TITLES[phase], phase, [*((x / span_s, y) for x, y in jct_steps(runs[phase])), (1.0, 1.0)])
+        for phase in ("stock", "soda")
+    ]
     key = "".join(f'<span><i class="{phase}"></i>{TITLES[phase]}</span>' for phase in ("stock", "soda"))
-    return (
-        f'<div class="key">{key}</div><div class="plot"><div style="position:relative">{marks}'
-        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="Distribution of completion'
-        f' times">{grid}{paths}</svg></div>{axis(span_s)}</div>'
-    )
-
-
-def _path(jobs: Sequence[Mapping[str, Any]], span_s: float) -> str:
-    points = [f"{100 * x / span_s:.2f},{100 * (1 - y):.2f}" for x, y in steps(jobs)]
-    return f"M{' L'.join(points)} L100,0"
+    chart = plot(lines, time_ticks(span_s), PARTS, "Distribution of completion times")
+    return f'<div class="key">{key}</div>{chart}'
 
 
 def _method(report: Report) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from slurm_soda.demo.gantt import GPU_COUNTS, gpu_class
-from slurm_soda.demo.page import TITLES, headline, steps
+from slurm_soda.demo.page import TITLES, headline, jct_steps
+from slurm_soda.simulator.report.palette import GPU_LIGHT, MARK_LIGHT
 
-COLOURS = dict(zip(GPU_COUNTS, ("#8ecae6", "#4f9fd0", "#2a6fb0", "#173f78"), strict=True))
 CURVES = {"stock": "#8a6d3b", "soda": "#0b7d75"}
 
 
@@ -31,7 +31,7 @@ def _gantt(runs: Mapping[str, Any]) -> Figure:
     for axis, phase in zip(axes, ("stock", "soda"), strict=True):
         axis.set_title(TITLES[phase], fontsize=10)
         _rows(axis, runs[phase]["per_job"])
-    handles = [axes[0].barh([0], [0], color=COLOURS[n], label=f"{n} GPU{'s' if n > 1 else ''}") for n in GPU_COUNTS]
+    handles = [axes[0].barh([0], [0], color=GPU_LIGHT[n], label=f"{n} GPU{'s' if n > 1 else ''}") for n in GPU_COUNTS]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     return figure
 
@@ -41,9 +41,9 @@ def _rows(axis: Axes, jobs: list[Mapping[str, Any]]) -> None:
     for row, job in enumerate(jobs):
         axis.hlines(row, job["submit_s"] - began_s, job["end_s"] - began_s, color="#cdd5df", linewidth=2, zorder=1)
         spans = [(run["start_s"] - began_s, run["end_s"] - run["start_s"]) for run in job["runs"]]
-        axis.broken_barh(spans, (row - 0.4, 0.8), color=COLOURS[gpu_class(job["gpus"])], zorder=2)
+        axis.broken_barh(spans, (row - 0.4, 0.8), color=GPU_LIGHT[gpu_class(job["gpus"])], zorder=2)
         ends = [run["end_s"] - began_s for run in job["runs"][:-1]]
-        axis.plot(ends, [row] * len(ends), "D", color="#d4351c", markersize=4, zorder=3)
+        axis.plot(ends, [row] * len(ends), "D", color=MARK_LIGHT, markersize=4, zorder=3)
     axis.set_yticks(range(len(jobs)), [str(job["name"]) for job in jobs], fontsize=6)
     axis.set_ylim(len(jobs) - 0.5, -0.5)
     axis.set_xlabel("seconds since the first submission", fontsize=8)
@@ -54,7 +54,7 @@ def _curves(runs: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axis = figure.subplots()
     for phase, colour in CURVES.items():
-        corners = steps(runs[phase]["per_job"])
+        corners = jct_steps(runs[phase])
         axis.plot(
             [x for x, _ in corners], [100 * y for _, y in corners], color=colour, label=TITLES[phase], linewidth=2
         )

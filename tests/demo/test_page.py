@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.demo import page, pictures
-from slurm_soda.demo.gantt import axis, gantt, gpu_class, tick_step_s
+from slurm_soda.demo.gantt import axis, gantt, gpu_class
 from slurm_soda.demo.report import Measured, compare, run_document
 from slurm_soda.demo.truth import JobRun, JobTruth
+from slurm_soda.simulator.report.times import tick_step
 
 VOID = {"meta", "br", "img", "line", "path"}
 
@@ -100,15 +101,15 @@ def test_colours_cover_every_size(gpus: int, shown: int) -> None:
 
 @given(st.floats(0.5, 1e6))
 def test_axes_have_a_readable_number_of_ticks(span_s: float) -> None:
-    assert 2 <= span_s / tick_step_s(span_s) <= 10 + 1e-9
+    assert 2 <= span_s / tick_step(span_s) <= 10 + 1e-9
     places = [float(place) for place in re.findall(r"left:([0-9.]+)%", axis(span_s))]
     assert places == sorted(places)
     assert places[-1] <= 100
 
 
 def test_the_curve_is_the_empirical_distribution() -> None:
-    jobs = [{"jct_s": 30.0}, {"jct_s": 10.0}]
-    assert page.steps(jobs) == [(0.0, 0.0), (10.0, 0.0), (10.0, 0.5), (30.0, 0.5), (30.0, 1.0)]
+    run = {"per_job": [{"jct_s": 30.0}, {"jct_s": 10.0}]}
+    assert page.jct_steps(run) == [(0.0, 0.0), (10.0, 0.0), (10.0, 0.5), (30.0, 0.5), (30.0, 1.0)]
 
 
 CHANGES = [(60.0, 30.0, "−50%"), (60.0, 66.0, "+10%"), (0.0, 5.0, ""), (None, 5.0, ""), (5.0, None, "")]

@@ -1,0 +1,162 @@
+"""One report as one HTML file without outside assets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from slurm_soda.simulator.report.curves import Distribution, Use, corners, log_bounds
+from slurm_soda.simulator.report.lane_chart import lane_chart, lane_key
+from slurm_soda.simulator.report.page_style import CSS
+from slurm_soda.simulator.report.palette import hue, stroke, width
+from slurm_soda.simulator.report.plot import PARTS, Line, axis, plot
+from slurm_soda.simulator.report.result import PolicyRuns, times_better
+from slurm_soda.simulator.report.table import percent_text, table
+from slurm_soda.simulator.report.times import log_ticks, span_text, time_ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything that a page or a picture tells."""
+
+    rows: tuple[PolicyRuns, ...]
+    """The first one is what the others are compared with."""
+    about: str
+    """Workload and cluster, in one sentence."""
+    gpus: int
+    """Of the cluster."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """How it was simulated: names and values."""
+
+
+def render(story: Story) -> str:
+    """The page."""
+    title = escape(headline(story.rows))
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{CSS}</style></head>\n"
+    )
+    cards = (
+        f'<section class="card wide">{_table(story.rows)}</section>',
+        f'<div class="pair">{_card("Completion time (JCT)", _distributions(story.rows, "jct"))}'
+        f"{_card('Time waited', _distributions(story.rows, 'queue'))}</div>",
+        _card("GPUs in use", _strips(story)) if story.gpus else "",
+        *(_chart(row) for row in story.rows),
+        _method(story),
+    )
+    about = f'<p class="soft">{escape(story.about)}</p>'
+    return f"{head}<body><main><h1>{title}</h1>{about}{''.join(cards)}</main></body></html>\n"
+
+
+def headline(rows: Sequence[PolicyRuns]) -> str:
+    """The result in one line."""
+    first, best = rows[0], min(rows, key=_jct_or_last)
+    if len(rows) == 1:
+        return f"{first.policy}: jobs complete in {span_text(first.mean('avg_jct_s'))} on average"
+    if best is first or not times_better(first, best) > 1:
+        return f"No policy completes jobs faster than {first.policy}: {span_text(first.mean('avg_jct_s'))} on average"
+    return (
+        f"{best.policy} completes jobs in {span_text(best.mean('avg_jct_s'))} on average,"
+        f" {first.policy} in {span_text(first.mean('avg_jct_s'))}: {times_better(first, best):.2f} times better"
+    )
+
+
+def _jct_or_last(row: PolicyRuns) -> float:
+    mean_s = row.mean("avg_jct_s")
+    return mean_s if math.isfinite(mean_s) else math.inf
+
+
+def _card(title: str, body: str) -> str:
+    return f'<section class="card"><h2>{escape(title)}</h2>{body}</section>'
+
+
+def _table(rows: Sequence[PolicyRuns]) -> str:
+    titles, lines = table(rows)
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _style(number: int) -> str:
+    return f"p{hue(number)} s{stroke(number)}"
+
+
+def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
+    found: list[Distribution] = [getattr(row, which) for row in rows]
+    low_s, high_s = log_bounds(found)
+
+    def place(seconds: float) -> float:
+        return math.log(seconds / low_s) / math.log(high_s / low_s)
+
+    lines = [
+        Line(
+            row.policy,
+            _style(number),
+            [(place(x), y) for x, y in [*corners(steps, low_s), (high_s, float(steps.part[-1]))]],
+            width(number, len(rows)),
+        )
+        for number, (row, steps) in enumerate(zip(rows, found, strict=True))
+    ]
+    ticks = [(place(seconds), text) for seconds, text in log_ticks(low_s, high_s)]
+    edge = f"; less than {span_text(low_s)} stands at the left edge" if which == "queue" else ""
+    told = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
+    return f'{_key(rows)}{plot(lines, ticks, PARTS, told)}<p class="x">{told}, logarithmic{edge}</p>'
+
+
+def _key(rows: Sequence[PolicyRuns]) -> str:
+    entries = "".join(
+        f'<span><svg viewBox="0 0 26 8"><line class="{_style(number)}" x1="0" x2="26" y1="4" y2="4"/></svg>'
+        f"{escape(row.policy)}</span>"
+        for number, row in enumerate(rows)
+    )
+    return f'<div class="key">{entries}</div>'
+
+
+def _strips(story: Story) -> str:
+    """One band a policy, below each other on one clock; of several seeds the first."""
+    uses = [row.runs[0].gpus for row in story.rows]
+    span_s = max(float(use.edges_s[-1]) for use in uses)
+    strips = "".join(
+        f"<span>{escape(row.policy)}</span>{_band(use, story.gpus, span_s, number)}"
+        f"<span>{percent_text(row.mean('gpu_util_ratio'))}</span>"
+        for number, (row, use) in enumerate(zip(story.rows, uses, strict=True))
+    )
+    return (
+        f'<p class="soft">Part of the {story.gpus:,} GPUs that jobs hold, since the first submission; right: over the whole'
+        f' makespan.</p><div class="strip">{strips}<span></span>{axis(time_ticks(span_s))}<span></span></div>'
+    )
+
+
+def _band(use: Use, gpus: int, span_s: float, number: int) -> str:
+    edges = (100 * use.edges_s / span_s).tolist()
+    heights = (100 * (1 - use.mean / gpus)).tolist()
+    top = " ".join(
+        f"{left:.2f},{y:.1f} {right:.2f},{y:.1f}" for left, right, y in zip(edges[:-1], edges[1:], heights, strict=True)
+    )
+    grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 50))
+    return (
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="GPUs in use over time">{grid}'
+        f'<polygon class="f{hue(number)}" points="0,100 {top} {edges[-1]:.2f},100"/></svg>'
+    )
+
+
+def _chart(row: PolicyRuns) -> str:
+    """Gantt chart of a small run; of several seeds the first."""
+    lanes = row.runs[0].lanes
+    return "" if lanes is None else _card(f"{row.policy}: who held which GPU", lane_key() + lane_chart(lanes))
+
+
+def _method(story: Story) -> str:
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in story.facts)
+    return (
+        '<section class="card"><details><summary>How this was simulated, and what the figures mean</summary>'
+        f"<dl>{facts}</dl>"
+        '<p class="soft">JCT, job completion time: submission to end. Wait: JCT less all time on resources, so waits after'
+        " preemptions count. Makespan: first submission to last end. GPUs used: GPU seconds that jobs held, over all GPUs"
+        " times the makespan. Times better: the first policy's average JCT over this one's. Percentiles are linear between"
+        " two jobs. With several seeds, cells are means over the seeds, ± is the sample standard deviation, and curves"
+        " take all jobs of all seeds together.</p></details></section>"
+    )

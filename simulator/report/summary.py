@@ -1,0 +1,121 @@
+"""One outcome in figures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
+from slurm_soda.simulator.outcome import Outcome
+
+UNKNOWN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures of one run, over the jobs that ended; NaN where there is none. Times in seconds.
+
+    JCT (job completion time) is ``end_s - submit_s``. Time waited is JCT less all time on resources, so waits after
+    preemptions count and a restart's overhead does not. Percentiles are numpy's linear ones: the value at rank
+    ``q * (jobs - 1)`` of the sorted JCTs, between two jobs in proportion. ``sodactl demo`` counts the same way, from
+    Slurm's accounting instead of an outcome.
+    """
+
+    jobs: int
+    """Of the workload, unfinished ones too."""
+    unfinished: int
+    """Jobs that never ended: larger than the cluster, or nodes stayed down."""
+    avg_jct_s: float
+    p50_jct_s: float
+    p95_jct_s: float
+    p99_jct_s: float
+    avg_queue_s: float
+    avg_gpu_jct_s: float
+    """Mean JCT of the jobs that use GPUs."""
+    avg_cpu_jct_s: float
+    """Mean JCT of the jobs without GPUs; NaN if there are none."""
+    makespan_s: float
+    """First submission to last end."""
+    gpu_util_ratio: float
+    """GPU seconds that jobs held within the makespan, over the cluster's GPUs times the makespan; NaN without GPUs. Every
+    job counts, and so do restarts. (The demo's figure of this name is NVML's; its ``gpu_allocated_ratio`` is this one.)"""
+    cpu_util_ratio: float
+    """The same of CPU cores; NaN where the cluster does not count them."""
+    preemptions: int
+    failures: int
+    """Times that a node took a job down."""
+    decisions: int
+    cpu_s: float
+    """Processor time of the simulation, without reading the trace."""
+    jobs_per_cpu_s: float
+
+    def document(self) -> dict[str, Any]:
+        """As plain data; NaN stands for unknown."""
+        return asdict(self)
+
+
+def jct_s(outcome: Outcome) -> FloatColumn:
+    """Job completion time of each job; NaN for one that never ended."""
+    return outcome.end_s - outcome.workload.submit_s
+
+
+def queue_s(outcome: Outcome) -> FloatColumn:
+    """Time each job waited, before its first start and after preemptions; NaN for one that never ended."""
+    # Sums of many stretches differ from one long stretch in the last bits: no wait is below 0.
+    return np.maximum(jct_s(outcome) - outcome.held_s, 0.0)
+
+
+def counts_cpus(cluster: Cluster) -> bool:
+    """Whether the cluster says how many CPU cores its nodes have."""
+    return bool(cluster.cpus.sum() > 0 and (cluster.cpus < UNCOUNTED).all())
+
+
+def summarise(outcome: Outcome) -> Summary:
+    """Figures of a run."""
+    workload, ended = outcome.workload, np.isfinite(outcome.end_s)
+    took_s = jct_s(outcome)
+    p50_s, p95_s, p99_s = _percentiles(took_s[ended])
+    last_s = float(outcome.end_s[ended].max()) if ended.any() else UNKNOWN
+    makespan_s = last_s - float(workload.submit_s.min()) if ended.any() else UNKNOWN
+    cpus = int(outcome.cluster.cpus.sum()) if counts_cpus(outcome.cluster) else 0
+    return Summary(
+        jobs=len(workload),
+        unfinished=len(workload) - int(ended.sum()),
+        avg_jct_s=_mean(took_s[ended]),
+        p50_jct_s=p50_s,
+        p95_jct_s=p95_s,
+        p99_jct_s=p99_s,
+        avg_queue_s=_mean(queue_s(outcome)[ended]),
+        avg_gpu_jct_s=_mean(took_s[ended & (workload.gpus > 0)]),
+        avg_cpu_jct_s=_mean(took_s[ended & (workload.gpus == 0)]),
+        makespan_s=makespan_s,
+        gpu_util_ratio=_held_ratio(outcome, outcome.segments.gpus, outcome.cluster.total_gpus * makespan_s, last_s),
+        cpu_util_ratio=_held_ratio(outcome, outcome.segments.cpus, cpus * makespan_s, last_s),
+        preemptions=int(outcome.preemptions.sum()),
+        failures=int(outcome.failures.sum()),
+        decisions=outcome.decisions,
+        cpu_s=outcome.cpu_s,
+        jobs_per_cpu_s=len(workload) / outcome.cpu_s if outcome.cpu_s > 0 else UNKNOWN,
+    )
+
+
+def _held_ratio(outcome: Outcome, held: IntColumn, capacity: float, last_s: float) -> float:
+    """What jobs held until ``last_s``, over ``capacity`` (units x seconds)."""
+    parts = outcome.segments
+    time_s = np.maximum(np.minimum(parts.end_s, last_s) - parts.start_s, 0.0)
+    return float((time_s * held).sum()) / capacity if capacity > 0 else UNKNOWN
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else UNKNOWN
+
+
+def _percentiles(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    if not len(values):
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    p50, p95, p99 = np.percentile(values, (50, 95, 99)).tolist()
+    return p50, p95, p99

@@ -1,0 +1,88 @@
+"""The table that the terminal and the page show: a row a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurm_soda.simulator.report.result import PolicyRuns, times_better
+from slurm_soda.simulator.report.times import span_text
+
+Cell = Callable[[PolicyRuns, PolicyRuns], str]
+"""Text from the first policy (others are compared with it) and the row's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One column."""
+
+    title: str
+    cell: Cell
+    shown: Callable[[Sequence[PolicyRuns]], bool] = bool
+    """Whether these rows have anything to say in it."""
+
+
+def _time(key: str) -> Cell:
+    return lambda _, row: span_text(row.mean(key))
+
+
+def _jct(row: PolicyRuns) -> str:
+    mean_s = row.mean("avg_jct_s")
+    text = span_text(mean_s)
+    return f"{text} ±{100 * row.spread('avg_jct_s') / mean_s:.0f} %" if len(row.runs) > 1 and mean_s > 0 else text
+
+
+def ratio_text(ratio: float) -> str:
+    """How many times better, ``2.41×``."""
+    return f"{ratio:.2f}×" if math.isfinite(ratio) else "–"
+
+
+def percent_text(ratio: float) -> str:
+    """A part of the whole."""
+    return f"{100 * ratio:.0f} %" if math.isfinite(ratio) else "–"
+
+
+def _percent(key: str) -> Cell:
+    return lambda _, row: percent_text(row.mean(key))
+
+
+def _count(key: str) -> Cell:
+    return lambda _, row: f"{row.mean(key):,.0f}"
+
+
+def _any(key: str) -> Callable[[Sequence[PolicyRuns]], bool]:
+    return lambda rows: any(value > 0 for row in rows for value in row.values(key))
+
+
+def _both(rows: Sequence[PolicyRuns]) -> bool:
+    """Whether there are jobs with GPUs and jobs without."""
+    return _any("avg_gpu_jct_s")(rows) and _any("avg_cpu_jct_s")(rows)
+
+
+FIGURES = (
+    Figure("avg JCT", lambda _, row: _jct(row)),
+    Figure("times better", lambda first, row: ratio_text(times_better(first, row)), lambda rows: len(rows) > 1),
+    Figure("median", _time("p50_jct_s")),
+    Figure("p95", _time("p95_jct_s")),
+    Figure("p99", _time("p99_jct_s")),
+    Figure("avg wait", _time("avg_queue_s")),
+    Figure("GPU jobs' JCT", _time("avg_gpu_jct_s"), _both),
+    Figure("CPU jobs' JCT", _time("avg_cpu_jct_s"), _both),
+    Figure("makespan", _time("makespan_s")),
+    Figure("GPUs used", _percent("gpu_util_ratio")),
+    Figure("CPUs used", _percent("cpu_util_ratio"), _any("cpu_util_ratio")),
+    Figure("preemptions", _count("preemptions")),
+    Figure("failures", _count("failures"), _any("failures")),
+    Figure("unfinished", _count("unfinished"), _any("unfinished")),
+)
+
+
+def table(rows: Sequence[PolicyRuns]) -> tuple[list[str], list[list[str]]]:
+    """Titles, and the cells of each row, all as text; the first column is the policy's name.
+
+    With several seeds every cell is a mean, and ± is the sample standard deviation of the average JCT.
+    """
+    figures = [figure for figure in FIGURES if figure.shown(rows)]
+    cells = [[row.policy, *(figure.cell(rows[0], row) for figure in figures)] for row in rows]
+    return ["policy", *(figure.title for figure in figures)], cells
