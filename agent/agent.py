@@ -16,10 +16,10 @@ from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import GpuReading, Gpus
 from slurm_soda.agent.intake import Intake
 from slurm_soda.agent.ledger import Ledger, Run
-from slurm_soda.agent.systemd import notify
 from slurm_soda.agent.upload import Backoff, Uploader, UploadError
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from slurm_soda.wire.systemd import Notifier
 
 log = logging.getLogger("soda-agent")
 
@@ -52,6 +52,7 @@ class Agent:
     def __init__(self, config: AgentConfig, parts: Parts) -> None:
         self._config = config
         self._parts = parts
+        self._notifier = Notifier(parts.environ)
         self._node = config.node or os.uname().nodename.partition(".")[0]
         self._agent_id = secrets.token_hex(8)
         self._seq = 0
@@ -67,7 +68,7 @@ class Agent:
         """
         intake = Intake(self._config.socket, self.take_line, self._resample.set)
         await intake.start()
-        notify(self._parts.environ, "READY=1")
+        self._notifier.ready()
         log.info("agent of node %s reports to %s", self._node, self._config.controller)
         loops = (self._sample_forever(), self._upload_forever())
         jobs: list[asyncio.Task[None]] = [asyncio.create_task(loop) for loop in loops]
@@ -78,7 +79,7 @@ class Agent:
                 if job.done():
                     job.result()  # a loop that ends has failed: let systemd start the agent anew
         finally:
-            notify(self._parts.environ, "STOPPING=1")
+            self._notifier.stopping()
             for job in (*jobs, stopping):
                 job.cancel()
             await asyncio.gather(*jobs, stopping, return_exceptions=True)
@@ -176,7 +177,7 @@ class Agent:
         while True:
             self._resample.clear()
             self.sample(gpus=gpus)
-            notify(self._parts.environ, "WATCHDOG=1")
+            self._notifier.alive()
             gpus = not await _within(self._resample, self._pause_s())
 
     def _pause_s(self) -> float:

@@ -25,12 +25,12 @@ from slurm_soda.daemon.logline import log, set_up
 from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import ReportWriter
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.systemd import Notifier
 from slurm_soda.daemon.terms import terms_of
 from slurm_soda.daemon.wake import Waker
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.seal import Munge
+from slurm_soda.wire.systemd import Notifier
 
 EXIT_ERROR = 1
 EXIT_REFUSED = 3

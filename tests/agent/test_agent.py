@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,6 @@ from slurm_soda.agent.cpu import CpuReader
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import GpuReading, Gpus
 from slurm_soda.agent.ledger import Ledger
-from slurm_soda.agent.systemd import notify
 from slurm_soda.agent.upload import Backoff, HttpUploader, UploadError
 from slurm_soda.wire.handover import hand_over
 from slurm_soda.wire.records import NodeReport
@@ -313,13 +311,3 @@ def test_pauses_double_up_to_a_limit_and_start_over() -> None:
     assert backoff.succeeded()
     assert not backoff.succeeded()
     assert backoff.failed() <= 1.5
-
-
-def test_systemd_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(path))
-        notify({"NOTIFY_SOCKET": str(path)}, "READY=1")
-        assert listener.recv(99) == b"READY=1"
-    for absent in ({}, {"NOTIFY_SOCKET": "relative"}, {"NOTIFY_SOCKET": str(path)}):
-        notify(absent, "READY=1")

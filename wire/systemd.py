@@ -1,4 +1,4 @@
-"""Telling systemd how the daemon is (sd_notify(3)); without systemd nothing happens."""
+"""Telling systemd how sodad or the agent is (sd_notify(3)); without systemd nothing happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
-        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._address = ""
+        if address.startswith(("/", "@")):
+            self._address = "\0" + address[1:] if address[0] == "@" else address
 
     def send(self, **states: str) -> None:
         """Send states such as ``READY="1"`` or ``STATUS="3 jobs"``; never fails."""
