@@ -42,7 +42,7 @@ def test_nodes_keep_their_own_lanes_and_gangs_are_split_over_them() -> None:
     chart = lanes(outcome(jobs, cluster="2x2"))
     assert chart.names == ("n1:0", "n1:1", "n2:0", "n2:1")
     assert chart.first_of_node == (0, 2)
-    assert found(chart) == [("2", 0, 2, 0, 5, False), ("2", 2, 1, 0, 5, False), ("1", 3, 1, 0, 9, False)]
+    assert found(chart) == [("1", 2, 1, 0, 9, False), ("2", 0, 2, 0, 5, False), ("2", 3, 1, 0, 5, False)]
 
 
 def test_neighbours_are_preferred_and_gaps_taken_where_there_are_none() -> None:
