@@ -1,0 +1,89 @@
+"""Speed by CPU cores: a job whose cores cannot feed its GPUs waits for data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from slurm_soda.policies.placement import Piece
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.speed.tables import ABOVE_0, read_measured
+from slurm_soda.simulator.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCurve:
+    """Speed of one model by CPU cores per GPU; linear between points, from (0, 0) to the first, flat beyond the last.
+
+    Attributes:
+        cores: ascending, above 0.
+        ratio: speeds relative to a common one, above 0.
+    """
+
+    cores: tuple[float, ...]
+    ratio: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.cores or len(self.cores) != len(self.ratio):
+            raise SimulatorError(f"a curve needs as many speeds as cores, not {len(self.ratio)} and {len(self.cores)}")
+        if min(self.cores) <= 0 or any(a >= b for a, b in pairwise(self.cores)):
+            raise SimulatorError(f"cores of a curve must be above 0 and ascend, not {self.cores}")
+        if min(self.ratio) <= 0:
+            raise SimulatorError(f"speeds of a curve must be above 0, not {self.ratio}")
+
+    def at(self, cores: float) -> float:
+        """Speed with so many cores per GPU."""
+        return float(np.interp(cores, (0.0, *self.cores), (0.0, *self.ratio)))
+
+
+class ByCores:
+    """Jobs whose model has a curve, relative to the cores they ask for; all others run as their trace says.
+
+    A gang is as slow as its worst-fed node. Jobs that ask for no cores are not counted.
+    """
+
+    def __init__(self, curves: Mapping[str, CoreCurve], workload: Workload) -> None:
+        self._asked = workload.cpus.tolist(), workload.gpus.tolist()
+        self._curves = [
+            curves.get(workload.models[model]) if model >= 0 and cpus and gpus else None
+            for model, cpus, gpus in zip(workload.model.tolist(), *self._asked, strict=True)
+        ]
+
+    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+        """Speed with these pieces' cores, relative to that with the cores asked for.
+
+        Raises:
+            SimulatorError: a piece has GPUs and no core: the job would never end.
+        """
+        curve = self._curves[row]
+        if curve is None:
+            return 1.0
+        fed = min((piece.cpus / piece.gpus for piece in pieces if piece.gpus), default=0.0)
+        if not fed:
+            raise SimulatorError(f"job {row + 1} has GPUs on a node where it has no CPU core")
+        cpus, gpus = self._asked[0][row], self._asked[1][row]
+        return curve.at(fed) / curve.at(cpus / gpus)
+
+
+def load_core_curves(path: Path) -> dict[str, CoreCurve]:
+    """Read curves by model from a CSV file with the columns ``model``, ``cores`` (per GPU) and ``ratio``.
+
+    Raises:
+        TraceError: the file is malformed, or a model's cores do not ascend.
+    """
+    table = read_measured(path, {"cores": ABOVE_0, "ratio": ABOVE_0}, ("model",))
+    points: dict[str, list[tuple[float, float]]] = {}
+    columns = (table.texts["model"], table.numbers["cores"].tolist(), table.numbers["ratio"].tolist())
+    for row, (model, cores, ratio) in enumerate(zip(*columns, strict=True)):
+        curve = points.setdefault(model, [])
+        if not model:
+            raise table.fail(row, "model must be a name, not ''")
+        if curve and cores <= curve[-1][0]:
+            raise table.fail(
+                row, f"cores of {model} must ascend from line to line, not {cores!r} after {curve[-1][0]!r}"
+            )
+        curve.append((cores, ratio))
+    return {model: CoreCurve(tuple(c for c, _ in curve), tuple(r for _, r in curve)) for model, curve in points.items()}

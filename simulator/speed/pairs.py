@@ -1,0 +1,199 @@
+"""Speed of jobs alone and of pairs that share GPUs, from a table in the format of Gavel's simulator.
+
+``{gpu: {"('MODEL (batch size B)', scale)": {"null": alone, "('OTHER', scale)": [mine, the other's]}}}``, all in steps per
+second over all the job's GPUs; 0 where it does not fit in memory. GPUs of the name ``X_unconsolidated`` are those of ``X``
+with gangs spread over nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from slurm_soda.simulator.errors import SimulatorError, TraceError
+
+ALONE = "null"
+SPREAD = "_unconsolidated"
+_KEY = re.compile(r"\('(?P<model>[^']+?)( \(batch size (?P<batch>[0-9]{1,9})\))?', (?P<scale>[1-9][0-9]{0,5})\)")
+
+
+class JobKind(NamedTuple):
+    """What a pair table knows jobs by."""
+
+    model: str
+    batch_size: int
+    """0: the model's only one."""
+    scale: int
+    """GPUs."""
+
+    def __str__(self) -> str:
+        batch = f" (batch size {self.batch_size})" if self.batch_size else ""
+        return f"('{self.model}{batch}', {self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """What was measured on one kind of GPU, in steps per second."""
+
+    alone: Mapping[JobKind, float]
+    shared: Mapping[tuple[JobKind, JobKind], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOn:
+    """Times of steps on one kind of GPU, for traces that count their work in steps."""
+
+    pairs: PairTable
+    gpu: str
+
+    def step_s(self, application: str, batch_size: int, gpus: int) -> float:
+        """Time of one step, alone.
+
+        Raises:
+            SimulatorError: it was not measured, or does not fit.
+        """
+        return 1.0 / self.pairs.alone_steps_per_s(self.gpu, application, batch_size, gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PairTable:
+    """Measured speeds by GPU."""
+
+    path: str
+    tables: Mapping[str, GpuTable]
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Names of the GPUs, in the file's order."""
+        return tuple(self.tables)
+
+    def on(self, gpu: str) -> StepsOn:
+        """The table as one kind of GPU sees it.
+
+        Raises:
+            SimulatorError: no such GPU.
+        """
+        self._table(gpu)
+        return StepsOn(self, gpu)
+
+    def alone_steps_per_s(self, gpu: str, model: str, batch_size: int, scale: int) -> float:
+        """Speed of a job that shares with nobody; above 0.
+
+        Raises:
+            SimulatorError: it was not measured, or does not fit.
+        """
+        kind = JobKind(model, batch_size, scale)
+        speed = self._table(gpu).alone.get(kind)
+        if speed is None:
+            raise SimulatorError(f"{self.path}: GPU {gpu} has no measurement of {kind}")
+        if not speed:
+            raise SimulatorError(f"{self.path}: {kind} does not fit on GPU {gpu} (0 steps per second)")
+        return speed
+
+    def spread_ratio(self, gpu: str, kind: JobKind) -> float:
+        """Speed alone of a gang that is spread over nodes, relative to the same gang on as few nodes as possible.
+
+        Raises:
+            SimulatorError: one of both was not measured, or does not fit.
+        """
+        return self.alone_steps_per_s(gpu + SPREAD, *kind) / self.alone_steps_per_s(gpu, *kind)
+
+    def shared(self, gpu: str, a: JobKind, b: JobKind) -> tuple[float, float] | None:
+        """Speeds of two jobs on the same GPUs, each relative to itself alone; ``None``: they do not fit together.
+
+        Pairs that were never measured, such as those of unequal scale, count as not fitting.
+
+        Raises:
+            SimulatorError: one of the jobs was not measured alone, or does not fit even alone.
+        """
+        alone = self.alone_steps_per_s(gpu, *a), self.alone_steps_per_s(gpu, *b)
+        shared = self._table(gpu).shared
+        if (a, b) in shared:
+            mine, its = shared[a, b]
+        elif (b, a) in shared:
+            its, mine = shared[b, a]
+        else:
+            return None
+        return (mine / alone[0], its / alone[1]) if mine and its else None
+
+    def _table(self, gpu: str) -> GpuTable:
+        try:
+            return self.tables[gpu]
+        except KeyError:
+            raise SimulatorError(f"{self.path} has no GPU {gpu!r}; it has: {', '.join(self.tables)}") from None
+
+
+def load_pairs(path: Path) -> PairTable:
+    """Read a pair table.
+
+    Raises:
+        TraceError: it cannot be read, is no JSON, or has another form; faults of JSON come with their line.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise TraceError(str(path), error.lineno, f"it must be JSON; at column {error.colno}: {error.msg}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
+    if not isinstance(data, dict) or not data:
+        raise TraceError(str(path), 0, "it must be an object of GPUs, such as {'v100': ...}")
+    tables = {gpu: _gpu_table(_Place(path, f"GPU {gpu!r}"), jobs) for gpu, jobs in data.items()}
+    return PairTable(str(path), MappingProxyType(tables))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the file something is: JSON keeps no lines, so it is said by names."""
+
+    path: Path
+    name: str
+
+    def inside(self, name: str) -> _Place:
+        return _Place(self.path, f"{self.name}, {name}")
+
+    def fault(self, allowed: str, value: Any) -> TraceError:
+        shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+        return TraceError(str(self.path), 0, f"{self.name}: must be {allowed}, not {shown}")
+
+
+def _gpu_table(place: _Place, jobs: Any) -> GpuTable:
+    if not isinstance(jobs, dict) or not jobs:
+        raise place.fault("an object of jobs", jobs)
+    alone: dict[JobKind, float] = {}
+    shared: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
+    for key, speeds in jobs.items():
+        job, here = _kind(place, key), place.inside(key)
+        if not isinstance(speeds, dict) or ALONE not in speeds:
+            raise here.fault(f"an object with {ALONE!r}, the speed alone", speeds)
+        alone[job] = _speed(here.inside(ALONE), speeds[ALONE])
+        for other, both in speeds.items():
+            if other != ALONE:
+                shared[job, _kind(here, other)] = _two_speeds(here.inside(other), both)
+    return GpuTable(MappingProxyType(alone), MappingProxyType(shared))
+
+
+def _kind(place: _Place, key: str) -> JobKind:
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise place.fault("jobs such as \"('ResNet-18 (batch size 128)', 1)\"", key)
+    return JobKind(match["model"], int(match["batch"] or 0), int(match["scale"]))
+
+
+def _two_speeds(place: _Place, both: Any) -> tuple[float, float]:
+    if not isinstance(both, list) or len(both) != 2:
+        raise place.fault("two speeds, the job's and the other's", both)
+    return _speed(place, both[0]), _speed(place, both[1])
+
+
+def _speed(place: _Place, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:
+        raise place.fault("steps per second, a number from 0", value)
+    return float(value)
