@@ -73,12 +73,12 @@ def _sort_out(
         at = int(line[row]) if line is not None else 0
         if not lenient:
             raise TraceError(
-                path, at, f"job {workload.label[row]} is larger than the cluster {cluster.name}: {why}; choose a larger "
+                path, at, f"job {workload.label[row]!r} is larger than the cluster {cluster.name}: {why}; choose a larger "
                 "--cluster, or leave such jobs out with --lenient",
             )  # fmt: skip
         skipped.append(Skipped(at, f"larger than the cluster {cluster.name}: {why}", workload.label[row]))
     if not fits.any():
-        raise TraceError(path, skipped[0].line, f"no job fits; job {skipped[0].value} is {skipped[0].reason}")
+        raise TraceError(path, skipped[0].line, f"no job fits; job {skipped[0].value!r} is {skipped[0].reason}")
     return fits, tuple(skipped)
 
 

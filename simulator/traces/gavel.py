@@ -21,7 +21,7 @@ CELLS = (
     "priority weight", "SLO", "arrival time",
 )  # fmt: skip
 """Of each line, between tabs; there is no header. Commands, priorities and SLOs are not read."""
-_JOB_TYPE = re.compile(r"\s*(?P<model>.+?)\s*(\(batch size (?P<batch>[0-9]{1,9})\))?\s*")
+_JOB_TYPE = re.compile(r"\s*(?P<model>\S.*?)\s*(\(batch size (?P<batch>[0-9]{1,9})\))?\s*")
 
 
 def read_gavel(path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace:

@@ -32,8 +32,9 @@ _KINDS = {
     "status": n.Kind("a whole number from -1 to 5", -1.0, 5.0, whole=True),
     "requested memory": n.Kind("a number of KB from 0, or -1 for unknown", -1.0, 1e15),
     **dict.fromkeys(("wait time", "run time", "requested time"), _SECONDS_OR_NOT),
-    **dict.fromkeys(("job number", "allocated processors", "requested processors", "user"), _COUNT_OR_NOT),
+    **dict.fromkeys(("allocated processors", "requested processors"), _COUNT_OR_NOT),
 }
+_READ = frozenset({*_KINDS, "job number", "user"})
 _ORIGIN = re.compile(r"\s*;\s*UnixStartTime:\s*([0-9]{1,11})\b")
 
 
@@ -83,22 +84,20 @@ def _origin_s(lines: Lines) -> float:
     return float(match[1]) if match else 0.0
 
 
-def _cells(lines: Lines, faults: Faults) -> tuple[dict[str, Sequence[str]], list[int]]:
-    rows: list[list[str]] = []
-    line: list[int] = []
-    for text, number in zip(lines.text, lines.number, strict=True):
-        if text.lstrip().startswith(";"):
-            continue
-        cells = text.split()
-        if len(cells) == len(FIELDS):
-            rows.append(cells)
-            line.append(number)
-        else:
-            faults.row(number, f"a line must have {len(FIELDS)} fields ({', '.join(FIELDS)})", text)
-    faults.settle()
+def _cells(lines: Lines, faults: Faults) -> tuple[dict[str, Sequence[str]], Sequence[int]]:
+    lines = lines.select([not text.lstrip().startswith(";") for text in lines.text])
+    rows = [text.split() for text in lines.text]
+    whole = [len(row) == len(FIELDS) for row in rows]
+    if not all(whole):
+        for text, number, sound in zip(lines.text, lines.number, whole, strict=True):
+            if not sound:
+                faults.row(number, f"a line must have {len(FIELDS)} fields ({', '.join(FIELDS)})", text)
+        faults.settle()
+        rows = [row for row in rows if len(row) == len(FIELDS)]
     if not rows:
         faults.no_jobs()
-    return dict(zip(FIELDS, zip(*rows, strict=True), strict=True)), line
+    wanted = [(name, at) for at, name in enumerate(FIELDS) if name in _READ]
+    return {name: [row[at] for row in rows] for name, at in wanted}, lines.select(whole).number
 
 
 def _sort_out(numbers: dict[str, FloatColumn], sound: BoolColumn) -> tuple[dict[str, int], BoolColumn]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.traces.faults import Faults
+from slurm_soda.simulator.traces.faults import Faults, shorten
 from slurm_soda.simulator.traces.numbers import Kind, read_numbers
 from slurm_soda.simulator.traces.text import Lines, read_lines
 
@@ -47,10 +47,10 @@ def read_table(path: Path, required: Sequence[str], optional: Sequence[str], fau
     known = (*required, *optional)
     for name in required:
         if name not in header:
-            faults.fail(lines.number[0], f"the header must have the column {name}; it has: {', '.join(header)}")
+            faults.fail(lines.number[0], f"the header must have the column {name}; it is {shorten(','.join(header))!r}")
     for name in header:
         if header.count(name) > 1:
-            faults.fail(lines.number[0], f"the column {name!r} comes twice in the header")
+            faults.fail(lines.number[0], f"the column {shorten(name)!r} comes twice in the header")
         if name not in known:
             faults.part(lines.number[0], f"a column must be one of {', '.join(known)}", name)
     faults.settle()
