@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from slurm_soda.policies.backfill import Backfill
+from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.gandiva import Gandiva
+from slurm_soda.policies.kelp import KelpFifo
 from slurm_soda.policies.multifactor import Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
@@ -94,6 +96,17 @@ def _by_submission_and_passing(_note: JobNote, job: JobView, _policy: Backfill) 
     return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
 
 
+def _by_submission_apart(_note: JobNote, job: JobView, _policy: KelpFifo) -> Said:
+    kind = "with" if job.gpus else "without"
+    return f"Jobs {kind} GPUs go by submit time, in a line of their own.", {"submit_s": job.submit_s}
+
+
+def _by_share(note: JobNote, job: JobView, policy: Drf) -> Said:
+    what = "GPUs" if policy.gpus_only else "GPUs, CPUs or memory, whichever they hold most of"
+    text = "Users go by what their jobs hold, the smallest part first"
+    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of all {what}.", {"user": job.user}
+
+
 def _by_score(note: JobNote, _job: JobView, _policy: Ordered) -> Said:
     known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
     return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
@@ -137,8 +150,10 @@ def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> Said:
 
 _STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProxyType({
     Backfill: _by_submission_and_passing,
+    Drf: _by_share,
     Fifo: _by_submission,
     Gandiva: _in_turn,
+    KelpFifo: _by_submission_apart,
     Multifactor: _by_priority,
     Ordered: _by_score,
     Tiresias: _in_queue,

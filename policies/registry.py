@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any
 
 from slurm_soda.policies.backfill import DEPTH, Backfill
+from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.estimates import ESTIMATES, LIMIT
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.gandiva import QUANTUM_S, Gandiva
+from slurm_soda.policies.kelp import KelpFifo
 from slurm_soda.policies.multifactor import MAX_AGE_S, Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.parameters import (
@@ -63,13 +65,13 @@ ESTIMATE = Parameter(
     "estimate", LIMIT, "name", "what counts as a job's run time: its time limit, or the predicted rest of its run time; "
     "each stands in for the other, and a year for both", " or ".join(ESTIMATES), one_of(ESTIMATES),
 )  # fmt: skip
-BACKFILL_DEPTH = Parameter(
-    "depth", DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
-    whole_from(0),
-)  # fmt: skip
 QUANTUM = Parameter(
     "quantum_s", QUANTUM_S, "s", "length of a time slice; slices end for all jobs at once", "a number from 1",
     number_from(1.0),
+)  # fmt: skip
+BACKFILL_DEPTH = Parameter(
+    "depth", DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
+    whole_from(0),
 )  # fmt: skip
 _TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
 
@@ -95,12 +97,18 @@ POLICIES: tuple[Entry, ...] = (
           (ESTIMATE, BACKFILL_DEPTH)),
     Entry("multifactor", "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
           "Slurm's priority/multifactor and sched/backfill", Multifactor, _MULTIFACTOR),
+    Entry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,
+          (QUANTUM,)),
+    Entry("drf", "the next job of the user that holds the smallest part of what it holds most of",
+          "Ghodsi et al., Dominant Resource Fairness, NSDI 2011, Algorithm 1", Drf),
+    Entry("kelp-fifo", "by submit time, GPU jobs and jobs without GPUs in lines of their own",
+          "SODA, Section VI-A (KELP-FIFO)", KelpFifo),
+    Entry("kelp-drf", "the next job of the user that holds the fewest GPUs", "SODA, Section VI-A (KELP-DRF)",
+          partial(Drf, name="kelp-drf", gpus_only=True)),
     Entry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
     Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-Gittins index)",
-    Entry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,
-          (QUANTUM,)),
           partial(Tiresias, name="tiresias-gittins"), (*_TIRESIAS, SAMPLES_GPU_S)),
     Entry("sjf", "shortest predicted run time first", "Tiresias, Section 3.2", partial(Ordered, "sjf")),
     Entry("smallest", "fewest GPUs first", "Tiresias, Section 3.2.1 (SF)", partial(Ordered, "smallest")),

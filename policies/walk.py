@@ -83,29 +83,31 @@ class Walk:
         rows: IntColumn = order[self.snapshot.jobs.state[order] == JobState.PENDING]
         return rows
 
-    def start_fitting(self, order: IntColumn, *, skip: bool) -> None:
+    def start_fitting(self, order: IntColumn, *, skip: bool, apart: bool = False) -> None:
         """Give waiting jobs what is free now, in order, without preemption.
 
-        Without ``skip`` a partition's first job that does not fit ends that partition's turn. At most one search for
-        room for each job, and with ``skip`` at most one failing search for each distinct shape.
+        Without ``skip`` a partition's first job that does not fit ends that partition's turn, with ``apart`` only that
+        of the partition's GPU jobs or of its jobs without GPUs. At most one search for room for each job, and with
+        ``skip`` at most one failing search for each distinct shape.
         """
         rows = self.candidates(order)
         codes = self.demand.code[rows]
         shut_shapes = bytearray(len(self.demand.shapes))
-        shut_partitions: set[int] = set()
+        shut_lines: set[tuple[int, bool]] = set()
         refusals = Refusals()
         for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
             if shut_shapes[code]:
                 continue
             shape = self.demand.shapes[code]
-            if shape.partition in shut_partitions:
+            line = (shape.partition, apart and shape.wants_gpus)
+            if line in shut_lines:
                 continue
             pieces = None if refusals.cover(shape) else self.room.now.find(shape)
             if pieces is None:
                 shut_shapes[code] = 1
                 refusals.add(shape)
                 if not skip:
-                    shut_partitions.add(shape.partition)
+                    shut_lines.add(line)
                 continue
             self.claim(row, Claim(pieces, at_once=True))
 

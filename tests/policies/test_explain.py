@@ -46,6 +46,12 @@ SAID: list[tuple[str, int, str]] = [
      "in line. It keeps running."),
     ("gandiva", 6, "Jobs take turns, a slice of 60 s each, the longest waiting first; this one has waited 9,000 s. Place 2 "
      "in line. It waits: it does not fit beside the jobs before it."),
+    ("drf", 4, "Users go by what their jobs hold, the smallest part first; those of user hold 100.0 % of all GPUs, CPUs or "
+     "memory, whichever they hold most of. Place 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("kelp-drf", 5, "Users go by what their jobs hold, the smallest part first; those of user hold 100.0 % of all GPUs. "
+     "Place 5 in line. It waits: it does not fit beside the jobs before it."),
+    ("kelp-fifo", 5, "Jobs without GPUs go by submit time, in a line of their own. Place 5 in line. It waits: it "
+     "does not fit beside the jobs before it."),
     ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip

@@ -34,7 +34,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
 RIPE_S = dict.fromkeys(PARAMETERS, MIN_RUN_S) | {"gandiva": 1e-3}
 """How long a job must have run before it may give way; every world is at the beginning of one of Gandiva's slices."""
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
-HOLDING_BACK = ("fifo", "backfill", "multifactor")
+HOLDING_BACK = ("fifo", "backfill", "multifactor", "drf", "kelp-fifo", "kelp-drf")
 """Policies that let a job wait although it fits, for the sake of jobs before it."""
 SKIPPING = [policy for policy in ALL if policy.name not in HOLDING_BACK]
 PREEMPTIVE = [policy for policy in ALL if policy.name in PARAMETERS]
