@@ -46,11 +46,13 @@ class ByCores:
     """
 
     def __init__(self, curves: Mapping[str, CoreCurve], workload: Workload) -> None:
-        self._asked = workload.cpus.tolist(), workload.gpus.tolist()
-        self._curves = [
-            curves.get(workload.models[model]) if model >= 0 and cpus and gpus else None
-            for model, cpus, gpus in zip(workload.model.tolist(), *self._asked, strict=True)
-        ]
+        self._label = workload.label
+        self._fed: list[tuple[CoreCurve, float] | None] = []
+        for model, cpus, gpus in zip(
+            *(c.tolist() for c in (workload.model, workload.cpus, workload.gpus)), strict=True
+        ):
+            curve = curves.get(workload.models[model]) if model >= 0 and cpus and gpus else None
+            self._fed.append(None if curve is None else (curve, curve.at(cpus / gpus)))
 
     def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
         """Speed with these pieces' cores, relative to that with the cores asked for.
@@ -58,14 +60,14 @@ class ByCores:
         Raises:
             SimulatorError: a piece has GPUs and no core: the job would never end.
         """
-        curve = self._curves[row]
-        if curve is None:
+        known = self._fed[row]
+        if known is None:
             return 1.0
-        fed = min((piece.cpus / piece.gpus for piece in pieces if piece.gpus), default=0.0)
-        if not fed:
-            raise SimulatorError(f"job {row + 1} has GPUs on a node where it has no CPU core")
-        cpus, gpus = self._asked[0][row], self._asked[1][row]
-        return curve.at(fed) / curve.at(cpus / gpus)
+        curve, asked = known
+        cores = min((piece.cpus / piece.gpus for piece in pieces if piece.gpus), default=0.0)
+        if not cores:
+            raise SimulatorError(f"job {self._label[row]}: it has GPUs on a node where it has no CPU core")
+        return curve.at(cores) / asked
 
 
 def load_core_curves(path: Path) -> dict[str, CoreCurve]:

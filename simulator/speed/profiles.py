@@ -42,16 +42,19 @@ class Application:
         One GPU accumulates at least once for more than the smallest batch (it could not measure gradient noise else).
 
         Raises:
-            SimulatorError: there are fewer samples than GPUs.
+            SimulatorError: the batch is larger than any that was measured, or empty, or there are not enough samples.
         """
-        if not 0 < gpus <= self.training.batches[-1] or batch_size < 1:
-            raise SimulatorError(f"model {self.name}: batch size {batch_size} cannot be spread over {gpus} GPUs")
+        largest = self.training.batches[-1]
+        if not 0 < batch_size <= largest:
+            raise SimulatorError(f"model {self.name}: batch size {batch_size}: trainings were measured up to {largest}")
+        if not 0 < gpus <= largest:
+            raise SimulatorError(f"model {self.name}: batches up to {largest} cannot be spread over {gpus} GPUs")
         local = -(-batch_size // gpus)
         rounds = -(-local // self.largest_local_batch)
         if gpus == 1 and batch_size > self.training.batches[0]:
             rounds = max(rounds, 2)
         # Rounding up must not lead beyond the largest batch that was measured.
-        return Split(max(min(-(-local // rounds), self.training.batches[-1] // (gpus * rounds)), 1), rounds - 1)
+        return Split(max(min(-(-local // rounds), largest // (gpus * rounds)), 1), rounds - 1)
 
     def step_s(self, batch_size: int, placement: Placement) -> float:
         """Time of one step; each accumulation adds the step's time without its synchronisation."""
@@ -109,7 +112,9 @@ class Profiles:
         return self._application(application).training.iterations(batch_size)
 
     def speed_ratio(self, application: str, batch_size: int, gpus: int, placement: Placement) -> float:
-        """Speed on a placement relative to the most consolidated one of ``gpus``; 1 where nothing is lost; memoised.
+        """Speed on a placement relative to the most consolidated one of ``gpus``, from what was measured; memoised.
+
+        Below 1 where spreading costs; above 1 for models that were measured to run faster when they are spread.
 
         Raises:
             SimulatorError: nothing was measured for it.

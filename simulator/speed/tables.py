@@ -1,8 +1,7 @@
-"""Measured tables as columns of numbers: CSV files with a header, every line complete."""
+"""Measured tables as columns of numbers: CSV files with a header, every line complete, without quotes."""
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping
@@ -85,19 +84,10 @@ def _rows(path: Path) -> tuple[list[list[str]], list[int]]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
-    reader = csv.reader(text.splitlines())
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        for row in reader:
-            if row:
-                rows.append(row)
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        raise TraceError(str(path), reader.line_num, f"it is no line of comma-separated values: {error}") from None
-    if not rows:
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
         raise TraceError(str(path), 0, "it is empty; a table must have a header and measurements")
-    return rows, lines
+    return [line.split(",") for _, line in lines], [number for number, _ in lines]
 
 
 def _column(path: Path, name: str, cells: tuple[str, ...], lines: list[int], span: Span) -> FloatColumn:
