@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,13 @@ class Backfill:
     Attributes:
         estimate: which run time counts, one of :data:`.estimates.ESTIMATES`.
         depth: how many jobs behind blocked ones are looked at, over all partitions.
+        reservations: how many blocked jobs of a partition nobody may delay. One is EASY; Slurm's sched/backfill keeps
+            room for every job that it looks at, each of which costs time here.
     """
 
     estimate: str = LIMIT
     depth: int = DEPTH
+    reservations: int = 1
 
     @property
     def name(self) -> str:
@@ -38,19 +42,23 @@ class Backfill:
         jobs = snapshot.jobs
         ranked = rank(rankable(snapshot), jobs.submit_s)
         walk = Walk(snapshot)
-        reserved_in_s = start_and_backfill(walk, ranked, estimate=self.estimate, depth=self.depth)
+        reserved_in_s = start_and_backfill(
+            walk, ranked, estimate=self.estimate, depth=self.depth, reservations=self.reservations
+        )
         return assemble(
             walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s", reserved_in_s=reserved_in_s
         )
 
 
-def start_and_backfill(walk: Walk, ranked: IntColumn, *, estimate: str, depth: int) -> FloatColumn:
+def start_and_backfill(
+    walk: Walk, ranked: IntColumn, *, estimate: str, depth: int, reservations: int = 1
+) -> FloatColumn:
     """Give waiting jobs what is free now, in order; returns in how many seconds room is reserved for each job.
 
-    A partition's first job that does not fit gets a reservation at the earliest time at which running jobs are expected
-    to have made room for it, on certain nodes. Whoever ranks behind it, in any partition, may start if it ends before
-    that time or leaves the reservation what it needs. A job that no end of another one makes room for (nodes are down)
-    is passed. NaN where nothing is reserved.
+    Each of a partition's first ``reservations`` jobs that do not fit gets one, at the earliest time at which running jobs
+    are expected to have made room for it, on certain nodes. Whoever ranks behind it, in any partition, may start if it
+    ends before that time or leaves the reservation what it needs. A job that no end of another one makes room for (nodes
+    are down) is passed. NaN where nothing is reserved.
 
     One search for room for each job until its partition is blocked, then for at most ``depth`` of the others.
     """
@@ -60,14 +68,14 @@ def start_and_backfill(walk: Walk, ranked: IntColumn, *, estimate: str, depth: i
     calendar = Calendar(snapshot, walk.room.now, expected_ends_s(snapshot, estimate))
     reserved_in_s = np.full(len(snapshot.jobs), np.nan)
     refusals: dict[tuple[int, ...], Refusals] = {}
-    blocked: set[int] = set()
+    blocked: Counter[int] = Counter()
     hopeless: set[int] = set()
     looked_at = 0
     rows = walk.candidates(ranked)
     columns = (rows.tolist(), walk.demand.code[rows].tolist(), run_s[rows].tolist())
     for row, code, run in zip(*columns, strict=True):
         shape = walk.demand.shapes[code]
-        if shape.partition in blocked:
+        if blocked[shape.partition]:
             if looked_at >= depth:
                 continue
             looked_at += 1
@@ -81,11 +89,11 @@ def start_and_backfill(walk: Walk, ranked: IntColumn, *, estimate: str, depth: i
             calendar.start(pieces, now_s + run)
             continue
         refused.add(shape)
-        if shape.partition not in blocked:
+        if blocked[shape.partition] < reservations and code not in hopeless:
             made = calendar.reserve(shape, run)
             if made is None:
                 hopeless.add(code)
             else:
-                blocked.add(shape.partition)
+                blocked[shape.partition] += 1
                 reserved_in_s[row] = made.start_s - now_s
     return reserved_in_s

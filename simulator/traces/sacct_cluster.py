@@ -11,6 +11,7 @@ from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.sacct import Dump, SiteRun
 
+_SHOWN = 6
 Amounts = tuple[int, int, int]
 """GPUs, CPUs and MiB."""
 
@@ -121,6 +122,8 @@ def _notes(cluster: Cluster, size: Mapping[str, Amounts]) -> Iterator[str]:
     for name in cluster.node_names:
         groups[size[name][0]] += 1
     parts = [f"{count} with {gpus}" for gpus, count in sorted(groups.items(), reverse=True)]
+    if len(parts) > _SHOWN:
+        parts = [*parts[: _SHOWN - 1], "… down to", parts[-1]]
     yield (
         f"the cluster is taken to be what was in use: {len(cluster)} nodes, by GPUs {', '.join(parts)};"
         " nodes that no job ran on and GPUs that no job held are missing (--cluster describes another one)"
