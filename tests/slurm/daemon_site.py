@@ -69,6 +69,11 @@ class DaemonSite:
         rows: list[dict[str, Any]] = json.loads(asked.check().stdout)
         return rows
 
+    def life(self) -> int:
+        """Process id of a sodad that has begun its life in the store; 0 while there is none."""
+        pid = self.cluster.exec("root", ("cat", "/run/cluster/sodad.pid")).stdout.strip()
+        return int(pid) if pid and self.store(f"select 1 from epoch where pid = {pid}") else 0
+
     def states(self, jobs: list[int]) -> list[str]:
         argv = ("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={','.join(map(str, jobs))}")
         return self.cluster.exec("root", argv).stdout.split()

@@ -22,7 +22,7 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
 
 def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> None:
     site.start()
-    long = [site.train("alice", 4, 45), site.train("bob", 4, 45, "USR1@10")]
+    long = [site.train("alice", 4, 32), site.train("bob", 4, 32, "USR1@8")]
     site.wait_running(long)
     time.sleep(18)  # more service than the first queue's threshold
     short = [site.train("carol", 4, 3), site.train("carol", 4, 3)]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 from slurm_soda.containers.cluster import Cluster
-from slurm_soda.containers.spec import ClusterError
 
 from tests.slurm.daemon_site import DaemonSite
 
@@ -23,31 +22,41 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
     site.clear()
 
 
-def mix(site: DaemonSite) -> list[int]:
-    """Long and short trainings with both kinds of checkpoint, more than fit."""
-    jobs = [site.train("alice", 4, 24), site.train("bob", 4, 24, "USR1@8")]
+def mix(site: DaemonSite, seconds: float) -> list[int]:
+    """Long trainings with both kinds of checkpoint on all GPUs."""
+    jobs = [site.train("alice", 4, seconds), site.train("bob", 4, seconds, "USR1@8")]
     site.wait_running(jobs)
     return jobs
 
 
 def test_sodad_killed_at_ten_random_moments(site: DaemonSite) -> None:
     moments = random.Random(2024)
-    jobs = mix(site)
+    jobs = mix(site, 24)
     time.sleep(12)
+    lives = []
     for kill in range(10):
-        time.sleep(moments.uniform(0.5, 4.0))
+        if kill in (4, 7):  # while sodad starts, most likely before it is in the store
+            site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
+            time.sleep(moments.uniform(0.0, 0.5))
+        else:
+            site.wait(lambda: site.life() > 0, "sodad is back and has begun its life")
+            lives.append(site.life())
+            time.sleep(moments.uniform(0.0, 3.5))
         if kill % 2:
             jobs.append(site.train("carol", moments.choice([2, 4]), 4))
-        site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
         site.cluster.kill("sodad")
-    site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
+    site.wait(lambda: site.life() > 0, "sodad is back and has begun its life")
+    lives.append(site.life())
     site.wait_completed(jobs)
     assert site.check_trail(jobs) > 0, "the kills fell on a run with preemptions"
-    assert len(site.store("select 1 from epoch")) > 5, "most kills fell on a daemon that had begun its life"
+    epochs = site.store("select pid, ended_s from epoch order by id")
+    assert [epoch["pid"] for epoch in epochs if epoch["pid"] in lives] == lives, "one epoch for each life, in order"
+    assert len(lives) == 9 <= len(epochs) <= 11
+    assert {epoch["ended_s"] for epoch in epochs} == {None}, "no life ended in good order, and the last goes on"
 
 
 def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
-    jobs = mix(site)
+    jobs = mix(site, 20)
     jobs += [site.train("carol", 4, 4) for _ in range(3)]
     time.sleep(12)
     site.cluster.kill("slurmctld")
@@ -60,6 +69,13 @@ def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
 
 
 def test_slurmdbd_killed_changes_nothing_and_is_caught_up_with(site: DaemonSite) -> None:
+    """The kill falls within a second of a job's start, the worst moment.
+
+    slurmctld keeps what slurmdbd has not acknowledged and sends it again, 10-20 s after slurmdbd is back. But with
+    CommitDelay in slurmdbd.conf slurmdbd acknowledges a job's start before it commits the row: killed in between, the row
+    is rolled back, slurmctld has forgotten the start, and the job's end updates no row, without an error. sacct then never
+    knows the job. So the cluster's slurmdbd.conf has no CommitDelay.
+    """
     jobs = [site.train("alice", 2, 4)]
     site.wait_running(jobs)
     site.cluster.kill("slurmdbd", restart=False)
@@ -69,8 +85,4 @@ def test_slurmdbd_killed_changes_nothing_and_is_caught_up_with(site: DaemonSite)
     assert {cycle["error"] for cycle in site.cycles(before)} == {""}
     site.cluster.start("slurmdbd")
     done = f"select 1 from job where job_id = {jobs[0]} and accounted = 1"
-    try:
-        site.wait(lambda: bool(site.store(done)), "accounting is caught up with", within_s=60)
-    except ClusterError as error:
-        # Open: seen where slurmctld had been killed before on the same cluster; sacct itself did not know the job then.
-        pytest.xfail(f"the ended job has no figures from accounting: {error}")
+    site.wait(lambda: bool(site.store(done)), "accounting is caught up with")
