@@ -32,7 +32,7 @@ def read_gavel(path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace
     """
     faults = Faults(str(path), lenient=lenient)
     if not isinstance(profiles, StepTimes):
-        faults.fail(0, "a gavel trace has no run times; give measured steps with --profiles")
+        faults.fail(0, "a gavel trace has no run times; give measured ones with --pairs FILE")
     lines = read_lines(path, faults)
     rows, line = _rows(lines, faults)
     cells = dict(zip(CELLS, zip(*rows, strict=True), strict=True))

@@ -24,22 +24,25 @@ def measured_s(
         faults: takes the jobs that were not measured.
     """
     sound = faults.sound(lines)
-    found: dict[tuple[str, int, int], float] = {}
+    found: dict[tuple[str, int, int], float | str] = {}
     times_s = np.full(len(lines), math.nan)
     for at in np.flatnonzero(sound).tolist():
         kind = (columns["model"][at], int(columns["batch_size"][at]), int(columns["gpus"][at]))
         if kind not in found:
             found[kind] = _time_s(look_up, kind)
-        times_s[at] = found[kind]
-        if math.isnan(found[kind]):
+        time_s = found[kind]
+        if isinstance(time_s, str):
             name = "{}, batch size {}, on {} GPUs".format(*kind)
-            faults.row(lines[at], "a job must be of a kind that the measured tables know", name)
+            faults.row(lines[at], f"a job must be of a kind that was measured ({time_s})", name)
+        else:
+            times_s[at] = time_s
     return times_s
 
 
-def _time_s(look_up: Callable[[str, int, int], float], kind: tuple[str, int, int]) -> float:
+def _time_s(look_up: Callable[[str, int, int], float], kind: tuple[str, int, int]) -> float | str:
+    """The time of a kind, or why there is none."""
     try:
         time_s = look_up(*kind)
-    except SimulatorError:
-        return math.nan
-    return time_s if 0 < time_s < math.inf else math.nan
+    except SimulatorError as error:
+        return str(error)
+    return time_s if 0 < time_s < math.inf else f"its time is {time_s}"

@@ -77,7 +77,7 @@ FORMATS: tuple[Format, ...] = (
            _header_with(*pollux.REQUIRED), pollux.read_pollux),
     Format("philly", "Microsoft's Philly: CSV with timestamp, duration, num_gpus", _header_with(*philly.REQUIRED),
            philly.read_philly),
-    Format("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --profiles",
+    Format("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --pairs",
            looks_like_gavel, read_gavel),
     Format("sacct", "a site's accounting: sacct --parsable2, with its header",
            _looks_like_sacct, _read_sacct),

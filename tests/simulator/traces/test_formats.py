@@ -117,13 +117,13 @@ def test_pollux_run_times_come_from_measured_tables(write):
 def test_without_measured_tables_the_error_says_what_to_pass(write):
     with pytest.raises(TraceError, match="--profiles"):
         load_trace(write(POLLUX))
-    with pytest.raises(TraceError, match="--profiles"):
+    with pytest.raises(TraceError, match="--pairs"):
         load_trace(write(GAVEL))
 
 
 def test_a_kind_that_was_not_measured_is_a_fault_of_its_line(write):
     text = POLLUX + "bert-2,40,bert,2,384\n"
-    with pytest.raises(TraceError, match=r":4: .*'bert, batch size 384, on 2 GPUs'"):
+    with pytest.raises(TraceError, match=r":4: .*\(no table of bert\), not 'bert, batch size 384, on 2 GPUs'"):
         load_trace(write(text), profiles=Measured())
     trace = load_trace(write(text), profiles=Measured(), lenient=True)
     assert len(trace.workload) == 2
