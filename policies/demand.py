@@ -21,7 +21,8 @@ class Shape(NamedTuple):
     """One request: ``nodes`` nodes with ``gpus``, ``cpus`` and ``memory_mib`` on each.
 
     ``units`` > 0 says that any other split will do too: that many GPUs (CPUs for a job without GPUs) over at least
-    ``nodes`` nodes, with ``unit_cpus`` and ``unit_memory_mib`` beside each.
+    ``nodes`` nodes, with ``unit_cpus`` and ``unit_memory_mib`` beside each. Such a request may be bound to ``most_nodes``
+    nodes (0: any number), or meant to fill holes: the smallest ones that add up are taken.
     """
 
     partition: int
@@ -34,11 +35,13 @@ class Shape(NamedTuple):
     unit_cpus: int
     unit_memory_mib: int
     wants_gpus: bool
+    most_nodes: int = 0
+    fills_holes: bool = False
 
     @property
-    def kind(self) -> tuple[int, int, bool, bool]:
+    def kind(self) -> tuple[int, ...]:
         """Only shapes of one kind can be compared by :attr:`size`."""
-        return (self.partition, self.gpu_type, self.units > 0, self.wants_gpus)
+        return (self.partition, self.gpu_type, self.units > 0, self.wants_gpus, self.most_nodes, self.fills_holes)
 
     @property
     def is_even(self) -> bool:

@@ -89,11 +89,10 @@ class NodePool:
 
     def find(self, shape: Shape) -> list[Piece] | None:
         """Room for a whole gang, or ``None``; takes nothing."""
+        if shape.fills_holes:
+            return self._find_split(shape) or (self._find_even(shape) if shape.is_even else None)
         found = self._find_even(shape) if shape.is_even else None
-        if found is None and shape.units:
-            slots = slots_of(shape, self.gpus, self.cpus, self.memory_mib)
-            return pieces_over(shape, np.where(self.classes.mask(shape), slots, 0))
-        return found
+        return self._find_split(shape) if found is None and shape.units else found
 
     def take(self, pieces: list[Piece]) -> None:
         """Take what :meth:`find` found."""
@@ -136,6 +135,10 @@ class NodePool:
             return None
         return [Piece(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes]
 
+    def _find_split(self, shape: Shape) -> list[Piece] | None:
+        slots = np.where(self.classes.mask(shape), slots_of(shape, self.gpus, self.cpus, self.memory_mib), 0)
+        return pieces_over(shape, smallest_holes(shape, slots, self.gpus) if shape.fills_holes else slots)
+
     def _candidates(self, number: int, shape: Shape) -> Iterator[int]:
         keys, least_cpus = self._keys[number], shape.cpus * self._nodes
         at = bisect_left(keys, shape.gpus * self._span + least_cpus)
@@ -152,7 +155,7 @@ class NodePool:
 def pieces_over(shape: Shape, slots: IntColumn) -> list[Piece] | None:
     """Split a request over nodes with so many units free: fewest nodes, largest first, the last piece by best fit.
 
-    O(n log n) in nodes, in numpy.
+    ``None`` if there is not enough, or only on more than the shape's ``most_nodes``. O(n log n) in nodes, in numpy.
     """
     order = np.argsort(-slots, kind="stable")
     room = slots[order]
@@ -171,7 +174,19 @@ def pieces_over(shape: Shape, slots: IntColumn) -> list[Piece] | None:
         amount = min(slot, left - others)
         pieces.append(_split_piece(shape, node, amount))
         left -= amount
-    return pieces
+    return None if 0 < shape.most_nodes < len(pieces) else pieces
+
+
+def smallest_holes(shape: Shape, slots: IntColumn, gpus: IntColumn) -> IntColumn:
+    """The same slots, with 0 where a node has more GPUs free than need be: nodes with fewer add up to the request.
+
+    So whole nodes are left for those who need them (Tiresias, Section 3.3.2: to decrease fragmentation).
+    """
+    nodes = np.flatnonzero(slots > 0)
+    nodes = nodes[np.argsort(gpus[nodes], kind="stable")]
+    counts = np.arange(1, len(nodes) + 1)
+    enough = np.flatnonzero((np.cumsum(slots[nodes]) >= shape.units) & (counts >= min(shape.nodes, shape.units)))
+    return np.where(gpus <= gpus[nodes[enough[0]]], slots, 0) if len(enough) else slots
 
 
 def slots_of(shape: Shape, gpus: IntColumn, cpus: IntColumn, memory_mib: IntColumn) -> IntColumn:

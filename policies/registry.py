@@ -73,7 +73,11 @@ BACKFILL_DEPTH = Parameter(
     "depth", DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
     whole_from(0),
 )  # fmt: skip
-_TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S)
+PACKLIMIT = Parameter(
+    "packlimit", math.inf, "ratio", "jobs whose models have a larger skew are packed on the fewest nodes, others of "
+    "known skew fill holes; inf: all jobs are placed alike", "a number from 0, or inf", number_from(0.0),
+)  # fmt: skip
+_TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S, PACKLIMIT)
 
 _MULTIFACTOR = (
     Parameter("weight_age", 1000.0, "priority", "PriorityWeightAge", "a number from 0", number_from(0.0)),

@@ -61,6 +61,7 @@ class JobView:
     preemptible: bool
     preemptions: int
     remaining_s: float
+    skew: float = NEVER
 
 
 def _zeros(n: int) -> IntColumn:
@@ -121,6 +122,8 @@ class JobTable:
     users: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     gpu_types: tuple[str, ...] = ()
+    skew: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    """Largest tensor of the job's model / the whole model, a ratio; :data:`NEVER` where nobody knows; empty: of no job."""
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -145,7 +148,7 @@ class JobTable:
             "state": JobState.PENDING, "user": "user", "partition": "main", "submit_s": 0.0, "first_start_s": NEVER,
             "start_s": NEVER, "time_limit_s": UNLIMITED_S, "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "",
             "cpus": 1, "memory_mib": 0, "priority": 0, "site_factor": 0, "executed_s": 0.0, "attained_gpu_s": 0.0,
-            "waited_s": 0.0, "preemptible": False, "preemptions": 0, "remaining_s": NEVER, "alloc": [],
+            "waited_s": 0.0, "preemptible": False, "preemptions": 0, "remaining_s": NEVER, "skew": NEVER, "alloc": [],
         }  # fmt: skip
         for row in rows:
             if unknown := set(row) - set(defaults) - {"job_id"}:
@@ -201,8 +204,9 @@ class JobTable:
 
     def view(self, row: int) -> JobView:
         """One row as an object."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name)[row].item() for f in fields(JobView)
-                                  if f.name not in ("user", "partition", "state")}  # fmt: skip
+        columns = {spec.name: getattr(self, spec.name) for spec in fields(JobView)}
+        values: dict[str, Any] = {name: column[row].item() for name, column in columns.items()
+                                  if name not in ("user", "partition", "state") and len(column)}  # fmt: skip
         return JobView(
             state=JobState(int(self.state[row])),
             user=self.users[int(self.user[row])],
@@ -220,7 +224,7 @@ _DTYPES: dict[str, type] = {
     "preemptible": np.bool_,
     **dict.fromkeys(
         ("submit_s", "first_start_s", "start_s", "time_limit_s", "executed_s", "attained_gpu_s", "waited_s",
-         "remaining_s"), np.float64),
+         "remaining_s", "skew"), np.float64),
 }  # fmt: skip
 
 

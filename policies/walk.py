@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from slurm_soda.policies.demand import Shape, demand_of
+from slurm_soda.policies.demand import Demand, Shape, demand_of
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.room import Claim, Room
@@ -29,7 +29,7 @@ class Refusals:
     """Requests that found no room. While room only shrinks, a request at least as large finds none either."""
 
     def __init__(self) -> None:
-        self._sizes: dict[tuple[int, int, bool, bool], list[tuple[int, ...]]] = {}
+        self._sizes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
     def cover(self, shape: Shape) -> bool:
         """Whether a refusal so far decides this shape too."""
@@ -53,9 +53,10 @@ class Walk:
         claims: places given to waiting jobs, by row, in the order they were given.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, demand: Demand | None = None) -> None:
+        """``demand`` is given by a policy that has a say in how jobs are placed."""
         self.snapshot = snapshot
-        self.demand = demand_of(snapshot)
+        self.demand = demand_of(snapshot) if demand is None else demand
         self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
         self.room = Room(snapshot)
         self.claims: dict[int, Claim] = {}

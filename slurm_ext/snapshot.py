@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +20,9 @@ from slurm_soda.policies.snapshot import (
     JobTable,
     NodeTable,
 )
+from slurm_soda.policies.tiresias.models import skew_of
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
+from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.hostlist import expand
 from slurm_soda.slurm_ext.ordering import UNKNOWN_SITE_FACTOR
 from slurm_soda.slurm_ext.states import ENDED, policy_state
@@ -130,6 +133,12 @@ def _partition(job: JobRecord) -> str:
     return job.partition.partition(",")[0]
 
 
+def _skew(hints: Hints) -> float:
+    """Skew of the model by its name; a job that only says that its weights are large counts as skewed."""
+    known = skew_of(hints.model) if hints.model else NEVER
+    return 1.0 if hints.large_weights and math.isnan(known) else known
+
+
 def _ints(values: Sequence[int]) -> IntColumn:
     return np.array(values, dtype=np.int64)
 
@@ -161,6 +170,7 @@ def _own_columns(live: Sequence[JobRecord], partitions: tuple[str, ...], gpu_typ
         "priority": _ints([job.priority for job in live]),
         "preemptible": np.array([preemptible(job) for job in live], dtype=np.bool_),
         "remaining_s": np.full(len(live), NEVER),
+        "skew": _floats([_skew(job.hints) for job in live]),
         "users": users,
         "partitions": partitions,
         "gpu_types": gpu_types,

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import Demand, demand_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
 from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
+from slurm_soda.policies.tiresias.consolidation import place_by_skew
 from slurm_soda.policies.tiresias.gittins import gittins_index
 from slurm_soda.policies.tiresias.queues import next_change_s, queue_of, starving
 from slurm_soda.policies.tiresias.ranking import GittinsRanking, QueueRanking
@@ -29,6 +31,8 @@ class Tiresias:
         promote_knob: a job that waited this many times as long as it ran starts over; infinity: never.
         min_run_s: a job is not preempted before it has run so long since its last start.
         samples_gpu_s: total service of past jobs, ascending; empty: order as 2D-LAS (Pseudocode 1, line 2).
+        packlimit: jobs whose models are more skewed are packed on the fewest nodes, those that are less fill holes
+            (PACKLIMIT, Section 3.3.2); infinity: all are placed alike.
     """
 
     name: str = "tiresias-las"
@@ -36,6 +40,7 @@ class Tiresias:
     promote_knob: float = float("inf")
     min_run_s: float = 60.0
     samples_gpu_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    packlimit: float = float("inf")
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place, preempt. GPU jobs take their turn first, jobs without GPUs get what is left."""
@@ -46,7 +51,7 @@ class Tiresias:
         queue = np.where(promoted, 0, queue)
         index = self._index(attained, queue)
         on_gpus, on_cpus = _two_passes(snapshot, queue, index)
-        walk = Walk(snapshot)
+        walk = Walk(snapshot, self._demand(snapshot))
         preempts = PreemptiveWalk(walk, on_gpus, preemptible(snapshot, self.min_run_s)).run()
         walk.start_fitting(on_cpus, skip=True)
         return assemble(
@@ -69,12 +74,18 @@ class Tiresias:
         )
 
     def ranking(self) -> Ranking | None:
-        """The same order over single jobs; ``None`` with promotion, which depends on how long jobs waited."""
-        if self.promote_knob != float("inf"):
+        """The same order over single jobs; ``None`` with promotion, which depends on how long jobs waited, or placement."""
+        if self.promote_knob != float("inf") or self.packlimit != float("inf"):
             return None
         if len(self.samples_gpu_s):
             return GittinsRanking(self.thresholds_gpu_s, self.min_run_s, self.samples_gpu_s)
         return QueueRanking(self.thresholds_gpu_s, self.min_run_s)
+
+    def _demand(self, snapshot: ClusterSnapshot) -> Demand:
+        demand = demand_of(snapshot)
+        if self.packlimit == float("inf"):
+            return demand
+        return place_by_skew(demand, snapshot.jobs, snapshot.nodes, self.packlimit)
 
     def _index(self, attained: FloatColumn, queue: IntColumn) -> FloatColumn | None:
         """Gittins index of each job with its queue's upper limit as quantum; 0 in the last queue, which is FIFO."""

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slurm_soda.policies.demand import demand_of
+from slurm_soda.policies.demand import Demand, demand_of
 from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.policies.tiresias.consolidation import place_by_skew
 
 from tests.policies.cases import preempted
 from tests.policies.worlds import carried_out, on_some_worlds, worlds
@@ -34,6 +35,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
 RIPE_S = dict.fromkeys(PARAMETERS, MIN_RUN_S) | {"gandiva": 1e-3}
 """How long a job must have run before it may give way; every world is at the beginning of one of Gandiva's slices."""
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
+ALL.append(make_policy("tiresias-las", {**PARAMETERS["tiresias-las"], "packlimit": 0.4}))
 HOLDING_BACK = ("fifo", "backfill", "multifactor", "drf", "kelp-fifo", "kelp-drf")
 """Policies that let a job wait although it fits, for the sake of jobs before it."""
 SKIPPING = [policy for policy in ALL if policy.name not in HOLDING_BACK]
@@ -42,6 +44,13 @@ EAGER = [
     make_policy(name, {**PARAMETERS[name], "min_run_s": 0})  # nothing but the order itself prevents thrashing
     for name in ("tiresias-las", "tiresias-gittins", "srsf", "srtf")
 ] + [make_policy("gandiva", PARAMETERS["gandiva"])]
+
+
+def demand_by(policy: Policy, snapshot: ClusterSnapshot) -> Demand:
+    """What jobs ask for, and how the policy lets them be placed."""
+    demand, packlimit = demand_of(snapshot), getattr(policy, "packlimit", np.inf)
+    return demand if packlimit == np.inf else place_by_skew(demand, snapshot.jobs, snapshot.nodes, packlimit)
+
 
 each = pytest.mark.parametrize
 by_name = {"ids": lambda policy: policy.name}
@@ -147,7 +156,7 @@ def test_no_job_that_fits_beside_the_plan_is_left_waiting(policy: Policy, snapsh
     for places in plan.places.values():
         pool.take(list(places))  # what is to be vacated stays out: only what is free beside all claims counts
     pool = NodePool(pool.classes, pool.gpus, pool.cpus, pool.memory_mib)
-    demand = demand_of(snapshot)
+    demand = demand_by(policy, snapshot)
     for job_id in plan.order.tolist():
         if plan.notes.of(job_id).verdict == Verdict.WAIT:
             assert pool.find(demand.shapes[int(demand.code[snapshot.jobs.row(job_id)])]) is None
@@ -179,7 +188,7 @@ def test_only_ripe_preemptible_jobs_give_way_and_only_to_better_ranked_ones(
 def test_every_victim_is_needed(policy: Policy, snapshot: ClusterSnapshot) -> None:
     """Were one victim to stay, those that take its place would find no other room beside the plan."""
     plan = policy.decide(snapshot)
-    jobs, demand = snapshot.jobs, demand_of(snapshot)
+    jobs, demand = snapshot.jobs, demand_by(policy, snapshot)
     for victim, for_jobs in preempted(plan).items():
         soon = free_now(snapshot)
         for pieces in vacated(snapshot, plan):
@@ -204,7 +213,7 @@ def test_no_waiting_job_could_still_be_served_by_preempting_worse_ranked_jobs(
     policy: Policy, snapshot: ClusterSnapshot
 ) -> None:
     plan = policy.decide(snapshot)
-    jobs, demand = snapshot.jobs, demand_of(snapshot)
+    jobs, demand = snapshot.jobs, demand_by(policy, snapshot)
     for job_id in plan.order.tolist():
         note = plan.notes.of(job_id)
         row = jobs.row(job_id)

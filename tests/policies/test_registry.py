@@ -47,7 +47,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("backfill", {"depth": -1}, "depth = -1 is not allowed"),
     ("backfill", {"depth": True}, "depth = True is not allowed"),
     ("tiresias-las", {"threshold": 1},
-     "has no parameter 'threshold'; its parameters are: min_run_s, promote_knob, thresholds_gpu_s"),
+     "has no parameter 'threshold'; its parameters are: min_run_s, packlimit, promote_knob, thresholds_gpu_s"),
     ("tiresias-las", {"min_run_s": -1}, "min_run_s = -1 is not allowed; use a number from 0"),
     ("tiresias-las", {"min_run_s": "60"}, "min_run_s = '60' is not allowed"),
     ("tiresias-las", {"min_run_s": True}, "min_run_s = True is not allowed"),
@@ -80,6 +80,6 @@ def test_describe_names_every_parameter_with_its_unit() -> None:
     described = {entry["name"]: entry for entry in describe()}
     assert list(described) == list(policy_names())
     assert [parameter["name"] for parameter in described["tiresias-las"]["parameters"]] == [
-        "thresholds_gpu_s", "promote_knob", "min_run_s"
+        "thresholds_gpu_s", "promote_knob", "min_run_s", "packlimit"
     ]  # fmt: skip
     assert all(parameter["unit"] for entry in described.values() for parameter in entry["parameters"])

@@ -43,6 +43,7 @@ def jobs_rows(draw: st.DrawFn, job_id: int, partitions: int, types: tuple[str, .
         "first_start_s": NOW_S - executed_s - draw(st.integers(0, 30)) if executed_s else float("nan"),
         "waited_s": float(draw(st.integers(0, 20_000))), "preemptible": draw(st.sampled_from([True, True, True, False])),
         "remaining_s": draw(st.sampled_from([10.0, 100.0, 1000.0, float("nan")])),
+        "skew": draw(st.sampled_from([float("nan"), 0.1, 0.7])),
         "time_limit_s": draw(st.sampled_from([60.0, 600.0, 6000.0, float("inf")])),
         "state": draw(st.sampled_from(STATES)),
     }  # fmt: skip
@@ -101,7 +102,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: Plan, *, leaving: bool) -> Clus
             name: getattr(view, name)
             for name in ("job_id", "state", "partition", "submit_s", "first_start_s", "start_s", "gpus", "nodes",
                          "gpus_per_node", "cpus", "memory_mib", "executed_s", "attained_gpu_s", "waited_s",
-                         "preemptible", "remaining_s", "time_limit_s", "user")
+                         "preemptible", "remaining_s", "time_limit_s", "user", "skew")
         }  # fmt: skip
         row["gpu_type"] = jobs.gpu_types[int(jobs.gpu_type[at])] if jobs.gpu_type[at] >= 0 else ""
         row["alloc"] = jobs.alloc(at)

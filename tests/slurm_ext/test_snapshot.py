@@ -99,6 +99,21 @@ def test_who_may_be_requeued(fields: dict[str, object], *, expected: bool) -> No
     assert preemptible(running(1, "n1", **fields)) is expected
 
 
+@pytest.mark.parametrize(
+    ("hints", "skew"),
+    [
+        (Hints(), math.nan),
+        (Hints(model="vgg16"), 392.0 / 527.8),
+        (Hints(model="torchvision/ResNet-50", large_weights=True), 9.0 / 97.7),
+        (Hints(model="bert-large", large_weights=True), 1.0),
+        (Hints(model="bert-large"), math.nan),
+    ],
+)
+def test_skew_comes_from_the_model_or_else_from_large_weights(hints: Hints, skew: float) -> None:
+    known = build_snapshot(NOW, [job(1, hints=hints)], [], {}, {}, {}).jobs.skew
+    assert known.tolist() == pytest.approx([skew], nan_ok=True)
+
+
 def test_components_of_heterogeneous_jobs_are_left_alone() -> None:
     assert build_snapshot(NOW, [job(5, het_job_id=5)], [], {}, {}, {}).jobs.state[0] == JobState.BLOCKED
 
