@@ -15,6 +15,8 @@ QUANTUM_S = 60.0
 """About a minute: long against the second or so that Gandiva takes to suspend a job (OSDI 2018, Section 4.1)."""
 _ROUNDING = 1e-6
 """Part of a slice by which a time may fall short of a boundary and still count as past it."""
+_ROUNDING_S = 1e-3
+"""Times this close are one instant: what a job waited is a sum of many runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,12 @@ class Gandiva:
         over: BoolColumn = self._slice(jobs.start_s) < slice_now
         rows = rankable(snapshot)
         waits = jobs.state == JobState.PENDING
-        # Whoever runs beyond its slice went back to the end of the line when the slice ended, behind those who waited.
+        # Whoever runs beyond its slice went back to the end of the line when the slice ended, behind those who waited,
+        # but before those who were preempted at that instant: they had their turn.
         ended_s = min(now_s, slice_now * self.quantum_s)
-        in_line_since = np.where(waits, now_s - jobs.waited_s, np.where(over, ended_s, -np.inf))
+        since_s = now_s - jobs.waited_s
+        since_s = np.where(np.abs(since_s - ended_s) < _ROUNDING_S, ended_s, since_s)
+        in_line_since = np.where(waits, since_s, np.where(over, ended_s, -np.inf))
         newest_first = np.where(waits, jobs.submit_s, -jobs.start_s)
         keys = (in_line_since, waits, newest_first, np.where(waits, 0.0, jobs.executed_s))
         on_gpus, on_cpus = rank(rows[jobs.gpus[rows] > 0], *keys), rank(rows[jobs.gpus[rows] == 0], jobs.submit_s)

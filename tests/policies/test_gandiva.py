@@ -142,10 +142,11 @@ def test_every_boundary_is_one_although_slices_are_no_whole_numbers(quantum_s: f
         assert then.notes.of(1).verdict == Verdict.PREEMPT
 
 
-def test_a_preempted_job_does_not_take_another_ones_place_at_once() -> None:
+@pytest.mark.parametrize("error_s", [0.0, 1e-7, -1e-7])
+def test_a_preempted_job_does_not_take_another_ones_place_at_once(error_s: float) -> None:
     """At the instant at which it went to the end of the line, the others that ran as long are still before it."""
     jobs = [
-        running(1, (0, 2), since_s=100), waiting(2, 2, waited_s=0.0, executed_s=100.0),
+        running(1, (0, 2), since_s=100), waiting(2, 2, waited_s=error_s, executed_s=100.0),
         running(3, (0, 2), since_s=0),
     ]  # fmt: skip
     assert verdicts(plan_of(jobs)) == {1: "RUN", 2: "WAIT", 3: "RUN"}
