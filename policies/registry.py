@@ -79,6 +79,11 @@ PACKLIMIT = Parameter(
 )  # fmt: skip
 _TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S, PACKLIMIT)
 
+BACKFILL_RESERVATIONS = Parameter(
+    "reservations", 1, "jobs", "how many blocked jobs of a partition nobody may delay: 1 is EASY, many is like Slurm",
+    "a whole number from 1", whole_from(1),
+)  # fmt: skip
+
 _MULTIFACTOR = (
     Parameter("weight_age", 1000.0, "priority", "PriorityWeightAge", "a number from 0", number_from(0.0)),
     Parameter("weight_fairshare", 10_000.0, "priority", "PriorityWeightFairshare", "a number from 0", number_from(0.0)),
@@ -98,7 +103,7 @@ POLICIES: tuple[Entry, ...] = (
           "Tiresias, Section 5.1, with the skip of Pseudocode 2", partial(Fifo, skip=True)),
     Entry("backfill", "by submit time; jobs behind a blocked one start where they do not delay it",
           "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill", Backfill,
-          (ESTIMATE, BACKFILL_DEPTH)),
+          (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS)),
     Entry("multifactor", "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
           "Slurm's priority/multifactor and sched/backfill", Multifactor, _MULTIFACTOR),
     Entry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,
