@@ -6,7 +6,7 @@ Thousands of jobs ask for the same thing; a decision looks for room once per sha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,16 +62,43 @@ class Demand:
     shapes: tuple[Shape, ...]
 
 
+class Requests(Protocol):
+    """What jobs ask for, as columns; each has the meaning that it has in a ``JobTable``."""
+
+    @property
+    def partition(self) -> IntColumn: ...
+    @property
+    def partitions(self) -> tuple[str, ...]: ...
+    @property
+    def gpu_type(self) -> IntColumn: ...
+    @property
+    def gpu_types(self) -> tuple[str, ...]: ...
+    @property
+    def gpus(self) -> IntColumn: ...
+    @property
+    def nodes(self) -> IntColumn: ...
+    @property
+    def gpus_per_node(self) -> IntColumn: ...
+    @property
+    def cpus(self) -> IntColumn: ...
+    @property
+    def memory_mib(self) -> IntColumn: ...
+
+
 def demand_of(snapshot: ClusterSnapshot) -> Demand:
-    """Group the jobs of a snapshot by what they ask for.
+    """Group the jobs of a snapshot by what they ask for."""
+    return group_requests(snapshot.jobs, snapshot.partitions, snapshot.nodes.gpu_types)
+
+
+def group_requests(jobs: Requests, partitions: tuple[str, ...], gpu_types: tuple[str, ...]) -> Demand:
+    """Group jobs by what they ask for of nodes with these partitions and GPU types.
 
     O(n log n) in the number of jobs, all in numpy; Python runs once per distinct shape.
     """
-    jobs = snapshot.jobs
-    if len(jobs) == 0:
+    if len(jobs.gpus) == 0:
         return Demand(np.zeros(0, dtype=np.int64), ())
-    partition = recode(jobs.partition, jobs.partitions, snapshot.partitions)
-    gpu_type = recode(jobs.gpu_type, jobs.gpu_types, snapshot.nodes.gpu_types)
+    partition = recode(jobs.partition, jobs.partitions, partitions)
+    gpu_type = recode(jobs.gpu_type, jobs.gpu_types, gpu_types)
     columns = (partition, gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node, jobs.cpus, jobs.memory_mib)
     first, code = group_rows(columns)
     shapes = tuple(_shape(*row) for row in zip(*(column[first].tolist() for column in columns), strict=True))

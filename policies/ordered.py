@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.plan import Plan, Preempt
-from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
+from slurm_soda.policies.preemption import PreemptiveWalk, next_ripe_s, preemptible
 from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, Rules, SessionJob
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
 from slurm_soda.policies.walk import Walk
@@ -41,6 +42,8 @@ SORT_KEYS: Mapping[str, SortKey] = {
 class Ordered:
     """Jobs in the order of one key; unknown run times last, ties by submit time, then job id.
 
+    With preemption, which is for GPUs, jobs that ask for none take what the others leave.
+
     Attributes:
         name: a key of :data:`SORT_KEYS`.
         min_run_s: a job is not preempted before it has run so long since its last start.
@@ -54,14 +57,23 @@ class Ordered:
         key = SORT_KEYS[self.name]
         jobs = snapshot.jobs
         score: FloatColumn = key.score(jobs.gpus, jobs.executed_s, jobs.remaining_s)
-        ranked = rank(rankable(snapshot), score, jobs.submit_s)
+        rows = rankable(snapshot)
         walk = Walk(snapshot)
         preempts: tuple[Preempt, ...] = ()
         if key.preemptive:
-            preempts = PreemptiveWalk(walk, ranked, preemptible(snapshot, self.min_run_s)).run()
+            on_gpus = jobs.gpus[rows] > 0
+            first, then = rank(rows[on_gpus], score, jobs.submit_s), rank(rows[~on_gpus], score, jobs.submit_s)
+            preempts = PreemptiveWalk(walk, first, preemptible(snapshot, self.min_run_s)).run()
+            walk.start_fitting(then, skip=True)
+            ranked = np.concatenate((first, then))
         else:
+            ranked = rank(rows, score, jobs.submit_s)
             walk.start_fitting(ranked, skip=True)
-        return assemble(walk, self.name, ranked, score=score, score_name=key.score_name, preempts=preempts)
+        next_event_s = next_ripe_s(snapshot, walk.verdict, self.min_run_s) if key.preemptive else INFINITY
+        return assemble(
+            walk, self.name, ranked,
+            score=score, score_name=key.score_name, preempts=preempts, next_event_s=next_event_s,
+        )  # fmt: skip
 
     def ranking(self) -> Ranking:
         """The same order over single jobs."""
@@ -85,12 +97,13 @@ class ScoreRanking:
         return Rules(preemptive=self.key.preemptive, min_run_s=self.min_run_s if self.key.preemptive else 0.0)
 
     def waiting(self, job: SessionJob) -> Key:
-        return (self.key.score(job.gpus, job.executed_s, job.remaining_s), job.submit_s, job.job_id)
+        score = self.key.score(job.gpus, job.executed_s, job.remaining_s)
+        return (self.key.preemptive and not job.gpus, score, job.submit_s, job.job_id)
 
     def running(self, job: SessionJob, now_s: float) -> Key:
         executed_s = job.executed_s + now_s - job.start_s
         remaining_s = max(job.expected_end_s - now_s, 0.0)
-        return (self.key.score(job.gpus, executed_s, remaining_s), job.submit_s, job.job_id)
+        return (False, self.key.score(job.gpus, executed_s, remaining_s), job.submit_s, job.job_id)
 
     def group(self, job: SessionJob) -> int:
         return job.gpus if self.by_gpus else 0

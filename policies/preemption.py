@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
 from slurm_soda.policies.holders import Holders
 from slurm_soda.policies.plan import Preempt, Verdict
 from slurm_soda.policies.room import Claim
@@ -22,6 +23,23 @@ def preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
     ripe = snapshot.now_s - jobs.start_s >= min_run_s
     flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ripe
     return flags
+
+
+def next_ripe_s(snapshot: ClusterSnapshot, verdict: NDArray[np.int8], min_run_s: float) -> float:
+    """Earliest time at which one more job may be preempted, once a plan with these verdicts is carried out.
+
+    Infinite if no GPU job is left waiting: then nobody profits.
+    """
+    jobs, now_s = snapshot.jobs, snapshot.now_s
+    starts = verdict == Verdict.START
+    waits = np.isin(verdict, (Verdict.WAIT, Verdict.WAIT_FOR_PREEMPTION, Verdict.PREEMPT)) & (jobs.gpus > 0)
+    if not waits.any():
+        return float("inf")
+    runs = (
+        (starts | (jobs.state == JobState.RUNNING)) & (verdict != Verdict.PREEMPT) & (jobs.gpus > 0) & jobs.preemptible
+    )
+    ripe_s = np.where(starts, now_s, jobs.start_s)[runs] + min_run_s
+    return float(ripe_s[ripe_s > now_s].min(initial=np.inf))
 
 
 class PreemptiveWalk:

@@ -30,7 +30,7 @@ from slurm_soda.policies.parameters import (
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.tiresias.policy import PAPER_THRESHOLDS_GPU_S, Tiresias
+from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,12 @@ MIN_RUN_S = Parameter(
     number_from(0.0),
 )  # fmt: skip
 THRESHOLDS_GPU_S = Parameter(
-    "thresholds_gpu_s", PAPER_THRESHOLDS_GPU_S, "GPU s", "upper limits of all queues but the last",
+    "thresholds_gpu_s", DEFAULT_THRESHOLDS_GPU_S, "GPU s", "upper limits of all queues but the last",
     "an ascending list of positive numbers", ascending_thresholds,
+)  # fmt: skip
+WITHIN_QUEUE_ORDER = Parameter(
+    "within_queue", SMALL, "name", "who goes first inside a queue: start: by first start, as in the paper; small: below "
+    "the first queue, the jobs of the fewest GPUs; submit: by submit time", " or ".join(WITHIN_QUEUE), one_of(WITHIN_QUEUE),
 )  # fmt: skip
 PROMOTE_KNOB = Parameter(
     "promote_knob", math.inf, "ratio", "a job that waited this many times as long as it ran starts over; inf: never",
@@ -77,7 +81,7 @@ PACKLIMIT = Parameter(
     "packlimit", math.inf, "ratio", "jobs whose models have a larger skew are packed on the fewest nodes, others of "
     "known skew fill holes; inf: all jobs are placed alike", "a number from 0, or inf", number_from(0.0),
 )  # fmt: skip
-_TIRESIAS = (THRESHOLDS_GPU_S, PROMOTE_KNOB, MIN_RUN_S, PACKLIMIT)
+_TIRESIAS = (THRESHOLDS_GPU_S, WITHIN_QUEUE_ORDER, PROMOTE_KNOB, MIN_RUN_S, PACKLIMIT)
 
 BACKFILL_RESERVATIONS = Parameter(
     "reservations", 1, "jobs", "how many blocked jobs of a partition nobody may delay: 1 is EASY, many is like Slurm",

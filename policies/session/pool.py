@@ -71,7 +71,7 @@ class PoolSession:
         if len(self._newcomers) > 1:
             self._all = True  # rank decides among them
         elif self._newcomers and not self._all:
-            self._start_newcomers(*self._newcomers, starts, now_s)
+            self._start_newcomers(next(iter(self._newcomers)), starts, now_s)
         if self._all and self._waits:
             preempts = self._walk(starts, now_s)
         self._all = False

@@ -24,11 +24,14 @@ class Tail:
     def add(self, job: SessionJob) -> None:
         """A job starts. It takes part once its minimum run time is over."""
         job.turn += 1
-        if not job.preemptible:
+        may_leave = job.preemptible and job.gpus > 0
+        if not (may_leave or self._rules.volatile):
             return
         changes_s = self._ranking.changes_s(job)
         if changes_s < INFINITY:
             heappush(self._changes, (changes_s, job.job_id, job.turn, job))
+        if not may_leave:
+            return
         if self._rules.min_run_s > 0:
             heappush(self._ripens, (job.start_s + self._rules.min_run_s, job.job_id, job.turn, job))
         else:

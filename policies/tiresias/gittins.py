@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 
@@ -26,3 +28,23 @@ def gittins_index(attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, sampl
     index: FloatColumn = np.zeros(len(attained_gpu_s))
     np.divide(ending, spent, out=index, where=(ending > 0) & (spent > 0))
     return index
+
+
+class GittinsTable:
+    """The same index for one job at a time."""
+
+    def __init__(self, samples_gpu_s: FloatColumn) -> None:
+        """``samples_gpu_s`` is in ascending order."""
+        self._samples: list[float] = samples_gpu_s.tolist()
+        self._sums: list[float] = np.concatenate(([0.0], np.cumsum(samples_gpu_s))).tolist()
+
+    def index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
+        """As :func:`gittins_index`, to the bit; O(log samples)."""
+        samples, sums = self._samples, self._sums
+        above = bisect_right(samples, attained_gpu_s)
+        within = bisect_right(samples, attained_gpu_s + quantum_gpu_s, lo=above)
+        ending, beyond = within - above, len(samples) - within
+        spent = sums[within] - sums[above] - ending * attained_gpu_s
+        if beyond:
+            spent += quantum_gpu_s * beyond
+        return ending / spent if ending and spent > 0 else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -12,13 +13,22 @@ from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
 from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 from slurm_soda.policies.tiresias.consolidation import place_by_skew
-from slurm_soda.policies.tiresias.gittins import gittins_index
+from slurm_soda.policies.tiresias.gittins import GittinsTable, gittins_index
 from slurm_soda.policies.tiresias.queues import next_change_s, queue_of, starving
 from slurm_soda.policies.tiresias.ranking import GittinsRanking, QueueRanking
 from slurm_soda.policies.walk import Walk
 
-PAPER_THRESHOLDS_GPU_S = (3200.0,)
-"""Two queues and one threshold, as in the paper's testbed (Section 5.1)."""
+DEFAULT_THRESHOLDS_GPU_S = (8000.0,)
+"""Two queues: jobs up to a little more than two GPU hours, and the rest.
+
+The paper leaves the choice open (Section 3.2.3) and uses one threshold of 3 200 GPU s in its testbed (Section 5.1), whose
+jobs take 2 minutes to 2 hours. This one was chosen on real traces, see docs/policies/tiresias.md.
+"""
+START, SMALL, SUBMIT = "start", "small", "submit"
+WITHIN_QUEUE = (START, SMALL, SUBMIT)
+"""Who goes first inside a queue: ``start``: by first start, as the paper says; ``small``: so in the first queue, but
+below it the jobs of the fewest GPUs, those that run before those that wait, then by first start; ``submit``: by submit
+time alone, as Pollux' simulator runs Tiresias (jobs then preempt later ones of their own queue)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +38,7 @@ class Tiresias:
     Attributes:
         name: ``tiresias-las`` or ``tiresias-gittins``.
         thresholds_gpu_s: ascending upper limits of all queues but the last, in GPU seconds.
+        within_queue: one of :data:`WITHIN_QUEUE`; with ``samples_gpu_s`` it decides between equal indices.
         promote_knob: a job that waited this many times as long as it ran starts over; infinity: never.
         min_run_s: a job is not preempted before it has run so long since its last start.
         samples_gpu_s: total service of past jobs, ascending; empty: order as 2D-LAS (Pseudocode 1, line 2).
@@ -36,7 +47,8 @@ class Tiresias:
     """
 
     name: str = "tiresias-las"
-    thresholds_gpu_s: tuple[float, ...] = PAPER_THRESHOLDS_GPU_S
+    thresholds_gpu_s: tuple[float, ...] = DEFAULT_THRESHOLDS_GPU_S
+    within_queue: str = SMALL
     promote_knob: float = float("inf")
     min_run_s: float = 60.0
     samples_gpu_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
@@ -50,7 +62,7 @@ class Tiresias:
         attained = np.where(promoted, 0.0, jobs.attained_gpu_s)
         queue = np.where(promoted, 0, queue)
         index = self._index(attained, queue)
-        on_gpus, on_cpus = _two_passes(snapshot, queue, index)
+        on_gpus, on_cpus = self._two_passes(snapshot, queue, index)
         walk = Walk(snapshot, self._demand(snapshot))
         preempts = PreemptiveWalk(walk, on_gpus, preemptible(snapshot, self.min_run_s)).run()
         walk.start_fitting(on_cpus, skip=True)
@@ -77,9 +89,14 @@ class Tiresias:
         """The same order over single jobs; ``None`` with promotion, which depends on how long jobs waited, or placement."""
         if self.promote_knob != float("inf") or self.packlimit != float("inf"):
             return None
+        shared: dict[str, Any] = {
+            "thresholds_gpu_s": self.thresholds_gpu_s,
+            "min_run_s": self.min_run_s,
+            "within_queue": self.within_queue,
+        }
         if len(self.samples_gpu_s):
-            return GittinsRanking(self.thresholds_gpu_s, self.min_run_s, self.samples_gpu_s)
-        return QueueRanking(self.thresholds_gpu_s, self.min_run_s)
+            return GittinsRanking(**shared, table=GittinsTable(self.samples_gpu_s))
+        return QueueRanking(**shared)
 
     def _demand(self, snapshot: ClusterSnapshot) -> Demand:
         demand = demand_of(snapshot)
@@ -95,6 +112,26 @@ class Tiresias:
         quantum = np.append(np.array(self.thresholds_gpu_s), np.inf)[queue]
         return np.where(queue == last, 0.0, gittins_index(attained, quantum, self.samples_gpu_s))
 
+    def _two_passes(
+        self, snapshot: ClusterSnapshot, queue: IntColumn, index: FloatColumn | None
+    ) -> tuple[IntColumn, IntColumn]:
+        """Rows of GPU jobs by queue, Gittins index and the order within a queue; then of other jobs by submission.
+
+        Ties go to the earlier submission, then to the smaller job id.
+        """
+        jobs = snapshot.jobs
+        rows = rankable(snapshot)
+        on_gpus = jobs.gpus[rows] > 0
+        waits = jobs.state == JobState.PENDING
+        first_start = _first_start(jobs, snapshot.now_s)
+        within = {
+            START: [first_start, waits],
+            SMALL: [np.where(queue > 0, jobs.gpus, 0), waits, first_start],
+            SUBMIT: [],
+        }[self.within_queue]
+        keys = [queue, *([] if index is None else [-index]), *within, jobs.submit_s]
+        return rank(rows[on_gpus], *keys), rank(rows[~on_gpus], jobs.submit_s)
+
 
 def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:
     """A job that never ran counts as starting now: behind all that have run, by submit time among its like.
@@ -103,16 +140,3 @@ def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:
     """
     first = np.where(np.isnan(jobs.first_start_s), jobs.start_s, jobs.first_start_s)
     return np.where(np.isnan(first), now_s, first)
-
-
-def _two_passes(snapshot: ClusterSnapshot, queue: IntColumn, index: FloatColumn | None) -> tuple[IntColumn, IntColumn]:
-    """Rows of GPU jobs by queue, Gittins index, first start, submission; then of other jobs by submission.
-
-    Ties go to the smaller job id.
-    """
-    jobs = snapshot.jobs
-    rows = rankable(snapshot)
-    on_gpus = jobs.gpus[rows] > 0
-    waits = jobs.state == JobState.PENDING
-    keys = [queue, *([] if index is None else [-index]), _first_start(jobs, snapshot.now_s), waits, jobs.submit_s]
-    return rank(rows[on_gpus], *keys), rank(rows[~on_gpus], jobs.submit_s)

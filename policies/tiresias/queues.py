@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.preemption import next_ripe_s
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 
@@ -46,11 +47,10 @@ def next_change_s(
     if not waiting.any():
         return float("inf")
     upper = np.append(np.array(thresholds_gpu_s), np.inf)[queue[running]]
-    crossing = now_s + (upper - jobs.attained_gpu_s[running]) / jobs.gpus[running]
-    over = np.where(starts, now_s, jobs.start_s)[running & jobs.preemptible] + min_run_s
-    times = [crossing, over]
+    times = [now_s + (upper - jobs.attained_gpu_s[running]) / jobs.gpus[running]]
     if np.isfinite(promote_knob):
         aging = waiting & (queue > 0) & (jobs.executed_s > 0)
         times.append(now_s + promote_knob * jobs.executed_s[aging] - jobs.waited_s[aging])
     later = np.concatenate(times)
-    return float(later[later > now_s].min(initial=np.inf))
+    own_s = float(later[later > now_s].min(initial=np.inf))
+    return min(own_s, next_ripe_s(snapshot, verdict, min_run_s))

@@ -5,27 +5,31 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-import numpy as np
 from slurm_soda.policies.session.ranking import INFINITY, Key, Rules, SessionJob
-from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.policies.tiresias.gittins import gittins_index
+from slurm_soda.policies.tiresias.gittins import GittinsTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRanking:
-    """2D-LAS: by queue, then first start, running before waiting, submit time, job id; keys change with the queue."""
+    """2D-LAS: by queue, then the order within a queue, submit time, job id. Keys change only with the queue.
+
+    Jobs without GPUs come after all others, by submit time.
+    """
 
     thresholds_gpu_s: tuple[float, ...]
     min_run_s: float
+    within_queue: str
 
     @property
     def rules(self) -> Rules:
         return Rules(preemptive=True, min_run_s=self.min_run_s)
 
     def waiting(self, job: SessionJob) -> Key:
-        # A queue is left at its threshold; the sum of many runs may miss it by rounding.
+        if not job.gpus:
+            return (len(self.thresholds_gpu_s) + 1, job.submit_s, job.job_id)
+        # A queue is left at its threshold; the sum of many runs may miss that by rounding.
         job.queue = max(job.queue, bisect_right(self.thresholds_gpu_s, job.attained_gpu_s))
-        return (job.queue, job.first_start_s, True, job.submit_s, job.job_id)
+        return (job.queue, *self._within(job, waits=True), job.submit_s, job.job_id)
 
     def running(self, job: SessionJob, now_s: float) -> Key:
         return self.frozen(job)
@@ -34,53 +38,43 @@ class QueueRanking:
         return 0
 
     def frozen(self, job: SessionJob) -> Key:
-        return (job.queue, job.first_start_s, False, job.submit_s, job.job_id)
+        return (job.queue, *self._within(job, waits=False), job.submit_s, job.job_id)
 
     def changes_s(self, job: SessionJob) -> float:
-        if job.queue == len(self.thresholds_gpu_s):
+        if job.queue >= len(self.thresholds_gpu_s) or not job.gpus:
             return INFINITY
         return job.start_s + (self.thresholds_gpu_s[job.queue] - job.attained_gpu_s) / job.gpus
 
     def change(self, job: SessionJob) -> None:
         job.queue += 1
 
+    def _within(self, job: SessionJob, *, waits: bool) -> Key:
+        if self.within_queue == "small":
+            return (job.gpus if job.queue else 0, waits, job.first_start_s)
+        return (job.first_start_s, waits) if self.within_queue == "start" else ()
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GittinsRanking:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GittinsRanking(QueueRanking):
     """2D-Gittins: by queue, then index, which falls and rises while a job runs, then as 2D-LAS."""
 
-    thresholds_gpu_s: tuple[float, ...]
-    min_run_s: float
-    samples_gpu_s: FloatColumn
+    table: GittinsTable
 
     @property
     def rules(self) -> Rules:
         return Rules(preemptive=True, min_run_s=self.min_run_s, volatile=True)
 
     def waiting(self, job: SessionJob) -> Key:
-        job.queue = max(job.queue, bisect_right(self.thresholds_gpu_s, job.attained_gpu_s))
-        return (job.queue, -self._index(job, job.attained_gpu_s), job.first_start_s, True, job.submit_s, job.job_id)
+        key = QueueRanking.waiting(self, job)
+        return (key[0], self._rank(job, job.attained_gpu_s), *key[1:]) if job.gpus else key
 
     def running(self, job: SessionJob, now_s: float) -> Key:
         attained_gpu_s = job.attained_gpu_s + (now_s - job.start_s) * job.gpus
-        return (job.queue, -self._index(job, attained_gpu_s), job.first_start_s, False, job.submit_s, job.job_id)
+        key = self.frozen(job)
+        return (key[0], self._rank(job, attained_gpu_s), *key[1:])
 
-    def group(self, job: SessionJob) -> int:
-        return 0
-
-    def frozen(self, job: SessionJob) -> Key:
-        return (job.queue, job.first_start_s, job.job_id)
-
-    def changes_s(self, job: SessionJob) -> float:
-        if job.queue == len(self.thresholds_gpu_s):
-            return INFINITY
-        return job.start_s + (self.thresholds_gpu_s[job.queue] - job.attained_gpu_s) / job.gpus
-
-    def change(self, job: SessionJob) -> None:
-        job.queue += 1
-
-    def _index(self, job: SessionJob, attained_gpu_s: float) -> float:
-        if job.queue == len(self.thresholds_gpu_s):
+    def _rank(self, job: SessionJob, attained_gpu_s: float) -> float:
+        """The best index first; in the last queue all are equal."""
+        if job.queue >= len(self.thresholds_gpu_s):
             return 0.0
-        quantum = np.array([self.thresholds_gpu_s[job.queue]])
-        return float(gittins_index(np.array([attained_gpu_s]), quantum, self.samples_gpu_s)[0])
+        return -self.table.index(attained_gpu_s, self.thresholds_gpu_s[job.queue])

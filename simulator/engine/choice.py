@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+from slurm_soda.policies.demand import group_requests
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.pool import PoolSession
 from slurm_soda.policies.session.ranking import Ranked
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.decider import Decider
+from slurm_soda.simulator.engine.sifted import SiftedDecider
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
 
-ENGINES = ("auto", "pool", "snapshot")
-"""``pool``: GPUs are counted; ``snapshot``: a whole snapshot at each decision; ``auto``: the fastest that will do."""
+ENGINES = ("auto", "pool", "nodes", "snapshot")
+"""``pool``: GPUs are counted; ``nodes``: jobs are placed, and a whole snapshot is taken only where a job may preempt;
+``snapshot``: a whole snapshot at each decision; ``auto``: the first that will do."""
 
 
 def choose_decider(
@@ -28,13 +32,23 @@ def choose_decider(
     if engine not in ENGINES:
         raise SimulatorError(f"there is no engine {engine!r}; choose one of: {', '.join(ENGINES)}")
     ranking = policy.ranking() if isinstance(policy, Ranked) else None
-    countable = not placed and not costs.checkpoint_s and not cluster.failures and is_pool(workload, cluster)
-    if engine == "pool" and not (countable and ranking):
-        why = f"policy {policy.name} needs whole snapshots" if ranking is None else "nodes matter here"
-        raise SimulatorError(f"the engine pool cannot run this: {why}; leave --engine at auto")
-    if ranking is not None and countable and engine != "snapshot":
+    countable = not placed and is_pool(workload, cluster)
+    steady = not costs.checkpoint_s and not cluster.failures
+    if engine in ("pool", "nodes"):
+        reasons = {
+            f"policy {policy.name} needs whole snapshots": ranking is None,
+            "jobs take time to leave, or nodes fail": not steady,
+            "nodes matter here": engine == "pool" and not countable,
+        }
+        if why := [reason for reason, holds in reasons.items() if holds]:
+            raise SimulatorError(f"the engine {engine} cannot run this: {why[0]}; leave the engine at auto")
+    if ranking is None or not steady or engine == "snapshot":
+        return SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    if countable and engine != "nodes":
         return PoolSession(ranking, cluster.total_gpus)
-    return SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
+    snapshots = SnapshotDecider(policy, workload, cluster, at_once=True)
+    return SiftedDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, demand.code.tolist())
 
 
 def is_pool(workload: Workload, cluster: Cluster) -> bool:

@@ -106,15 +106,19 @@ class SnapshotDecider:
             self._cpus_free[node] -= sign * cpus
             self._memory_free_mib[node] -= sign * memory_mib
 
-    def _snapshot(self, now_s: float) -> ClusterSnapshot:
+    def nodes(self) -> NodeTable:
+        """The nodes as they stand now."""
         nodes, usable = self._cluster, self._usable
-        table = NodeTable(
+        return NodeTable(
             name=nodes.node_names, usable=usable.copy(), gpus=nodes.gpus, gpu_type=nodes.gpu_type, cpus=nodes.cpus,
             gpus_free=np.where(usable, self._gpus_free, 0), cpus_free=np.where(usable, self._cpus_free, 0),
             memory_mib=nodes.memory_mib, memory_free_mib=np.where(usable, self._memory_free_mib, 0),
             in_partition=nodes.in_partition, gpu_types=nodes.gpu_types,
         )  # fmt: skip
-        return ClusterSnapshot(now_s=now_s, jobs=self._table(now_s), nodes=table, partitions=nodes.partitions)
+
+    def _snapshot(self, now_s: float) -> ClusterSnapshot:
+        jobs = self._table(now_s)
+        return ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
 
     def _table(self, now_s: float) -> JobTable:
         rows, work = np.array(self._present, dtype=np.int64), self._workload

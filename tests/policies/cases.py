@@ -11,6 +11,8 @@ from slurm_soda.policies.holders import entries_of, memory_shares_mib
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
 
+PAPER: dict[str, Any] = {"thresholds_gpu_s": [3200.0], "within_queue": "start"}
+"""Tiresias as its testbed ran it (Section 5.1)."""
 NOW_S = 10_000.0
 
 

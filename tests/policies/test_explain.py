@@ -11,7 +11,7 @@ from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 
-from tests.policies.cases import cluster, mixed_nodes, running, waiting
+from tests.policies.cases import PAPER, cluster, mixed_nodes, running, waiting
 
 JOBS = [
     running(1, (0, 2), attained_gpu_s=1200.0),

@@ -10,7 +10,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import JobState
 
-from tests.policies.cases import cluster, mixed_nodes
+from tests.policies.cases import PAPER, cluster, mixed_nodes
 
 JOBS = {1: (2, 2), 2: (1, 8), 3: (2, 6)}
 """GPUs and run time, by job id; all are submitted at 0."""
@@ -59,8 +59,13 @@ class Rounds:
 # distribution 4, 8, 12 (Appendix C, Figure 20), whose steps are the queues' limits.
 CASES: list[tuple[str, dict[str, Any], dict[int, int], float]] = [
     ("srsf", {}, {1: 2, 2: 10, 3: 16}, 9.3),
-    ("tiresias-gittins", {"thresholds_gpu_s": [4, 8], "samples_gpu_s": [4, 8, 12]}, {1: 2, 2: 12, 3: 16}, 10.0),
-    ("tiresias-las", {"thresholds_gpu_s": list(range(1, 13))}, {1: 5, 2: 14, 3: 16}, 11.7),
+    (
+        "tiresias-gittins",
+        {**PAPER, "thresholds_gpu_s": [4, 8], "samples_gpu_s": [4, 8, 12]},
+        {1: 2, 2: 12, 3: 16},
+        10.0,
+    ),
+    ("tiresias-las", {**PAPER, "thresholds_gpu_s": list(range(1, 13))}, {1: 5, 2: 14, 3: 16}, 11.7),
 ]
 
 

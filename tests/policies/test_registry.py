@@ -80,6 +80,6 @@ def test_describe_names_every_parameter_with_its_unit() -> None:
     described = {entry["name"]: entry for entry in describe()}
     assert list(described) == list(policy_names())
     assert [parameter["name"] for parameter in described["tiresias-las"]["parameters"]] == [
-        "thresholds_gpu_s", "promote_knob", "min_run_s", "packlimit"
+        "thresholds_gpu_s", "within_queue", "promote_knob", "min_run_s", "packlimit"
     ]  # fmt: skip
     assert all(parameter["unit"] for entry in described.values() for parameter in entry["parameters"])

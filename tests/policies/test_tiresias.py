@@ -10,7 +10,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import JobState, NodeTable
 
-from tests.policies.cases import NOW_S, cluster, mixed_nodes, preempted, running, verdicts, waiting
+from tests.policies.cases import NOW_S, PAPER, cluster, mixed_nodes, preempted, running, verdicts, waiting
 
 START, WAIT, RUN, PREEMPT = "START", "WAIT", "RUN", "PREEMPT"
 PROTECTED, SOON, TOO_LARGE = "PROTECTED", "WAIT_FOR_PREEMPTION", "TOO_LARGE"
@@ -25,7 +25,7 @@ def ran(job_id: int, gpus: int, first_start_s: float, **columns: Any) -> dict[st
 
 
 def plan_of(jobs: list[dict[str, Any]], nodes: NodeTable | None = None, **parameters: Any) -> Plan:
-    return make_policy("tiresias-las", parameters).decide(cluster(jobs, nodes or mixed_nodes(4)))
+    return make_policy("tiresias-las", {**PAPER, **parameters}).decide(cluster(jobs, nodes or mixed_nodes(4)))
 
 
 # name, jobs, GPUs of the nodes, verdicts, who gives way to whom
@@ -208,7 +208,7 @@ def test_gittins_prefers_the_job_that_is_likelier_to_end_soon() -> None:
         running(3, (0, 4), **OLD),
     ]  # fmt: skip
     las = plan_of(jobs)
-    policy = make_policy("tiresias-gittins", {"samples_gpu_s": [1000, 100_000]})
+    policy = make_policy("tiresias-gittins", {**PAPER, "samples_gpu_s": [1000, 100_000]})
     gittins = policy.decide(cluster(jobs, mixed_nodes(4)))
     assert (preempted(las), preempted(gittins)) == ({3: (1,)}, {3: (2,)})
     assert gittins.notes.score[0] == 0.0
@@ -217,6 +217,26 @@ def test_gittins_prefers_the_job_that_is_likelier_to_end_soon() -> None:
 
 def test_gittins_without_a_past_orders_as_las() -> None:
     jobs = [running(1, (0, 2), **OLD), ran(2, 2, NOW_S - 5), waiting(3, 3), waiting(4, 1, submit_s=-1)]
-    gittins = make_policy("tiresias-gittins").decide(cluster(jobs, mixed_nodes(4)))
+    gittins = make_policy("tiresias-gittins", PAPER).decide(cluster(jobs, mixed_nodes(4)))
     assert gittins.notes.position.tolist() == plan_of(jobs).notes.position.tolist()
     assert gittins.policy == "tiresias-gittins"
+
+
+def test_below_the_first_queue_the_fewest_gpus_go_first() -> None:
+    jobs = [
+        running(1, (0, 4), since_s=500, **OLD),
+        ran(2, 1, NOW_S - 10, **OLD),
+        ran(3, 2, NOW_S - 800, **OLD),
+        ran(4, 1, NOW_S - 90, **OLD),
+    ]
+    plan = make_policy("tiresias-las", {"thresholds_gpu_s": [3200.0]}).decide(cluster(jobs, mixed_nodes(4)))
+    assert plan.order.tolist() == [4, 2, 3]
+    assert preempted(plan) == {1: (4, 2, 3)}
+    by_start = plan_of(jobs, mixed_nodes(4))
+    assert by_start.order.tolist() == [3, 4, 2]
+
+
+def test_in_the_first_queue_size_plays_no_part() -> None:
+    jobs = [running(1, (0, 4), since_s=500, **FRESH), ran(2, 1, NOW_S - 10), ran(3, 2, NOW_S - 800), waiting(4, 1)]
+    plan = make_policy("tiresias-las", {"thresholds_gpu_s": [3200.0]}).decide(cluster(jobs, mixed_nodes(4)))
+    assert (plan.order.tolist(), preempted(plan)) == ([3, 2, 4], {})

@@ -50,13 +50,13 @@ def test_why_it_waits(site: Bench) -> None:
     assert document["note"] == note("wait", 3)
     assert document["reasons"] == [
         "Slurm: PENDING, reason Priority, priority 100.",
-        "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 1,600 s of running, it moves "
+        "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 8,000 GPU s, after 4,000 s of running, it moves "
         "to the next. Place 4 in line.",
         "It waits: it does not fit beside the jobs before it.",
         "Before it in line: 2 waiting jobs, for 12 GPUs.",
         "It is never preempted: it names no --soda-checkpoint signal.",
     ]
-    assert document["numbers"]["leaves_queue_at_gpu_s"] == 3200
+    assert document["numbers"]["leaves_queue_at_gpu_s"] == 8000
     assert (document["numbers"]["queue"], document["numbers"]["position"]) == (0, 3)
     out = site("explain", "7").out
     assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 nodes of main\n")

@@ -1,0 +1,44 @@
+"""A policy on nodes whose order is known job by job: it is asked only when a job might preempt."""
+
+from __future__ import annotations
+
+from slurm_soda.policies.session.nodes import NodeSession
+from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
+from slurm_soda.simulator.engine.snapshots import SnapshotDecider
+
+
+class SiftedDecider:
+    """Keeps a session and a snapshot in step; decides as the snapshot alone would."""
+
+    def __init__(self, session: NodeSession, snapshots: SnapshotDecider, shapes: list[int]) -> None:
+        """``shapes`` is the number of each job's request, by row."""
+        self._session, self._snapshots, self._shapes = session, snapshots, shapes
+        self._look_again_s = INFINITY
+
+    def submit(self, job: SessionJob) -> None:
+        job.shape = self._shapes[job.job_id - 1]
+        self._snapshots.submit(job)
+        self._session.submit(job)
+
+    def end(self, job: SessionJob) -> None:
+        self._snapshots.end(job)
+        self._session.ended(job)
+
+    def stopped(self, job: SessionJob) -> None:
+        self._snapshots.stopped(job)
+        self._session.stopped(job)
+
+    def started(self, job: SessionJob) -> None:
+        self._snapshots.started(job)
+        self._session.started(job)
+
+    def next_event_s(self) -> float:
+        return min(self._look_again_s, self._session.next_event_s())
+
+    def decide(self, now_s: float) -> tuple[list[SessionJob], list[Start]]:
+        starts = self._session.sift(now_s)
+        if starts is not None and self._look_again_s > now_s:
+            return [], starts
+        preempts, starts = self._snapshots.decide(now_s)
+        self._look_again_s = now_s if preempts else INFINITY
+        return preempts, starts

@@ -1,0 +1,77 @@
+"""All engines tell the same story: sessions decide, event by event, as ``decide`` does of whole snapshots."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.engine.choice import ENGINES, is_pool
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.workload import Workload
+
+from tests.simulator.engine.worlds import GPUS, NODES, history, job, node_workloads, policy, pool_workloads
+
+RANKED = ("fifo", "fifo-skip", "sjf", "smallest", "srtf", "srsf", "tiresias-las", "tiresias-gittins")
+POOL = parse_cluster(f"{NODES}x{GPUS}")
+ONE_NODE = parse_cluster(f"1x{NODES * GPUS}")
+CPU_NODES = parse_cluster(f"{NODES}x{GPUS}/16c")
+
+
+@pytest.mark.parametrize("name", RANKED)
+@given(workload=pool_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), restart_s=st.sampled_from((0.0, 1.5)))
+def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: float, restart_s: float) -> None:
+    costs, chosen = Costs(restart_s=restart_s), policy(name, min_run_s=min_run_s)
+    quick = simulate(workload, POOL, chosen, costs=costs, engine="pool")
+    whole = simulate(workload, ONE_NODE, chosen, costs=costs, engine="snapshot")
+    assert history(quick) == history(whole)
+    assert quick.preemptions.tolist() == whole.preemptions.tolist()
+
+
+@pytest.mark.parametrize("within_queue", ["start", "small", "submit"])
+@given(workload=pool_workloads())
+def test_both_orders_within_a_queue(within_queue: str, workload: Workload) -> None:
+    chosen = policy("tiresias-las", within_queue=within_queue)
+    quick, whole = (
+        simulate(workload, *run[:1], chosen, engine=run[1]) for run in ((POOL, "pool"), (ONE_NODE, "snapshot"))
+    )
+    assert history(quick) == history(whole)
+
+
+@pytest.mark.parametrize("name", RANKED)
+@given(workload=node_workloads(), min_run_s=st.sampled_from((0.0, 2.5)))
+def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: float) -> None:
+    chosen = policy(name, min_run_s=min_run_s)
+    sifted = simulate(workload, CPU_NODES, chosen, engine="nodes")
+    whole = simulate(workload, CPU_NODES, chosen, engine="snapshot")
+    assert history(sifted) == history(whole)
+
+
+def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
+    plain = Workload.build("plain", [job(0, 1, 6)])
+    assert is_pool(plain, POOL)
+    for columns in (
+        {"cpus": 1},
+        {"memory_mib": 1},
+        {"gpus": 0},
+        {"gpu_type": "a100"},
+        {"nodes": 2},
+        {"gpus_per_node": 3},
+    ):
+        assert not is_pool(Workload.build("other", [{**job(0, 1, 6), **columns}]), POOL)
+    assert not is_pool(plain, parse_cluster("2x4:a100+2x4:v100"))
+    assert not is_pool(Workload.build("large", [job(0, 1, 13)]), POOL)
+
+
+def test_an_engine_that_cannot_says_why() -> None:
+    workload = Workload.build("w", [job(0, 1, cpus=2)])
+    with pytest.raises(SimulatorError, match="the engine pool cannot run this: nodes matter here"):
+        simulate(workload, CPU_NODES, policy("fifo"), engine="pool")
+    with pytest.raises(SimulatorError, match="jobs take time to leave"):
+        simulate(workload, CPU_NODES, policy("fifo"), costs=Costs(checkpoint_s=1), engine="nodes")
+    with pytest.raises(SimulatorError, match="policy tiresias-las needs whole snapshots"):
+        simulate(workload, CPU_NODES, policy("tiresias-las", promote_knob=2), engine="nodes")
+    with pytest.raises(SimulatorError, match=r"no engine 'fast'; choose one of: " + ", ".join(ENGINES)):
+        simulate(workload, CPU_NODES, policy("fifo"), engine="fast")
