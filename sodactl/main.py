@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from io import TextIOWrapper
 
 import click
@@ -63,6 +62,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
     "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),
     "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
+    "simulate": LazyCommand(f"{_HERE}.simulate:simulate", "What one policy would do to a cluster."),
+    "compare": LazyCommand(f"{_HERE}.compare:compare", "Many policies on the same jobs."),
     "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure parts of slurm-soda on this machine, without a cluster."),
     "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
 }
@@ -91,7 +92,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(version("slurm-soda"), prog_name="sodactl")
+@click.version_option(package_name="slurm-soda", prog_name="sodactl")
 def cli() -> None:
     """Look at, steer and check slurm-soda, which schedules deep-learning jobs beside Slurm.
 
@@ -107,6 +108,8 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
+    # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(argv))
 
 

@@ -27,16 +27,17 @@ def print_json(document: Document) -> None:
     Bytes that are not UTF-8 appear as lone surrogates (byte 0xff as ``\udcff``), which Python's ``json`` and
     ``surrogateescape`` turn back into the byte; numbers that JSON does not have (NaN, infinity) appear as ``null``.
     """
-    click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=True, allow_nan=False))
+    click.echo(json.dumps(finite(document), indent=2, ensure_ascii=True, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same plain data with ``None`` for numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(inner) for key, inner in value.items()}
+        return {str(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return value
 
 

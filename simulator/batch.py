@@ -1,0 +1,162 @@
+"""Many simulations at once, over processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.simulator.report.per_job import per_job_csv
+from slurm_soda.simulator.report.result import Run, reduce
+from slurm_soda.simulator.scenario import Choice, Scenario
+from slurm_soda.wire.errors import SodaError
+
+Progress = Callable[[int, int], None]
+"""Called after each run with the number of finished ones, and of all."""
+
+WORTH_A_PROCESS = 1_000
+"""Jobs to simulate, over all runs, below which starting processes takes longer than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Every policy on every scenario."""
+
+    scenarios: tuple[Scenario, ...]
+    choices: tuple[Choice, ...]
+    csv_folder: Path | None = None
+    """Where each run leaves its per-job CSV."""
+    charts: bool = False
+    """Whether Gantt charts are wanted, of the first scenario; where a run is too large, there is none."""
+
+    def __len__(self) -> int:
+        return len(self.scenarios) * len(self.choices)
+
+    def csv_path(self, number: int) -> Path | None:
+        """File of a run: ``jobs-POLICY.csv``, and ``-seed-N`` before the end where there are several seeds."""
+        if self.csv_folder is None:
+            return None
+        scenario, choice = self.member(number)
+        seed = f"-seed-{scenario.seed}" if len(self.scenarios) > 1 else ""
+        return self.csv_folder / f"jobs-{choice.name}{seed}.csv"
+
+    def member(self, number: int) -> tuple[Scenario, Choice]:
+        """Scenario and policy of a run: all seeds of the first policy come first."""
+        choice, scenario = divmod(number, len(self.scenarios))
+        return self.scenarios[scenario], self.choices[choice]
+
+    def run(self, number: int, progress: Progress | None = None) -> Run:
+        """One of the runs.
+
+        Raises:
+            PolicyError: a parameter is not allowed.
+            SimulatorError: it cannot be run, or its file cannot be written.
+        """
+        scenario, choice = self.member(number)
+        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+        path = self.csv_path(number)
+        if path is not None:
+            write_whole(path, per_job_csv(outcome).encode("utf-8", "surrogateescape"))
+        first = number % len(self.scenarios) == 0
+        return reduce(outcome, choice.name, scenario.seed, charts=self.charts and first)
+
+
+def run_batch(batch: Batch, *, workers: int | None = None, progress: Progress | None = None) -> list[Run]:
+    """All runs, in the order of their numbers, whoever finished first.
+
+    Args:
+        batch: what to run.
+        workers: processes; 1: this one alone. By default one a CPU, or this one alone for little work.
+        progress: told how far the batch is.
+
+    Raises:
+        PolicyError: a parameter is not allowed.
+        SimulatorError: a run failed, or a process died.
+    """
+    for scenario in batch.scenarios[:1]:
+        for choice in batch.choices:
+            scenario.policy(choice.name, choice.parameters)  # what is wrong is said before anything runs
+    count = min(workers or _default_workers(batch), len(batch))
+    if count <= 1:
+        return [_told(batch.run(number), number + 1, len(batch), progress) for number in range(len(batch))]
+    return _in_processes(batch, count, progress)
+
+
+def _told(run: Run, done: int, total: int, progress: Progress | None) -> Run:
+    if progress is not None:
+        progress(done, total)
+    return run
+
+
+def _default_workers(batch: Batch) -> int:
+    jobs = len(batch.choices) * sum(len(scenario.workload) for scenario in batch.scenarios)
+    return 1 if jobs < WORTH_A_PROCESS else len(os.sched_getaffinity(0))
+
+
+def _in_processes(batch: Batch, workers: int, progress: Progress | None) -> list[Run]:
+    executor = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (batch,))
+    try:
+        waiting = _submit(executor, len(batch))
+        for done, finished in enumerate(as_completed(waiting), 1):
+            _result(finished)
+            if progress is not None:
+                progress(done, len(batch))
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in active_children():
+            child.terminate()
+        raise
+    executor.shutdown()
+    return [future.result() for future in waiting]
+
+
+def _submit(executor: ProcessPoolExecutor, runs: int) -> list[Future[Run]]:
+    """Start the workers, which inherit that Ctrl-C is held back: it reaches every process, and one speaks for all."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return [executor.submit(_work, number) for number in range(runs)]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _result(finished: Future[Run]) -> Run:
+    try:
+        return finished.result()
+    except BrokenProcessPool:
+        raise SimulatorError(
+            "a process that simulated has died, perhaps for want of memory; try fewer with --workers"
+        ) from None
+
+
+_batch: Batch | None = None
+"""In a worker: what it was started for."""
+
+
+def _begin(batch: Batch) -> None:
+    global _batch  # noqa: PLW0603 - a worker lives for one batch
+    _batch = batch
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(number: int) -> Run:
+    assert _batch is not None
+    try:
+        return _batch.run(number)
+    except SodaError as error:
+        # Not every error survives the way between processes as it is; its one line does.
+        raise SimulatorError(str(error)) from None

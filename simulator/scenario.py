@@ -1,0 +1,103 @@
+"""What policies are run on: a workload on a cluster, with costs and speeds; and policies as a person names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.registry import find_entry, make_policy
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.workload import Workload
+
+SAMPLES = "samples_gpu_s"
+"""The parameter by which policies learn from past jobs."""
+
+ESTIMATES = ("trace", "exact", "limit", "none")
+"""What policies are told about run times: what the trace says, the truth, the job's time limit, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything but the policy; it can be sent to another process."""
+
+    workload: Workload
+    cluster: Cluster
+    costs: Costs = field(default_factory=Costs)
+    profiles: Path | None = None
+    """Directory of measured tables by which a job's speed depends on where it is placed."""
+    engine: str = "auto"
+    history_gpu_s: FloatColumn | None = None
+    """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
+    distribution were known (as in the evaluation of Tiresias, Section 5)."""
+    seed: int | None = None
+    """Of a generated workload."""
+
+    def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
+        """A policy that knows the past of this scenario, if it wants to.
+
+        Raises:
+            PolicyError: no such policy or parameter, or a value that is not allowed.
+        """
+        wanted = {parameter.name for parameter in find_entry(name).parameters}
+        learnt: dict[str, Any] = {}
+        if SAMPLES in wanted and SAMPLES not in parameters:
+            learnt[SAMPLES] = service_gpu_s(self.workload) if self.history_gpu_s is None else self.history_gpu_s
+        return make_policy(name, {**learnt, **parameters})
+
+    def run(self, policy: Policy, progress: Callable[[int, int], None] | None = None) -> Outcome:
+        """Simulate.
+
+        Raises:
+            SimulatorError: it cannot be run as asked.
+        """
+        speed = None
+        if self.profiles is not None:
+            from slurm_soda.simulator.speed.placed import ByPlacement  # noqa: PLC0415 - few runs have measured tables
+            from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415
+
+            speed = ByPlacement(load_profiles(self.profiles), self.workload)
+        return simulate(
+            self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine, progress=progress
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy as a person named it, with what was set of its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def service_gpu_s(workload: Workload) -> FloatColumn:
+    """GPU service of each job that uses GPUs: GPUs x run time."""
+    service = workload.gpus * workload.run_s
+    return np.asarray(service[service > 0], dtype=np.float64)
+
+
+def estimated(workload: Workload, estimates: str) -> Workload:
+    """The workload with other estimates, one of :data:`ESTIMATES`.
+
+    Raises:
+        SimulatorError: no such kind of estimates.
+    """
+    if estimates == "trace":
+        return workload
+    if estimates == "exact":
+        return workload.with_columns(expected_s=workload.run_s)
+    if estimates == "limit":
+        limit_s = workload.time_limit_s
+        return workload.with_columns(expected_s=np.where(np.isfinite(limit_s), limit_s, np.nan))
+    if estimates == "none":
+        return workload.with_columns(expected_s=np.full(len(workload), np.nan))
+    raise SimulatorError(f"there are no estimates {estimates!r}; choose one of: {', '.join(ESTIMATES)}")

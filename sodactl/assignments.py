@@ -1,0 +1,68 @@
+"""``--set KEY=VALUE``: parameters of policies on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.parameters import Parameter
+from slurm_soda.policies.registry import find_entry, make_policy
+from slurm_soda.simulator.scenario import Choice
+
+
+def choices(names: Sequence[str], assignments: Sequence[str]) -> tuple[Choice, ...]:
+    """Policies with the parameters that were set for them; each policy once.
+
+    ``KEY=VALUE`` is for every policy that has such a parameter, ``POLICY.KEY=VALUE`` for that one; the last one counts.
+
+    Raises:
+        click.UsageError: it is no assignment, nobody has the parameter, or its value is not allowed.
+    """
+    values: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for text in assignments:
+        _assign(values, text)
+    for name, parameters in values.items():
+        try:
+            make_policy(name, parameters)
+        except PolicyError as error:
+            raise click.UsageError(f"--set: {error}") from error
+    return tuple(Choice(name, parameters) for name, parameters in values.items())
+
+
+def _assign(values: dict[str, dict[str, Any]], text: str) -> None:
+    path, equals, written = text.partition("=")
+    owner, dot, key = path.strip().rpartition(".")
+    if not equals or not key:
+        raise click.UsageError(f"--set {text!r}: write KEY=VALUE or POLICY.KEY=VALUE, such as min_run_s=0")
+    if dot and owner not in values:
+        raise click.UsageError(f"--set {text!r}: policy {owner!r} does not take part; {', '.join(values)} do")
+    found = False
+    for name in [owner] if dot else values:
+        parameter = next((p for p in find_entry(name).parameters if p.name == key), None)
+        if parameter is not None:
+            values[name][key] = _value(parameter, written.strip())
+            found = True
+    if not found:
+        known = dict.fromkeys(p.name for name in values for p in find_entry(name).parameters)
+        raise click.UsageError(f"--set {text!r}: no parameter {key!r} here; there are: {', '.join(known) or 'none'}")
+
+
+def _value(parameter: Parameter, written: str) -> Any:
+    """Text as the value that a configuration file would hold."""
+    if isinstance(parameter.default, tuple):
+        inner = written.removeprefix("[").removesuffix("]")
+        return [_scalar(part.strip()) for part in inner.split(",") if part.strip()]
+    return _scalar(written)
+
+
+def _scalar(written: str) -> Any:
+    if written in ("true", "false"):
+        return written == "true"
+    for read in (int, float):
+        try:
+            return read(written)
+        except ValueError:
+            continue
+    return written

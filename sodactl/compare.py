@@ -1,0 +1,129 @@
+"""``sodactl compare``: many policies on the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from slurm_soda.policies.registry import policy_names
+from slurm_soda.simulator.batch import Batch, run_batch
+from slurm_soda.simulator.report.result import PolicyRuns, by_policy, times_better
+from slurm_soda.simulator.report.table import table
+from slurm_soda.simulator.scenario import Choice
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.assignments import choices
+from slurm_soda.sodactl.material import Material, read_material, tell_left_out
+from slurm_soda.sodactl.output import Column
+from slurm_soda.sodactl.progress import progress_bar
+from slurm_soda.sodactl.run_documents import setting
+from slurm_soda.sodactl.scenario_options import Asked, scenario_options
+
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+DEFAULTS = (
+    "fifo", "fifo-skip", "backfill", "smallest", "sjf", "srtf", "srsf", "gandiva", "tiresias-gittins", "tiresias-las",
+)  # fmt: skip
+"""What is compared if nobody says: the first one is what the others are measured against."""
+
+_COUNTED = ("jobs", "cpu_s", "jobs_per_cpu_s")
+"""Figures of a run whose mean over seeds says nothing of the policy."""
+
+
+@click.command()
+@scenario_options
+@click.option(
+    "--policy", "policies", multiple=True, type=click.Choice(policy_names()), metavar="NAME",
+    help="Repeatable; the others are compared with the first.  [default: the well-known ones]")  # fmt: skip
+@click.option(
+    "--set", "assignments", multiple=True, metavar="[POLICY.]KEY=VALUE",
+    help="A parameter of all policies that have it, or of one; repeatable.")  # fmt: skip
+@click.option("--seed", "seeds", type=int, multiple=True, help="Of the generated jobs; repeatable.  [default: 1]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")  # fmt: skip
+@click.option("--csv", "csv_folder", type=_FOLDER, help="Write one line a job into this folder, a file a run.")
+@click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
+@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as pictures into this folder.")
+@click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def compare(
+    *, asked: Asked, policies: tuple[str, ...], assignments: tuple[str, ...], seeds: tuple[int, ...],
+    workers: int | None, csv_folder: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Many policies on the same jobs.
+
+    Each policy runs each workload on a virtual cluster, several at a time. Times better is the first policy's average JCT
+    (job completion time, submission to end) over this one's. With several seeds, figures are means over them and ± is the
+    sample standard deviation.
+
+    \b
+    Examples:
+      sodactl compare                                       generated jobs, the well-known policies
+      sodactl compare --trace jobs.csv --cluster 16x4 --policy fifo --policy tiresias-las
+      sodactl compare --seed 1 --seed 2 --seed 3 --out build/compared
+      sodactl compare --restart-cost-s 60 --set min_run_s=300 --set gandiva.quantum_s=120
+      sodactl compare --json | jq '.policies[] | [.policy, .avg_jct_s]'
+    """  # noqa: D301 - click reads the control character
+    chosen = choices(policies or [name for name in DEFAULTS if name in policy_names()], assignments)
+    material = read_material(asked, seeds)
+    tell_left_out(material)
+    batch = Batch(material.scenarios, chosen, csv_folder or out, charts=bool(html_path or png_folder or out))
+    with progress_bar("runs") as progress:
+        rows = by_policy(run_batch(batch, workers=workers, progress=progress))
+    document = _document(rows, asked, material, chosen)
+    _write(rows, document, material, html_path=html_path, png_folder=png_folder, out=out)
+    if as_json:
+        output.print_json(document)
+        return
+    titles, cells = table(rows)
+    output.print_line(material.about)
+    output.print_line()
+    output.print_table([Column(title, right=at > 0) for at, title in enumerate(titles)], cells)
+    if out is not None:
+        output.print_line()
+        output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
+
+
+def _document(rows: Sequence[PolicyRuns], asked: Asked, material: Material, chosen: Sequence[Choice]) -> dict[str, Any]:
+    return {
+        "policies": [_row_document(rows[0], row) for row in rows],
+        "baseline": rows[0].policy,
+        "seeds": [scenario.seed for scenario in material.scenarios],
+        **setting(asked, material, chosen),
+    }
+
+
+def _row_document(first: PolicyRuns, row: PolicyRuns) -> dict[str, Any]:
+    """Means over the seeds, their spread, and each run."""
+    figures = list(row.runs[0].summary.document())
+    jobs, cpu_s = sum(run.summary.jobs for run in row.runs), sum(run.summary.cpu_s for run in row.runs)
+    return {
+        "policy": row.policy,
+        **{key: row.mean(key) for key in figures},
+        "jobs": jobs,
+        "cpu_s": cpu_s,
+        "jobs_per_cpu_s": jobs / cpu_s if cpu_s > 0 else None,
+        "times_better": times_better(first, row),
+        "spread": {key: row.spread(key) for key in figures if key not in _COUNTED},
+        "runs": [{"seed": run.seed, **run.summary.document()} for run in row.runs],
+    }
+
+
+def _write(
+    rows: Sequence[PolicyRuns], document: dict[str, Any], material: Material, *, html_path: Path | None,
+    png_folder: Path | None, out: Path | None,
+) -> None:  # fmt: skip
+    if html_path is None and png_folder is None and out is None:
+        return
+    from slurm_soda.sodactl import run_files  # noqa: PLC0415 - most runs leave no files
+
+    story = run_files.story(rows, material, document)
+    if html_path is not None:
+        run_files.write_page(story, html_path)
+    if png_folder is not None:
+        run_files.write_pictures(story, png_folder)
+    if out is not None:
+        run_files.write_all(story, document, out)

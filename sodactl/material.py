@@ -1,0 +1,208 @@
+"""From the options of ``simulate`` and ``compare`` to scenarios: jobs are read or generated, a cluster is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from slurm_soda.simulator.cluster import Cluster, parse_cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.scenario import Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.traces.run_times import Profiles
+from slurm_soda.simulator.traces.trace import Skipped, Trace
+from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked
+
+MOST_WARNINGS = 20
+"""Of what was left out, so much is listed on a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What was read: one scenario for each seed, at least one."""
+
+    scenarios: tuple[Scenario, ...]
+    source: str
+    """Where the jobs come from, for people."""
+    format: str | None
+    """Of a trace."""
+    skipped: tuple[tuple[str, Skipped], ...] = ()
+    """What a lenient reading left out, with its file."""
+    unused: Mapping[str, int] = field(default_factory=dict)
+    """Records that are sound but no job to simulate."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Scenario:
+        """The scenario of the first seed."""
+        return self.scenarios[0]
+
+    @property
+    def about(self) -> str:
+        """Workload and cluster in one line."""
+        workload, cluster, seeds = self.first.workload, self.first.cluster, [s.seed for s in self.scenarios]
+        seed = "" if seeds == [None] else f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        return f"{len(workload):,} jobs of {workload.name}{seed} on {cluster.name} ({cluster.total_gpus:,} GPUs)"
+
+
+def read_material(asked: Asked, seeds: Sequence[int]) -> Material:
+    """Read or generate the jobs.
+
+    Raises:
+        click.UsageError: options that do not go together.
+        SimulatorError: a file cannot be used.
+    """
+    if asked.trace is not None and asked.workload is not None:
+        raise click.UsageError("give either --trace or --workload")
+    if asked.trace is not None and seeds:
+        raise click.UsageError("--seed is for generated jobs; a trace is what it is")
+    if asked.trace is not None and asked.load is not None:
+        raise click.UsageError("--load is for generated jobs; a trace is what it is")
+    if asked.trace is None and (asked.format_name or asked.pairs):
+        raise click.UsageError("--format and --pairs need a --trace")
+    if asked.cluster is not None:
+        _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
+    material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
+    return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
+
+
+def _with_failures(material: Material, path: Path, *, lenient: bool) -> Material:
+    from slurm_soda.simulator.failures import load_failures  # noqa: PLC0415 - few runs have failures
+
+    failures, skipped = load_failures(path, material.first.cluster, lenient=lenient)
+    scenarios = [replace(s, cluster=replace(s.cluster, failures=failures)) for s in material.scenarios]
+    listed = (*material.skipped, *((str(path), entry) for entry in skipped))
+    return replace(material, scenarios=tuple(scenarios), skipped=listed)
+
+
+def _cluster(text: str, partitions: tuple[str, ...]) -> Cluster:
+    try:
+        return parse_cluster(text, partitions or ("main",))
+    except SimulatorError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | None = None) -> Scenario:
+    history_gpu_s = None
+    if asked.history is not None:
+        history_gpu_s = service_gpu_s(_load(asked.history, None, asked, cluster).workload)
+        if not len(history_gpu_s):
+            raise SimulatorError(
+                f"{asked.history}: no job in it uses GPUs, so nothing is to be learnt; leave --history out"
+            )
+    return Scenario(
+        workload=estimated(workload, asked.estimates),
+        cluster=cluster,
+        costs=Costs(asked.start_cost_s, asked.restart_cost_s, asked.checkpoint_cost_s, asked.round_s),
+        profiles=asked.profiles,
+        engine=asked.engine,
+        history_gpu_s=history_gpu_s,
+        seed=seed,
+    )
+
+
+def _generated(asked: Asked, seeds: Sequence[int]) -> Material:
+    from slurm_soda.simulator.generators.registry import find_generator, generate  # noqa: PLC0415 - not for traces
+    from slurm_soda.simulator.traces.fit import check_fits  # noqa: PLC0415
+
+    name = asked.workload or BUILT_IN
+    parameters = {} if asked.load is None else {"load_ratio": asked.load}
+    scenarios: list[Scenario] = []
+    skipped: list[tuple[str, Skipped]] = []
+    for seed in dict.fromkeys(seeds):
+        workload = generate(name, seed, asked.jobs, parameters)
+        cluster = _cluster(asked.cluster or find_generator(name).cluster, workload.partitions)
+        workload, too_large = check_fits(workload, cluster, lenient=asked.lenient, path=f"workload {name}")
+        skipped += [(f"workload {name}, seed {seed}", entry) for entry in too_large]
+        scenarios.append(_scenario(asked, workload, cluster, seed))
+    return Material(tuple(scenarios), f"generated: {name}", None, tuple(skipped))
+
+
+def _from_trace(asked: Asked, path: Path) -> Material:
+    from slurm_soda.simulator.traces.fit import fit_trace  # noqa: PLC0415 - not for generated jobs
+    from slurm_soda.simulator.traces.registry import detect_format  # noqa: PLC0415
+
+    format_name = asked.format_name or detect_format(path).name
+    cluster: Cluster | None = None
+    notes: tuple[str, ...] = ()
+    if asked.cluster is not None:
+        cluster = _cluster(asked.cluster, ("main",))
+        trace = _load(path, format_name, asked, cluster)
+        cluster = _cluster(asked.cluster, trace.workload.partitions)
+    elif format_name == "sacct":
+        trace, cluster, notes = _from_dump(path, lenient=asked.lenient)
+    else:
+        raise click.UsageError("give the --cluster that the trace shall run on, such as --cluster 16x4")
+    trace = _first_jobs(trace, asked.jobs)
+    trace = fit_trace(trace, cluster, lenient=asked.lenient, path=path)
+    return Material(
+        (_scenario(asked, trace.workload, cluster),),
+        f"{path} ({trace.format})",
+        trace.format,
+        tuple((str(path), entry) for entry in trace.skipped),
+        trace.unused,
+        notes,
+    )
+
+
+def _load(path: Path, format_name: str | None, asked: Asked, cluster: Cluster) -> Trace:
+    from slurm_soda.simulator.traces.registry import detect_format, load_trace  # noqa: PLC0415 - not for generated jobs
+
+    format_name = format_name or detect_format(path).name
+    return load_trace(path, format_name, lenient=asked.lenient, profiles=_measured(format_name, asked, cluster))
+
+
+def _measured(format_name: str, asked: Asked, cluster: Cluster) -> Profiles | None:
+    """Where run times come from if the trace has none: the pair table goes with Gavel's traces."""
+    if asked.pairs is not None and format_name == "gavel":
+        from slurm_soda.simulator.speed.pairs import load_pairs  # noqa: PLC0415 - few runs have measured tables
+
+        pairs = load_pairs(asked.pairs)
+        return pairs.on(next((name for name in cluster.gpu_types if name in pairs.gpus), pairs.gpus[0]))
+    if asked.profiles is not None:
+        from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415 - few runs have measured tables
+
+        return load_profiles(asked.profiles)
+    return None
+
+
+def _from_dump(path: Path, *, lenient: bool) -> tuple[Trace, Cluster, tuple[str, ...]]:
+    """A site's jobs on the site's own cluster, as far as the dump shows it."""
+    from slurm_soda.simulator.traces.sacct import read_dump  # noqa: PLC0415 - most runs read no accounting
+    from slurm_soda.simulator.traces.sacct_cluster import cluster_from  # noqa: PLC0415
+
+    dump = read_dump(path, lenient)
+    cluster, concluded = cluster_from(dump)
+    return dump.trace, cluster, (*dump.notes, *concluded)
+
+
+def _first_jobs(trace: Trace, jobs: int | None) -> Trace:
+    if jobs is None or jobs >= len(trace.workload):
+        return trace
+    columns: dict[str, Any] = {
+        spec.name: getattr(trace, spec.name)[:jobs]
+        for spec in fields(trace)
+        if isinstance(getattr(trace, spec.name), np.ndarray)
+    }
+    return replace(trace, workload=trace.workload.select(np.arange(jobs)), **columns)
+
+
+def tell_left_out(material: Material) -> None:
+    """What was left out, on stderr: counted, and the first of it listed."""
+    for note in material.notes:
+        click.echo(f"note: {output.printable(note)}", err=True)
+    for reason, count in material.unused.items():
+        click.echo(f"note: not simulated, {output.printable(reason)}: {count:,}", err=True)
+    if material.skipped:
+        output.warn(f"left out, because it cannot be used: {len(material.skipped):,}")
+    for path, entry in material.skipped[:MOST_WARNINGS]:
+        place = f"{path}:{entry.line}" if entry.line else path
+        click.echo(output.printable(f"  {place}: {entry.value!r}: {entry.reason}"), err=True)
+    if len(material.skipped) > MOST_WARNINGS:
+        click.echo(f"  and {len(material.skipped) - MOST_WARNINGS:,} more; --json lists all", err=True)

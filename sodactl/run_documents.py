@@ -1,0 +1,40 @@
+"""On what ``simulate`` and ``compare`` ran, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slurm_soda.simulator.scenario import Choice
+from slurm_soda.sodactl.material import Material
+from slurm_soda.sodactl.scenario_options import Asked
+
+
+def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict[str, Any]:
+    """On what was simulated, as plain data."""
+    scenario = material.first
+    return {
+        "source": material.source,
+        "trace": None if asked.trace is None else str(asked.trace),
+        "format": material.format,
+        "workload": scenario.workload.name,
+        "cluster": scenario.cluster.name,
+        "nodes": len(scenario.cluster),
+        "gpus": scenario.cluster.total_gpus,
+        "costs": {
+            "start_s": asked.start_cost_s, "restart_s": asked.restart_cost_s,
+            "checkpoint_s": asked.checkpoint_cost_s, "round_s": asked.round_s,
+        },
+        "estimates": asked.estimates,
+        "history": None if asked.history is None else str(asked.history),
+        "profiles": None if asked.profiles is None else str(asked.profiles),
+        "pairs": None if asked.pairs is None else str(asked.pairs),
+        "node_failures": len(scenario.cluster.failures),
+        "parameters": {choice.name: dict(choice.parameters) for choice in choices},
+        "skipped": [
+            {"file": file, "line": entry.line, "reason": entry.reason, "value": entry.value}
+            for file, entry in material.skipped
+        ],
+        "unused": dict(material.unused),
+        "notes": list(material.notes),
+    }  # fmt: skip

@@ -1,0 +1,85 @@
+"""Files that ``simulate`` and ``compare`` leave: report, page and pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.simulator.report.page import Story, render
+from slurm_soda.simulator.report.result import PolicyRuns
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.material import Material
+
+REPORT, PAGE = "report.json", "index.html"
+
+
+def story(rows: Sequence[PolicyRuns], material: Material, told: Mapping[str, Any]) -> Story:
+    """The page's and the pictures' material."""
+    costs = ", ".join(f"{name.removesuffix('_s')} {value:g} s" for name, value in told["costs"].items() if value)
+    facts = {
+        "Jobs": material.source,
+        "Cluster": f"{told['cluster']}: {told['nodes']:,} nodes, {told['gpus']:,} GPUs",
+        "Costs": costs or "none: starts, restarts and checkpoints take no time",
+        "Policies know run times from": {
+            "trace": "the trace, or the truth where it says nothing", "exact": "the truth", "limit": "time limits",
+            "none": "nowhere",
+        }[told["estimates"]],
+        "Policies that learn know": told["history"] or "the service of all jobs of this workload",
+        "Speed by placement": told["profiles"] or "not modelled",
+        "Node failures": str(told["node_failures"]),
+        **{
+            f"Parameters of {name}": ", ".join(f"{key} = {value}" for key, value in values.items())
+            for name, values in told["parameters"].items() if values
+        },
+        "Left out": str(len(told["skipped"])),
+    }  # fmt: skip
+    return Story(tuple(rows), material.about, told["gpus"], tuple(facts.items()))
+
+
+def write_report(document: Mapping[str, Any], path: Path) -> None:
+    """The JSON document as a file.
+
+    Raises:
+        SimulatorError: it cannot be written.
+    """
+    write_whole(path, (json.dumps(output.finite(document), indent=1) + "\n").encode())
+
+
+def write_page(told: Story, path: Path) -> None:
+    """The page as a file.
+
+    Raises:
+        SimulatorError: it cannot be written.
+    """
+    # Names of jobs may hold bytes that are not UTF-8.
+    write_whole(path, render(told).encode("utf-8", "backslashreplace"))
+
+
+def write_pictures(told: Story, folder: Path) -> None:
+    """The pictures as files.
+
+    Raises:
+        SimulatorError: they cannot be written, or matplotlib is not there.
+    """
+    try:
+        from slurm_soda.simulator.report.pictures import save_pictures  # noqa: PLC0415 - matplotlib takes a second
+    except ImportError as error:
+        raise SimulatorError(
+            f"pictures need matplotlib: {error}; reinstall slurm-soda with its dependencies"
+        ) from error
+    save_pictures(told, folder)
+
+
+def write_all(told: Story, document: Mapping[str, Any], folder: Path) -> None:
+    """Report, page and pictures in one folder.
+
+    Raises:
+        SimulatorError: they cannot be written.
+    """
+    write_report(document, folder / REPORT)
+    write_page(told, folder / PAGE)
+    write_pictures(told, folder)

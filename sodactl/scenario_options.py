@@ -1,0 +1,124 @@
+"""Options that ``simulate`` and ``compare`` have in common: what policies shall run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+from slurm_soda.simulator.engine.choice import ENGINES
+from slurm_soda.simulator.scenario import ESTIMATES
+
+BUILT_IN = "small"
+"""The workload of a command without arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options in common, as typed."""
+
+    trace: Path | None
+    format_name: str | None
+    workload: str | None
+    jobs: int | None
+    load: float | None
+    cluster: str | None
+    start_cost_s: float
+    restart_cost_s: float
+    checkpoint_cost_s: float
+    round_s: float
+    profiles: Path | None
+    pairs: Path | None
+    failures: Path | None
+    history: Path | None
+    estimates: str
+    engine: str
+    lenient: bool
+
+
+class _Names(click.ParamType[str]):
+    """A name of a list that is imported when it is needed."""
+
+    def __init__(self, name: str, names: Callable[[], Sequence[str]]) -> None:
+        self.name, self._names = name, names
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._names():
+            self.fail(f"there is no {self.name} {value!r}; choose one of: {', '.join(self._names())}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+def _formats() -> Sequence[str]:
+    from slurm_soda.simulator.traces.registry import format_names  # noqa: PLC0415 - readers of all formats
+
+    return format_names()
+
+
+def _workloads() -> Sequence[str]:
+    from slurm_soda.simulator.generators.registry import workload_names  # noqa: PLC0415 - all generators
+
+    return workload_names()
+
+
+_FILE = click.Path(path_type=Path)
+_SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0.0), "default": 0.0, "metavar": "SECONDS"}
+_OPTIONS: Mapping[str, Any] = {
+    "trace": click.option("--trace", type=_FILE, help="File of jobs: one of the formats, or a dump of sacct --parsable2."),
+    "format_name": click.option(
+        "--format", "format_name", type=_Names("format", _formats), metavar="NAME",
+        help="Format of --trace.  [default: what it looks like]"),
+    "workload": click.option(
+        "--workload", type=_Names("workload", _workloads), metavar="NAME",
+        help=f"Instead of --trace: generated jobs.  [default: {BUILT_IN}]"),
+    "jobs": click.option(
+        "--jobs", type=click.IntRange(min=1), metavar="N",
+        help="The first N jobs of the trace; of generated jobs, how many."),
+    "load": click.option(
+        "--load", type=click.FloatRange(1e-3, 1e3), metavar="X",
+        help="Generated jobs arrive this many times as fast.  [default: 1]"),
+    "cluster": click.option(
+        "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
+        "[default: the workload's own]"),
+    "start_cost_s": click.option(
+        "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long in vain."),
+    "restart_cost_s": click.option(
+        "--restart-cost-s", **_SECONDS, help="The same of each later start."),
+    "checkpoint_cost_s": click.option(
+        "--checkpoint-cost-s", **_SECONDS, help="A preempted job leaves so much later."),
+    "round_s": click.option(
+        "--round-s", **_SECONDS, help="Decide at multiples of this only; 0: whenever something happens."),
+    "profiles": click.option(
+        "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
+    "pairs": click.option("--pairs", type=_FILE, help="JSON of measured speeds, alone and in pairs (Gavel)."),
+    "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
+    "history": click.option(
+        "--history", type=_FILE, help="Trace of past jobs, for policies that learn.  [default: the jobs themselves]"),
+    "estimates": click.option(
+        "--estimates", type=click.Choice(ESTIMATES), default="trace", show_default=True,
+        help="What policies know of run times."),
+    "engine": click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
+                           help="auto takes the fastest that will do."),
+    "lenient": click.option(
+        "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
+}  # fmt: skip
+
+
+def scenario_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options in common, as one :class:`Asked` named ``asked``."""
+
+    @wraps(function)
+    def wrapped(**options: Any) -> Any:
+        asked = Asked(**{spec.name: options.pop(spec.name) for spec in fields(Asked)})
+        return function(asked=asked, **options)
+
+    for spec in reversed(fields(Asked)):
+        wrapped = _OPTIONS[spec.name](wrapped)
+    return wrapped

@@ -1,0 +1,141 @@
+"""``sodactl simulate``: what one policy would do to a cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from slurm_soda.policies.registry import policy_names
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.report.summary import summarise
+from slurm_soda.simulator.report.times import span_text
+from slurm_soda.simulator.scenario import Choice
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.assignments import choices
+from slurm_soda.sodactl.material import Material, read_material, tell_left_out
+from slurm_soda.sodactl.progress import progress_bar
+from slurm_soda.sodactl.run_documents import setting
+from slurm_soda.sodactl.scenario_options import Asked, scenario_options
+
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+TIMES = (
+    ("avg_jct_s", "average JCT"), ("p50_jct_s", "median JCT"), ("p95_jct_s", "95th percentile"),
+    ("p99_jct_s", "99th percentile"), ("avg_gpu_jct_s", "average of GPU jobs"), ("avg_cpu_jct_s", "average of CPU jobs"),
+    ("avg_queue_s", "average wait"), ("makespan_s", "makespan"),
+)  # fmt: skip
+"""Figures in seconds, as a person reads them; those of GPU and CPU jobs only where there are both."""
+
+
+@click.command()
+@scenario_options
+@click.option("--policy", default="tiresias-las", show_default=True, type=click.Choice(policy_names()))
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A parameter of the policy; repeatable.")
+@click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
+@click.option("--csv", "csv_path", type=_PATH, help="Write one line a job.")
+@click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
+@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as pictures into this folder.")
+@click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
+@click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to look at or to run again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def simulate(
+    *, asked: Asked, policy: str, assignments: tuple[str, ...], seed: int | None, csv_path: Path | None,
+    html_path: Path | None, png_folder: Path | None, out: Path | None, save_trace: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """What one policy would do to a cluster.
+
+    Runs the policy, the very one that sodad runs, on a trace and a virtual cluster. JCT, job completion time, is submission
+    to end; the wait is all time without GPUs, also after preemptions. Costs are zero unless given.
+
+    \b
+    Examples:
+      sodactl simulate                                          generated jobs, tiresias-las
+      sodactl simulate --trace jobs.csv --cluster 16x4 --policy srsf
+      sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
+      sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
+      sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
+      sodactl simulate --json | jq .avg_jct_s
+    """  # noqa: D301 - click reads the control character
+    choice = choices([policy], assignments)[0]
+    material = read_material(asked, [] if seed is None else [seed])
+    tell_left_out(material)
+    scenario = material.first
+    if save_trace is not None:
+        from slurm_soda.simulator.traces.export import write_tiresias_csv  # noqa: PLC0415 - few runs write a trace
+
+        write_tiresias_csv(scenario.workload, save_trace)
+    with progress_bar("jobs") as progress:
+        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+    document = _document(outcome, asked, material, choice)
+    _write(outcome, document, material, _Places(csv_path, html_path, png_folder, out))
+    if as_json:
+        output.print_json(document)
+        return
+    _draw(document, material)
+    if out is not None:
+        output.print_line()
+        output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
+
+
+def _document(outcome: Outcome, asked: Asked, material: Material, choice: Choice) -> dict[str, Any]:
+    return {
+        "policy": choice.name,
+        **summarise(outcome).document(),
+        "seed": material.first.seed,
+        **setting(asked, material, [choice]),
+    }
+
+
+class _Places(NamedTuple):
+    """Where files go; None: nowhere."""
+
+    csv: Path | None
+    html: Path | None
+    png: Path | None
+    out: Path | None
+
+
+def _write(outcome: Outcome, document: Mapping[str, Any], material: Material, places: _Places) -> None:
+    if places.csv or places.out:
+        from slurm_soda.simulator.report.files import write_whole  # noqa: PLC0415 - most runs leave no files
+        from slurm_soda.simulator.report.per_job import per_job_csv  # noqa: PLC0415
+
+        text = per_job_csv(outcome).encode("utf-8", "surrogateescape")
+        for path in (places.csv, places.out / "jobs.csv" if places.out else None):
+            if path is not None:
+                write_whole(path, text)
+    if places.html or places.png or places.out:
+        from slurm_soda.simulator.report.result import by_policy, reduce  # noqa: PLC0415
+        from slurm_soda.sodactl import run_files  # noqa: PLC0415
+
+        story = run_files.story(by_policy([reduce(outcome, document["policy"])]), material, document)
+        if places.html:
+            run_files.write_page(story, places.html)
+        if places.png:
+            run_files.write_pictures(story, places.png)
+        if places.out:
+            run_files.write_all(story, document, places.out)
+
+
+def _draw(document: Mapping[str, Any], material: Material) -> None:
+    both = all(math.isfinite(document[key]) for key in ("avg_gpu_jct_s", "avg_cpu_jct_s"))
+    output.print_line(f"{document['policy']}: {material.about}")
+    output.print_line()
+    rows = [
+        (name, f"{span_text(document[key]):>9}  {document[key]:>14,.1f} s")
+        for key, name in TIMES
+        if both or key not in ("avg_gpu_jct_s", "avg_cpu_jct_s")
+    ]
+    shares = {"GPUs in use": document["gpu_util_ratio"], "CPUs in use": document["cpu_util_ratio"]}
+    rows += [(name, f"{100 * ratio:>7.1f} %") for name, ratio in shares.items() if math.isfinite(ratio)]
+    counts = {"preemptions": "preemptions", "failures": "stopped by failures", "unfinished": "jobs that never ended"}
+    rows += [(name, f"{document[key]:>7,}") for key, name in counts.items() if document[key] or key == "preemptions"]
+    output.print_fields(rows)
+    output.print_line()
+    speed = document["jobs_per_cpu_s"]
+    per = f", {speed:,.0f} jobs per CPU second" if math.isfinite(speed) else ""
+    output.print_line(f"simulated in {output.duration(document['cpu_s'])} of CPU time{per}")

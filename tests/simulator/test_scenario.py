@@ -1,0 +1,78 @@
+"""Scenarios: what policies know, and what they run on."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.tiresias.policy import Tiresias
+from slurm_soda.simulator.batch import Batch, run_batch
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.scenario import Choice, Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.workload import Workload
+
+WORKLOAD = Workload.build(
+    "by hand",
+    [
+        {"submit_s": 0, "run_s": 10, "gpus": 2, "time_limit_s": 60, "expected_s": 20},
+        {"submit_s": 1, "run_s": 5, "gpus": 0},
+        {"submit_s": 2, "run_s": 4, "gpus": 1, "expected_s": 3},
+    ],
+)
+SCENARIO = Scenario(WORKLOAD, parse_cluster("1x2"))
+
+
+@pytest.mark.parametrize(
+    ("estimates", "expected_s"),
+    [("trace", [20, 5, 3]), ("exact", [10, 5, 4]), ("limit", [60, np.nan, np.nan]), ("none", [np.nan] * 3)],
+)
+def test_estimates(estimates: str, expected_s: list[float]) -> None:
+    np.testing.assert_array_equal(estimated(WORKLOAD, estimates).expected_s, expected_s)
+    assert WORKLOAD.expected_s.tolist() == [20, 5, 3]
+
+
+def test_unknown_estimates() -> None:
+    with pytest.raises(SimulatorError, match="no estimates 'oracle'; choose one of: trace, exact, limit, none"):
+        estimated(WORKLOAD, "oracle")
+
+
+def test_policies_that_learn_are_told_of_the_service_of_all_gpu_jobs() -> None:
+    assert service_gpu_s(WORKLOAD).tolist() == [20, 4]
+    policy = SCENARIO.policy("tiresias-gittins", {"min_run_s": 0})
+    assert isinstance(policy, Tiresias)
+    assert policy.samples_gpu_s.tolist() == [4, 20]
+
+
+def test_a_history_or_samples_that_were_set_go_before() -> None:
+    past = Scenario(WORKLOAD, parse_cluster("1x2"), history_gpu_s=np.array([7.0]))
+    learnt, told = past.policy("tiresias-gittins", {}), past.policy("tiresias-gittins", {"samples_gpu_s": [9.0]})
+    assert isinstance(learnt, Tiresias)
+    assert isinstance(told, Tiresias)
+    assert (learnt.samples_gpu_s.tolist(), told.samples_gpu_s.tolist()) == ([7], [9])
+
+
+def test_a_scenario_travels_between_processes() -> None:
+    sent = pickle.loads(pickle.dumps(Scenario(WORKLOAD, parse_cluster("2x2:a100"), Costs(restart_s=5), seed=3)))
+    assert sent.costs == Costs(restart_s=5)
+    assert sent.run(sent.policy("fifo", {})).end_s.tolist() == [10, 6, 6]
+
+
+def test_a_batch_runs_all_seeds_of_a_policy_after_each_other() -> None:
+    late = Scenario(WORKLOAD.with_columns(submit_s=WORKLOAD.submit_s + 9), parse_cluster("1x2"), seed=2)
+    batch = Batch((SCENARIO, late), (Choice("fifo"), Choice("srsf")))
+    seen: list[tuple[int, int]] = []
+    found = run_batch(batch, workers=1, progress=lambda done, total: seen.append((done, total)))
+    assert [(run.policy, run.seed) for run in found] == [("fifo", None), ("fifo", 2), ("srsf", None), ("srsf", 2)]
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [run.lanes for run in found] == [None] * 4
+    charts = run_batch(Batch((SCENARIO, late), (Choice("fifo"),), charts=True), workers=1)
+    assert [run.lanes is not None for run in charts] == [True, False]
+
+
+def test_a_wrong_parameter_is_said_before_anything_runs() -> None:
+    with pytest.raises(PolicyError, match="no parameter 'min_run_s'"):
+        run_batch(Batch((SCENARIO,), (Choice("srsf"), Choice("fifo", {"min_run_s": 1}))), workers=2)
