@@ -13,6 +13,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.decider import Decider
 from slurm_soda.simulator.engine.sifted import SiftedDecider
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
+from slurm_soda.simulator.engine.spread import SpreadDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
 
@@ -21,31 +22,41 @@ ENGINES = ("auto", "pool", "nodes", "snapshot")
 ``snapshot``: a whole snapshot at each decision; ``auto``: the first that will do."""
 
 
+PLACEMENTS = ("policy", "spread")
+"""``policy``: where the policy says; ``spread``: on the nodes with the most free GPUs, in any split, as Pollux'
+simulator places jobs."""
+
+
 def choose_decider(
-    engine: str, policy: Policy, workload: Workload, cluster: Cluster, costs: Costs, *, placed: bool
+    engine: str, policy: Policy, workload: Workload, cluster: Cluster, costs: Costs, *, placement: str, speeds: bool
 ) -> Decider:
-    """The decider of an engine.
+    """The decider of an engine; ``speeds`` says that the speed of a job depends on its places.
 
     Raises:
-        SimulatorError: no such engine, or it cannot run this.
+        SimulatorError: no such engine or placement, or it cannot run this.
     """
-    if engine not in ENGINES:
-        raise SimulatorError(f"there is no engine {engine!r}; choose one of: {', '.join(ENGINES)}")
+    for kind, name, names in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
+        if name not in names:
+            raise SimulatorError(f"there is no {kind} {name!r}; choose one of: {', '.join(names)}")
+    spread = placement == "spread"
     ranking = policy.ranking() if isinstance(policy, Ranked) else None
-    countable = not placed and is_pool(workload, cluster)
+    countable = (spread or not speeds) and is_pool(workload, cluster)
     steady = not costs.checkpoint_s and not cluster.failures
-    if engine in ("pool", "nodes"):
+    if engine in ("pool", "nodes") or spread:
         reasons = {
             f"policy {policy.name} needs whole snapshots": ranking is None,
             "jobs take time to leave, or nodes fail": not steady,
-            "nodes matter here": engine == "pool" and not countable,
+            "nodes matter here": (spread or engine == "pool") and not countable,
+            "it places jobs where the policy says": spread and engine not in ("auto", "pool"),
         }
         if why := [reason for reason, holds in reasons.items() if holds]:
-            raise SimulatorError(f"the engine {engine} cannot run this: {why[0]}; leave the engine at auto")
+            asked = "placement spread" if spread else f"engine {engine}"
+            raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
     if ranking is None or not steady or engine == "snapshot":
         return SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
     if countable and engine != "nodes":
-        return PoolSession(ranking, cluster.total_gpus)
+        session = PoolSession(ranking, cluster.total_gpus)
+        return SpreadDecider(session, cluster) if spread else session
     demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
     snapshots = SnapshotDecider(policy, workload, cluster, at_once=True)
     return SiftedDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, demand.code.tolist())

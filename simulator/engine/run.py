@@ -32,6 +32,7 @@ def simulate(
     *,
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
+    placement: str = "policy",
     engine: str = "auto",
     progress: Progress | None = None,
 ) -> Outcome:
@@ -43,17 +44,20 @@ def simulate(
         policy: any policy; what it was told about run times is ``workload.expected_s``.
         costs: overheads; none by default.
         speed: how fast a job runs where it was placed; by default as fast as its trace says.
+        placement: one of :data:`~slurm_soda.simulator.engine.choice.PLACEMENTS`.
         engine: one of :data:`~slurm_soda.simulator.engine.choice.ENGINES`.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
 
     Raises:
-        SimulatorError: the engine asked for cannot run this.
+        SimulatorError: the engine or placement asked for cannot run this.
     """
     started_s = time.process_time()
     loop = Loop(workload, costs or Costs(), speed)
-    decider = choose_decider(engine, policy, workload, cluster, loop.costs, placed=speed is not None)
+    decider = choose_decider(
+        engine, policy, workload, cluster, loop.costs, placement=placement, speeds=speed is not None
+    )
     loop.run(decider, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)
 

@@ -67,7 +67,7 @@ def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
 
 def test_an_engine_that_cannot_says_why() -> None:
     workload = Workload.build("w", [job(0, 1, cpus=2)])
-    with pytest.raises(SimulatorError, match="the engine pool cannot run this: nodes matter here"):
+    with pytest.raises(SimulatorError, match="engine pool cannot be had here: nodes matter here"):
         simulate(workload, CPU_NODES, policy("fifo"), engine="pool")
     with pytest.raises(SimulatorError, match="jobs take time to leave"):
         simulate(workload, CPU_NODES, policy("fifo"), costs=Costs(checkpoint_s=1), engine="nodes")
