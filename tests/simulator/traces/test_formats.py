@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.speed.profiles import load_profiles
 from slurm_soda.simulator.traces.registry import detect_format, find_format, format_names, load_trace
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -213,3 +214,13 @@ def test_public_traces_are_read_whole(file, name, jobs, gpus, gpu_h):
     trace = load_trace(DATA / file)
     assert (trace.format, len(trace.workload), int(trace.workload.gpus.sum())) == (name, jobs, gpus)
     assert (trace.workload.run_s * trace.workload.gpus).sum() / 3600 == pytest.approx(gpu_h, abs=0.01)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the public traces are not beside the checkout")
+@pytest.mark.parametrize(("load", "file"), [("1.0", "w6_160"), ("1.5", "w6_240"), ("2.0", "w6_320")])
+def test_measured_tables_give_pollux_jobs_their_exclusive_run_times(load, file):
+    profiles = load_profiles(DATA / "pollux" / "models")
+    jobs = load_trace(DATA / "pollux" / "workloads" / f"load-{load}" / "workload-6.csv", profiles=profiles).workload
+    known = load_trace(DATA / "pollux" / "exclusive" / f"{file}.csv").workload
+    for name in ("submit_s", "gpus", "batch_size", "model", "run_s"):
+        np.testing.assert_array_equal(getattr(jobs, name), getattr(known, name), name)
