@@ -132,9 +132,9 @@ class Calendar:
         for minded, lane in self._lanes.items():
             kept = [self.reservations[number].left for number in minded]
             for node, *_ in pieces:
-                free = (self._free.gpus.item(node), self._free.cpus.item(node), self._free.memory_mib.item(node))
                 least = [
-                    max(min(amount, *(left[part].item(node) for left in kept)), 0) for part, amount in enumerate(free)
+                    max(min(amount, *(left[part].item(node) for left in kept)), 0)
+                    for part, amount in enumerate(self._free.on(node))
                 ]
                 lane.put(node, *least)
 

@@ -32,7 +32,7 @@ class Room:
         self.classes = NodeClasses(nodes)
         self.now = NodePool(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self.soon = self.now
-        self._free = [column.copy() for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
+        self._free = self._copy_of_now()
         """What is free now less only the claims on it, kept once somebody leaves."""
         for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
             self.vacate(held_by(jobs, row))
@@ -65,7 +65,7 @@ class Room:
         """A job will leave these places."""
         if self.soon is self.now:
             self.soon = self.now.copy()
-            self._free = [column.copy() for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
+            self._free = self._copy_of_now()
         self.soon.give(pieces)
         self._offer(pieces)
 
@@ -82,6 +82,9 @@ class Room:
             for p in pieces
         )
 
+    def _copy_of_now(self) -> list[memoryview]:
+        return [column.copy().data for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
+
     def _free_up(self, claim: Claim, sign: int) -> None:
         if claim.at_once:
             for node, *amounts in claim.pieces:
@@ -89,11 +92,9 @@ class Room:
                     column[node] += sign * amount
 
     def _offer(self, pieces: list[Piece]) -> None:
-        (gpus, cpus, memory_mib), soon = self._free, self.soon
+        free_gpus, free_cpus, free_memory_mib = self._free
         for node, *_ in pieces:
+            gpus, cpus, memory_mib = self.soon.on(node)
             self.now.put(
-                node,
-                min(gpus.item(node), soon.gpus.item(node)),
-                min(cpus.item(node), soon.cpus.item(node)),
-                min(memory_mib.item(node), soon.memory_mib.item(node)),
+                node, min(free_gpus[node], gpus), min(free_cpus[node], cpus), min(free_memory_mib[node], memory_mib)
             )

@@ -107,10 +107,8 @@ class Victims:
 
     def _prices(self, node: int, gpus: int, cpus: int, memory_mib: int) -> tuple[int, int]:
         """Best rank among those who must leave a node, at least one of them, until the GPUs fit, and until all fits."""
-        soon = self._room.soon
-        gpus -= soon.gpus.item(node)
-        cpus -= soon.cpus.item(node)
-        memory_mib -= soon.memory_mib.item(node)
+        free_gpus, free_cpus, free_memory_mib = self._room.soon.on(node)
+        gpus, cpus, memory_mib = gpus - free_gpus, cpus - free_cpus, memory_mib - free_memory_mib
         gpu_price = NOBODY
         for rank, _, own_gpus, own_cpus, own_memory_mib in self._holders.on_node[node]:
             gpus, cpus, memory_mib = gpus - own_gpus, cpus - own_cpus, memory_mib - own_memory_mib
@@ -157,12 +155,8 @@ class Victims:
         """Rows of those who must leave, worst-ranked first; the best-ranked ones that need not are left out."""
         soon = self._room.soon
         lacking = {
-            node: [
-                gpus - soon.gpus.item(node),
-                cpus - soon.cpus.item(node),
-                memory_mib - soon.memory_mib.item(node),
-            ]
-            for node, gpus, cpus, memory_mib in pieces
+            node: [wanted - free for wanted, free in zip(amounts, soon.on(node), strict=True)]
+            for node, *amounts in pieces
         }
         best_first = sorted({(share.rank, share.row) for share in shares})
         for _, row in best_first:
