@@ -75,8 +75,13 @@ def _card(title: str, body: str) -> str:
 
 def _table(rows: Sequence[PolicyRuns]) -> str:
     titles, lines = table(rows)
+    best = min(range(len(rows)), key=lambda at: _jct_or_last(rows[at])) if len(rows) > 1 else -1
+    best_class = ' class="best"'
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    body = "".join(
+        f"<tr{best_class if at == best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
+        for at, line in enumerate(lines)
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -100,10 +105,11 @@ def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
         )
         for number, (row, steps) in enumerate(zip(rows, found, strict=True))
     ]
-    ticks = [(place(seconds), text) for seconds, text in log_ticks(low_s, high_s)]
-    edge = f"; less than {span_text(low_s)} stands at the left edge" if which == "queue" else ""
+    ticks = log_ticks(low_s, high_s)
+    edge = f"; less than {ticks[0][1]} stands at the left edge" if which == "queue" else ""
+    marks = [(place(seconds), text) for seconds, text in ticks]
     told = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
-    return f'{_key(rows)}{plot(lines, ticks, PARTS, told)}<p class="x">{told}, logarithmic{edge}</p>'
+    return f'{_key(rows)}{plot(lines, marks, PARTS, told)}<p class="x">{told}, logarithmic{edge}</p>'
 
 
 def _key(rows: Sequence[PolicyRuns]) -> str:

@@ -77,6 +77,7 @@ CSS = (
     + f"""
 {_STROKES}
 .key svg {{ width: 26px; height: 8px; margin-right: 5px; }} .key line {{ stroke-width: 3; }}
+tr.best td {{ font-weight: 650; }}
 .x {{ text-align: center; color: var(--soft); font-size: .8rem; margin: 2px 0 0; }}
 .strip {{ display: grid; grid-template-columns: minmax(84px, 14%) 1fr 5.5em; gap: 8px; align-items: end;
   font-size: .82rem; }}

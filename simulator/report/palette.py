@@ -25,7 +25,8 @@ MARK_LIGHT, MARK_DARK = "#d4351c", "#ff6b57"
 
 def width(number: int, lines: int) -> float:
     """Width of a policy's line: later ones are thinner, so that a line that lies under another one is seen."""
-    return 4.0 - 2.2 * number / max(lines - 1, 1) if lines > 1 else 2.5
+    widest = min(2.2 + 0.2 * lines, 4.0)
+    return widest - (widest - 1.8) * number / max(lines - 1, 1)
 
 
 def hue(number: int) -> int:

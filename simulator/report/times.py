@@ -49,8 +49,9 @@ def log_ticks(low_s: float, high_s: float) -> list[tuple[float, str]]:
 
 
 def time_ticks(span_s: float) -> list[tuple[float, str]]:
-    """Ticks of an axis of time from 0 to ``span_s``: places from 0 to 1, and texts such as ``20 h``."""
+    """Ticks of an axis of time from 0 to ``span_s``: places from 0 to 1, and numbers, of which the last has the unit."""
     unit, size_s = axis_unit(span_s)
     length = span_s / size_s
     step = tick_step(length)
-    return [(step * at / length, f"{step * at:g} {unit}") for at in range(int(length / step + 1e-9) + 1)]
+    last = int(length / step + 1e-9)
+    return [(step * at / length, f"{step * at:g}{f' {unit}' if at == last else ''}") for at in range(last + 1)]

@@ -36,9 +36,9 @@ def test_a_time_axis_starts_at_0_and_ends_within(span_s: float) -> None:
     assert places[0] == 0
     assert places == sorted(places)
     assert places[-1] <= 1 + 1e-9
-    assert time_ticks(span_s)[0][1].startswith("0 ")
+    assert time_ticks(span_s)[0][1] == "0"
 
 
 def test_ticks_name_their_unit() -> None:
-    assert time_ticks(36_000.0)[:3] == [(0.0, "0 h"), (0.1, "1 h"), (0.2, "2 h")]
+    assert time_ticks(20_000.0) == [(0.0, "0"), *((0.18 * at, str(at)) for at in range(1, 5)), (0.9, "5 h")]
     assert [text for _, text in log_ticks(5, 4000)] == ["10 s", "1 min", "10 min", "1 h"]
