@@ -83,12 +83,14 @@ def start_and_backfill(
             continue
         minded = calendar.minded(shape, now_s + run)
         refused = refusals.setdefault(minded, Refusals())
-        pieces = None if refused.cover(shape) else calendar.lane(minded).find(shape)
+        known = refused.cover(shape)
+        pieces = None if known else calendar.lane(minded).find(shape)
         if pieces is not None:
             walk.claim(row, Claim(pieces, at_once=True))
             calendar.start(pieces, now_s + run)
             continue
-        refused.add(shape)
+        if not known:
+            refused.add(shape)
         if blocked[shape.partition] < reservations and code not in hopeless:
             made = calendar.reserve(shape, run)
             if made is None:

@@ -123,7 +123,7 @@ def _fill(walk: Walk, by_submission: IntColumn, shares: Shares) -> list[int]:
         share[user] = max(has / total for has, total in zip(held[user], totals, strict=True))
         if lines[line]:
             heappush(heap, (share[user], lines[line][-1][0], line))
-    shares.held[:] = held
+    shares.held = np.array(held, dtype=np.int64).reshape(shares.held.shape)
     return started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 
 from tests.policies.cases import cluster, mixed_nodes, running, verdicts, waiting
@@ -46,8 +46,9 @@ def test_the_order_puts_starts_first_and_the_impossible_last() -> None:
     assert plan.places[4][0].node == 0  # best fit beside job 3
 
 
-def test_an_empty_cluster_and_an_empty_queue() -> None:
-    for name in ("fifo", "fifo-skip", "tiresias-las", "tiresias-gittins", "srsf"):
-        assert make_policy(name).decide(cluster([], mixed_nodes(4))).order.tolist() == []
-        nothing = make_policy(name).decide(cluster([waiting(1)], mixed_nodes()))
-        assert verdicts(nothing) == {1: "TOO_LARGE"}
+@pytest.mark.parametrize("name", policy_names())
+def test_an_empty_queue_and_an_empty_cluster(name: str) -> None:
+    policy = make_policy(name)
+    for nodes in (mixed_nodes(4), mixed_nodes()):
+        assert policy.decide(cluster([], nodes)).order.tolist() == []
+    assert verdicts(policy.decide(cluster([waiting(1)], mixed_nodes()))) == {1: "TOO_LARGE"}
