@@ -66,4 +66,6 @@ def _decode(data: bytes, faults: Faults) -> Lines:
             except UnicodeDecodeError:
                 faults.row(number, _NOT_UTF8, line.decode(errors="backslashreplace"))
                 texts.append("")
-    return Lines([text.removesuffix("\r") for text in texts], range(1, len(texts) + 1))
+    if b"\r" in data:
+        texts = [text.removesuffix("\r") for text in texts]
+    return Lines(texts, range(1, len(texts) + 1))
