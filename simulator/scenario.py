@@ -36,6 +36,7 @@ class Scenario:
     profiles: Path | None = None
     """Directory of measured tables by which a job's speed depends on where it is placed."""
     engine: str = "auto"
+    placement: str = "policy"
     history_gpu_s: FloatColumn | None = None
     """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
@@ -67,8 +68,9 @@ class Scenario:
 
             speed = ByPlacement(load_profiles(self.profiles), self.workload)
         return simulate(
-            self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine, progress=progress
-        )
+            self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine,
+            placement=self.placement, progress=progress,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

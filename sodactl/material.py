@@ -48,7 +48,9 @@ class Material:
         """Workload and cluster in one line."""
         workload, cluster, seeds = self.first.workload, self.first.cluster, [s.seed for s in self.scenarios]
         seed = "" if seeds == [None] else f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        return f"{len(workload):,} jobs of {workload.name}{seed} on {cluster.name} ({cluster.total_gpus:,} GPUs)"
+        return (
+            f"{len(workload):,} jobs of {workload.name}{seed} on cluster {cluster.name} ({cluster.total_gpus:,} GPUs)"
+        )
 
 
 def read_material(asked: Asked, seeds: Sequence[int]) -> Material:
@@ -102,6 +104,7 @@ def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | No
         costs=Costs(asked.start_cost_s, asked.restart_cost_s, asked.checkpoint_cost_s, asked.round_s),
         profiles=asked.profiles,
         engine=asked.engine,
+        placement=asked.placement,
         history_gpu_s=history_gpu_s,
         seed=seed,
     )
@@ -129,16 +132,14 @@ def _from_trace(asked: Asked, path: Path) -> Material:
     from slurm_soda.simulator.traces.registry import detect_format  # noqa: PLC0415
 
     format_name = asked.format_name or detect_format(path).name
-    cluster: Cluster | None = None
     notes: tuple[str, ...] = ()
-    if asked.cluster is not None:
-        cluster = _cluster(asked.cluster, ("main",))
-        trace = _load(path, format_name, asked, cluster)
-        cluster = _cluster(asked.cluster, trace.workload.partitions)
-    elif format_name == "sacct":
-        trace, cluster, notes = _from_dump(path, lenient=asked.lenient)
-    else:
+    if format_name == "sacct":
+        trace, cluster, notes = _from_dump(path, asked)
+    elif asked.cluster is None:
         raise click.UsageError("give the --cluster that the trace shall run on, such as --cluster 16x4")
+    else:
+        trace = _load(path, format_name, asked, _cluster(asked.cluster, ("main",)))
+        cluster = _cluster(asked.cluster, trace.workload.partitions)
     trace = _first_jobs(trace, asked.jobs)
     trace = fit_trace(trace, cluster, lenient=asked.lenient, path=path)
     return Material(
@@ -172,12 +173,14 @@ def _measured(format_name: str, asked: Asked, cluster: Cluster) -> Profiles | No
     return None
 
 
-def _from_dump(path: Path, *, lenient: bool) -> tuple[Trace, Cluster, tuple[str, ...]]:
-    """A site's jobs on the site's own cluster, as far as the dump shows it."""
+def _from_dump(path: Path, asked: Asked) -> tuple[Trace, Cluster, tuple[str, ...]]:
+    """A site's jobs, what was taken for granted, and the site's own cluster as far as the dump shows it, or another one."""
     from slurm_soda.simulator.traces.sacct import read_dump  # noqa: PLC0415 - most runs read no accounting
     from slurm_soda.simulator.traces.sacct_cluster import cluster_from  # noqa: PLC0415
 
-    dump = read_dump(path, lenient)
+    dump = read_dump(path, asked.lenient)
+    if asked.cluster is not None:
+        return dump.trace, _cluster(asked.cluster, dump.trace.workload.partitions), dump.notes
     cluster, concluded = cluster_from(dump)
     return dump.trace, cluster, (*dump.notes, *concluded)
 

@@ -25,6 +25,7 @@ def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict
             "start_s": asked.start_cost_s, "restart_s": asked.restart_cost_s,
             "checkpoint_s": asked.checkpoint_cost_s, "round_s": asked.round_s,
         },
+        "placement": asked.placement,
         "estimates": asked.estimates,
         "history": None if asked.history is None else str(asked.history),
         "profiles": None if asked.profiles is None else str(asked.profiles),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
-from slurm_soda.simulator.engine.choice import ENGINES
+from slurm_soda.simulator.engine.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.scenario import ESTIMATES
 
 BUILT_IN = "small"
@@ -37,6 +37,7 @@ class Asked:
     history: Path | None
     estimates: str
     engine: str
+    placement: str
     lenient: bool
 
 
@@ -106,6 +107,9 @@ _OPTIONS: Mapping[str, Any] = {
         help="What policies know of run times."),
     "engine": click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
                            help="auto takes the fastest that will do."),
+    "placement": click.option(
+        "--placement", type=click.Choice(PLACEMENTS), default="policy", show_default=True,
+        help="Where jobs run: where the policy says, or on the nodes with the most free GPUs."),
     "lenient": click.option(
         "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
 }  # fmt: skip

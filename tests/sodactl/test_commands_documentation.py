@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from slurm_soda.sodactl.main import COMMANDS
+from slurm_soda.sodactl.main import COMMANDS, run
 
 from .conftest import Bench
 
@@ -50,3 +51,14 @@ def test_every_key_is_documented(soda: Bench, argv: list[str]) -> None:
     soda.cycle(timings_s={"observe": 0.1})
     for key in soda(*argv, "--json").document:
         assert f"`{key}`" in section(argv[0]), key
+
+
+@pytest.mark.parametrize("name", ["simulate", "compare"])
+def test_every_key_of_a_simulation_is_documented(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--jobs", "5", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    figures = next(iter(document.get("policies", [{}])))
+    for key in document:
+        assert f"`{key}`" in section(name), key
+    for key in figures:
+        assert f"`{key}`" in section(name) or f"`{key}`" in section("simulate"), key

@@ -67,7 +67,7 @@ def test_several_seeds_are_means_with_spreads(compare: Compare) -> None:
 def test_the_table_has_a_row_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", *FEW]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "40 jobs of small, seed 1 on 16x4 (64 GPUs)"
+    assert lines[0] == "40 jobs of small, seed 1 on cluster 16x4 (64 GPUs)"
     assert lines[2].split("  ")[0] == "policy"
     assert [line.split()[0] for line in lines[3:5]] == ["fifo", "srsf"]
     assert "1.00×" in lines[3]

@@ -48,7 +48,7 @@ def simulate(capsys: pytest.CaptureFixture[str]) -> Simulate:
 def test_without_arguments_it_simulates_generated_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("tiresias-las: 400 jobs of small, seed 1 on 16x4 (64 GPUs)\n")
+    assert out.startswith("tiresias-las: 400 jobs of small, seed 1 on cluster 16x4 (64 GPUs)\n")
     assert "average JCT" in out
     assert err == ""
 
@@ -75,7 +75,7 @@ def test_worked_example(
 def test_text_says_the_same_in_words(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "--trace", str(trace), "--cluster", "1x2", "--policy", "fifo"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("fifo: 3 jobs of jobs on 1x2 (2 GPUs)\n")
+    assert out.startswith("fifo: 3 jobs of jobs on cluster 1x2 (2 GPUs)\n")
     assert "average JCT" in out
     assert "126.7 s" in out
     assert "65.6 %" in out
@@ -262,6 +262,17 @@ def test_measured_tables_give_run_times_and_speed_by_placement(simulate: Simulat
     assert found["format"] == "pollux"
     assert found["jobs"] == 160
     assert run(["simulate", "--trace", str(workload), "--cluster", "16x4"]) == 1
+
+
+def test_a_dump_of_sacct_runs_on_the_cluster_that_it_shows(simulate: Simulate) -> None:
+    dump = Path(__file__).parents[1] / "simulator" / "traces" / "sacct" / "demo-stock.txt"
+    found = simulate("--trace", dump, "--policy", "fifo")
+    assert (found["format"], found["nodes"], found["gpus"], found["jobs"]) == ("sacct", 2, 8, 30)
+    assert any("cluster is taken to be what was in use" in note for note in found["notes"])
+    assert sum(found["unused"].values()) >= 1
+    larger = simulate("--trace", dump, "--policy", "fifo", "--cluster", "4x4")
+    assert (larger["nodes"], larger["gpus"]) == (4, 16)
+    assert larger["avg_queue_s"] < found["avg_queue_s"]
 
 
 def test_completion_knows_policies_workloads_and_formats() -> None:
