@@ -7,6 +7,7 @@ that do, among those the ones that keep the fewest GPUs, then CPUs, over; ties g
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -124,6 +125,19 @@ class NodePool:
             if new != old:
                 del keys[bisect_left(keys, old)]
                 insort(keys, new)
+
+    def would_fit(self, shape: Shape, more: Mapping[int, Sequence[int]]) -> bool:
+        """Whether a gang would find room if nodes had so much more (GPUs, CPUs, memory in MiB) free; takes nothing."""
+        gpus, cpus, memory_mib = (column.copy() for column in (self.gpus, self.cpus, self.memory_mib))
+        for node, amounts in more.items():
+            for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
+                column[node] += amount
+        usable = self.classes.mask(shape)
+        fits = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib) & usable
+        if shape.is_even and np.count_nonzero(fits) >= shape.nodes:
+            return True
+        slots = np.where(usable, slots_of(shape, gpus, cpus, memory_mib), 0) if shape.units else None
+        return slots is not None and pieces_over(shape, slots) is not None
 
     def fitting_nodes(self, shape: Shape) -> list[int]:
         """Up to as many nodes as an even gang needs, each with room for its part; best fit first."""

@@ -121,10 +121,16 @@ class NodeSession:
         return True
 
     def _may_preempt(self, shape: Shape, key: Key, gpus: int, now_s: float) -> bool:
-        """Whether what is free and what worse-ranked jobs hold adds up to enough GPUs, wherever they are."""
+        """Whether there would be room if all worse-ranked jobs left."""
         if not self._rules.preemptive or not shape.wants_gpus:
             return False
-        return self._tail.victims(key, max(gpus - self._free_gpus, 1), now_s) is not None
+        if self._tail.victims(key, max(gpus - self._free_gpus, 1), now_s) is None:
+            return False  # not even if only their number counted
+        left: dict[int, list[int]] = {}
+        for job in self._tail.behind(key, now_s):
+            for node, *amounts in job.pieces:
+                left[node] = [a + b for a, b in zip(left.get(node, (0, 0, 0)), amounts, strict=True)]
+        return self._pool.would_fit(shape, left)
 
 
 def _head(queue: _Queue) -> SessionJob | None:

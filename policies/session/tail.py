@@ -112,6 +112,13 @@ class Tail:
                 needed.append(item)
         return needed
 
+    def behind(self, key: Key, now_s: float) -> Iterator[SessionJob]:
+        """All jobs that rank behind ``key``, worst-ranked first."""
+        for item in self._worst_first(now_s):
+            if item[0] <= key:
+                return
+            yield item[1]
+
     def _worst_first(self, now_s: float) -> Iterator[tuple[Key, SessionJob]]:
         running = self._ranking.running
         if self._rules.volatile:

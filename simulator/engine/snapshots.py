@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from typing import Any
 
 import numpy as np
-from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
@@ -146,14 +145,13 @@ class SnapshotDecider:
         }
 
     def _allocations(self, rows: IntColumn) -> dict[str, Any]:
-        counts = [0]
-        flat: list[Piece] = []
-        for row in rows.tolist():
-            if self._state[row] != JobState.PENDING:
-                flat += self._jobs[row + 1].pieces
-            counts.append(len(flat))
+        holding = np.flatnonzero(self._state[rows] != JobState.PENDING)
+        pieces = [self._jobs[job_id].pieces for job_id in (rows[holding] + 1).tolist()]
+        flat = [piece for held in pieces for piece in held]
         columns = np.array(flat, dtype=np.int64).reshape(len(flat), 4)
+        counts = np.zeros(len(rows) + 1, dtype=np.int64)
+        counts[holding + 1] = [len(held) for held in pieces]
         return {
-            "alloc_start": np.array(counts, dtype=np.int64),
+            "alloc_start": np.cumsum(counts),
             "alloc_node": columns[:, 0], "alloc_gpus": columns[:, 1], "alloc_cpus": columns[:, 2],
         }  # fmt: skip
