@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -71,6 +72,36 @@ def test_the_table_has_a_row_a_policy(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[2].split("  ")[0] == "policy"
     assert [line.split()[0] for line in lines[3:5]] == ["fifo", "srsf"]
     assert "1.00×" in lines[3]
+
+
+@pytest.mark.parametrize(("columns", "left_out"), [(200, []), (100, ["p99"]), (80, ["p99", "makespan", "median"])])
+def test_a_narrow_terminal_sees_fewer_columns_and_no_folded_ones(columns: int, left_out: list[str]) -> None:
+    reader, writer = pty.openpty()
+    subprocess.run(
+        [SODACTL, "compare", *FEW],
+        stdout=writer,
+        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"},
+        check=True,
+    )
+    os.close(writer)
+    lines = os.read(reader, 65536).decode().splitlines()
+    os.close(reader)
+    titles = [
+        "policy",
+        "avg JCT",
+        "times better",
+        "median",
+        "p95",
+        "p99",
+        "avg wait",
+        "makespan",
+        "GPUs used",
+        "preemptions",
+    ]
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", lines[2])
+    assert re.split(r"\s{2,}", printed.strip()) == [title for title in titles if title not in left_out]
+    assert len(lines) == 5
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= columns for line in lines)
 
 
 def test_processes_say_what_one_process_says(tmp_path: Path, compare: Compare) -> None:
