@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.session.ranking import Ranking, Rules
+from slurm_soda.policies.session.static import StaticRanking
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.walk import Walk
 
@@ -30,3 +32,7 @@ class KelpFifo:
         walk = Walk(snapshot)
         walk.start_fitting(ranked, skip=False, apart=True)
         return assemble(walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s")
+
+    def ranking(self) -> Ranking:
+        """The same order over single jobs."""
+        return StaticRanking(lambda job: (job.submit_s, job.job_id), Rules(skip=False, apart=True))

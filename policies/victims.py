@@ -39,10 +39,13 @@ class Victims:
         self._holders.remove(row)
         self._room.vacate(pieces)
         classes = self._room.classes
-        for (partition, gpu_type, gpus), heap in self._heaps.items():
-            for piece in pieces:
-                if classes.of.item(piece.node) in classes.matching(partition, gpu_type):
-                    heappush(heap, (-self._prices(piece.node, gpus, 0, 0)[0], piece.node))
+        for node, *_ in pieces:
+            number = classes.of.item(node)
+            for (partition, gpu_type, gpus), heap in self._heaps.items():
+                if number in classes.matching(partition, gpu_type):
+                    price = self._gpu_price(node, gpus)
+                    if price != NOBODY:
+                        heappush(heap, (-price, node))
 
     def find(self, shape: Shape, rank: int) -> tuple[list[Piece], list[int]] | None:
         """Places for a gang of this rank and the rows of the jobs that must leave them, worst-ranked first.
@@ -96,14 +99,24 @@ class Victims:
         key = (shape.partition, shape.gpu_type, shape.gpus)
         if key not in self._heaps:
             usable = self._room.classes.matching(shape.partition, shape.gpu_type)
+            number = self._room.classes.of.data
             heap = [
-                (-self._prices(node, shape.gpus, 0, 0)[0], node)
+                (-price, node)
                 for node in self._holders.on_node
-                if self._room.classes.of.item(node) in usable
+                if number[node] in usable and (price := self._gpu_price(node, shape.gpus)) != NOBODY
             ]
             heapify(heap)
             self._heaps[key] = heap
         return self._heaps[key]
+
+    def _gpu_price(self, node: int, gpus: int) -> int:
+        """Best rank among those who must leave a node, at least one of them, until so many GPUs are free."""
+        gpus -= self._room.soon.on(node)[0]
+        for rank, _, own_gpus, _, _ in self._holders.on_node[node]:
+            gpus -= own_gpus
+            if gpus <= 0:
+                return rank
+        return NOBODY
 
     def _prices(self, node: int, gpus: int, cpus: int, memory_mib: int) -> tuple[int, int]:
         """Best rank among those who must leave a node, at least one of them, until the GPUs fit, and until all fits."""

@@ -97,11 +97,12 @@ class NodeSession:
         heads = [(queue[0][0], number) for number in shapes if _head(queue := self._queues[number])]
         heapify(heads)
         refusals = Refusals()
-        shut: set[int] = set()
+        shut: set[tuple[int, bool]] = set()
         while heads:
             key, number = heappop(heads)
             shape, queue = self._shapes[number], self._queues[number]
-            if shape.partition in shut:
+            line = (shape.partition, self._rules.apart and shape.wants_gpus)
+            if line in shut:
                 continue
             pieces = None if refusals.cover(shape) else self._pool.find(shape)
             if pieces is None:
@@ -109,7 +110,7 @@ class NodeSession:
                     return False
                 refusals.add(shape)
                 if not self._rules.skip:
-                    shut.add(shape.partition)
+                    shut.add(line)
                 continue
             job = queue[0][2]
             taken.append((queue, heappop(queue)))

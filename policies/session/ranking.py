@@ -72,6 +72,8 @@ class Rules:
 
     skip: bool = True
     """Pass a waiting job that does not fit; without it, such a job ends its partition's turn."""
+    apart: bool = False
+    """Without ``skip``: jobs with and without GPUs stand in lines of their own."""
     preemptive: bool = False
     min_run_s: float = 0.0
     """A job is not preempted before it has run so long."""

@@ -14,7 +14,7 @@ from slurm_soda.simulator.workload import Workload
 
 from tests.simulator.engine.worlds import GPUS, NODES, history, job, node_workloads, policy, pool_workloads
 
-RANKED = ("fifo", "fifo-skip", "sjf", "smallest", "srtf", "srsf", "tiresias-las", "tiresias-gittins")
+RANKED = ("fifo", "kelp-fifo", "fifo-skip", "sjf", "smallest", "srtf", "srsf", "tiresias-las", "tiresias-gittins")
 POOL = parse_cluster(f"{NODES}x{GPUS}")
 ONE_NODE = parse_cluster(f"1x{NODES * GPUS}")
 CPU_NODES = parse_cluster(f"{NODES}x{GPUS}/16c")
