@@ -18,6 +18,16 @@ from slurm_soda.simulator.report.times import log_ticks, span_text, time_ticks
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """Sentences under a heading."""
+
+    title: str
+    lines: tuple[str, ...]
+    code: bool = False
+    """They are lines of a file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """Everything that a page or a picture tells."""
 
@@ -29,11 +39,15 @@ class Story:
     """Of the cluster."""
     facts: tuple[tuple[str, str], ...] = ()
     """How it was simulated: names and values."""
+    title: str = ""
+    """The result in one line; empty: :func:`headline` says it."""
+    passages: tuple[Passage, ...] = ()
+    """What follows from the figures, below the table."""
 
 
 def render(story: Story) -> str:
     """The page."""
-    title = escape(headline(story.rows))
+    title = escape(story.title or headline(story.rows))
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -41,6 +55,7 @@ def render(story: Story) -> str:
     )
     cards = (
         f'<section class="card wide">{_table(story.rows)}</section>',
+        *(_card(passage.title, _text(passage)) for passage in story.passages),
         f'<div class="pair">{_card("Completion time (JCT)", _distributions(story.rows, "jct"))}'
         f"{_card('Time waited', _distributions(story.rows, 'queue'))}</div>",
         _card("GPUs in use", _strips(story)) if story.gpus else "",
@@ -71,6 +86,12 @@ def _jct_or_last(row: PolicyRuns) -> float:
 
 def _card(title: str, body: str) -> str:
     return f'<section class="card"><h2>{escape(title)}</h2>{body}</section>'
+
+
+def _text(passage: Passage) -> str:
+    if passage.code:
+        return f"<pre>{escape(chr(10).join(passage.lines))}</pre>"
+    return "".join(f"<p>{escape(line)}</p>" for line in passage.lines)
 
 
 def _table(rows: Sequence[PolicyRuns]) -> str:

@@ -15,6 +15,8 @@ _REQUIRED = (
     ("JobID", "JobIDRaw"), ("Submit",), ("Start",), ("End", "Elapsed", "ElapsedRaw"), ("State",),
     ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "AllocCPUS", "NCPUS", "ReqCPUS"),
 )  # fmt: skip
+_PARTITION = "main"
+"""Of jobs whose dump names none."""
 _NOT_STARTED = frozenset({"PENDING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 
 
@@ -114,7 +116,7 @@ class RowReader:
         held, gpu_type, least_nodes = self._resources(cells)
         return Row(
             line=line, id=job, cluster=self._cluster(cells), user=self._user(cells),
-            partition=self._partition(cells).partition(",")[0], state=state, submit_s=submit_s,
+            partition=self._partition(cells).partition(",")[0] or _PARTITION, state=state, submit_s=submit_s,
             ready_s=submit_s if math.isnan(ready_s) else ready_s, start_s=start_s, end_s=end_s, ran_s=ran_s,
             limit_s=values.limit_s(self._limit(cells), "Timelimit", self._limit_in_minutes),
             gpus=held.gpus, gpu_type=gpu_type, got_gpu_type=held.gpu_type, shares=held.shares, nodes=held.nodes,

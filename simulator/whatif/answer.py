@@ -1,0 +1,235 @@
+"""The answer: every candidate on the site's jobs, held against what the site observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from slurm_soda.policies.registry import find_entry
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.batch import Batch, Progress, run_batch
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.result import PolicyRuns
+from slurm_soda.simulator.scenario import Choice, Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.whatif import candidates
+from slurm_soda.simulator.whatif.ensemble import ensemble
+from slurm_soda.simulator.whatif.losers import Losers, losers
+from slurm_soda.simulator.whatif.site import Observed, Site, observed
+from slurm_soda.simulator.workload import Workload
+
+WORTH_IT = 1.05
+"""A change must make the average JCT so many times better to be recommended."""
+_TUNED_WORTH_IT = 1.02
+_TRIAL_WORKLOADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person may say."""
+
+    restart_s: float | None = None
+    """What each restart of a job costs; None: :func:`.candidates.likely_restart_s`."""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    """Parameters by policy, in place of its defaults."""
+    policies: tuple[str, ...] = ()
+    """Policies to try besides :data:`.candidates.TRIED`."""
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy that was tried."""
+
+    label: str
+    """Its name, with ``(tuned)`` where its thresholds come from the trace."""
+    choice: Choice
+    runs: PolicyRuns
+
+    @property
+    def avg_jct_s(self) -> float:
+        """Mean over the workloads."""
+        return self.runs.mean("avg_jct_s")
+
+    @property
+    def complete(self) -> bool:
+        """Every job came to its end."""
+        return not any(self.runs.values("unfinished"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found."""
+
+    site: Site
+    seen: Observed
+    present: Candidate
+    """The stand-in for what the site does now."""
+    others: tuple[Candidate, ...]
+    """In the order tried, the bound last."""
+    bound: Candidate
+    recommended: Candidate | None
+    """None: nothing is worth a change."""
+    dearer: Candidate | None
+    """The recommended one if restarts cost twice as much; None where it does not preempt."""
+    losers: Losers
+    """Under the recommended policy, or under the best one that was tried."""
+    restart_s: float
+    restart_is_guessed: bool
+    members: int
+    """Over so many workloads figures are means."""
+
+    @property
+    def error_ratio(self) -> float:
+        """How far the simulation of the present is off in average JCT; positive: too slow."""
+        return self.present.avg_jct_s / self.seen.avg_jct_s - 1.0
+
+    @property
+    def best(self) -> Candidate:
+        """The recommended candidate, or else the best that could be turned on."""
+        return self.recommended or _best([self.present, *(c for c in self.others if c is not self.bound)])
+
+
+def answer(site: Site, question: Question, progress: Progress | None = None) -> Answer:
+    """Simulate all candidates.
+
+    Raises:
+        PolicyError: a parameter is not allowed.
+        SimulatorError: a run failed.
+    """
+    guess = candidates.likely_restart_s(site.workload)
+    restart_s = guess if question.restart_s is None else question.restart_s
+    rig = _Rig(site, question, restart_s, progress)
+    found = rig.run(rig.choices(), "none")
+    stand_ins, tried = found[: len(candidates.STAND_INS)], found[len(candidates.STAND_INS) :]
+    seen = observed(site)
+    able = [candidate for candidate in stand_ins if candidate.complete]
+    if not able:
+        raise SimulatorError(
+            f"some jobs of {site.workload.name} cannot run on {site.cluster.name}; describe the cluster with --cluster"
+        )
+    present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
+    tried = _with_tuned(tried, rig.tuned())
+    (bound,) = rig.run([rig.bound()], "exact")
+    best = _best([*able, *(candidate for candidate in tried if candidate.complete)])
+    recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
+    return Answer(
+        site=site,
+        seen=seen,
+        present=present,
+        others=(*(c for c in stand_ins if c is not present), *tried, bound),
+        bound=bound,
+        recommended=recommended,
+        dearer=rig.dearer(recommended) if recommended and recommended.runs.mean("preemptions") else None,
+        losers=losers(site.workload, _jct_s(present), _jct_s(best)),
+        restart_s=restart_s,
+        restart_is_guessed=question.restart_s is None,
+        members=len(rig.workloads),
+    )
+
+
+class _Rig:
+    """Everything that the runs of one answer have in common."""
+
+    def __init__(self, site: Site, question: Question, restart_s: float, progress: Progress | None) -> None:
+        self._site, self._question, self._restart_s = site, question, restart_s
+        self._progress = _Counted(progress)
+        self.workloads = ensemble(site.workload)
+
+    def choices(self) -> list[Choice]:
+        """Stand-ins first, then what could be turned on."""
+        least = candidates.likely_min_run_s(self._restart_s)
+        known = [
+            Choice(name, {"min_run_s": least} if "min_run_s" in _parameters(name) else {})
+            for name in dict.fromkeys((*candidates.TRIED, *self._question.policies))
+        ]
+        return list(candidates.with_parameters((*candidates.STAND_INS, *known), self._question.parameters))
+
+    def tuned(self) -> Candidate | None:
+        """The policy with the best thresholds from the trace, looked for on a few of the workloads."""
+        least = candidates.likely_min_run_s(self._restart_s)
+        fixed = {"min_run_s": least, **self._question.parameters.get(candidates.TUNED, {})}
+        choices = candidates.threshold_choices(self._site.workload, fixed)
+        if not choices:
+            return None
+        best = _best(self.run(choices, "none", workloads=self.workloads[:_TRIAL_WORKLOADS]))
+        return best if len(self.workloads) <= _TRIAL_WORKLOADS else self.run([best.choice], "none")[0]
+
+    def bound(self) -> Choice:
+        """What somebody could do who knew everything."""
+        return Choice(candidates.BOUND, {"min_run_s": candidates.likely_min_run_s(self._restart_s)})
+
+    def run(
+        self,
+        choices: Sequence[Choice],
+        estimates: str,
+        *,
+        restart_s: float | None = None,
+        workloads: Sequence[Workload] = (),
+    ) -> list[Candidate]:
+        """All choices on these workloads, or else on all."""
+        lag_s = self._site.hand_over_s
+        costs = Costs(start_s=lag_s, restart_s=lag_s + (self._restart_s if restart_s is None else restart_s))
+        history_gpu_s = service_gpu_s(self._site.workload)
+        scenarios = tuple(
+            Scenario(estimated(workload, estimates), self._site.cluster, costs, history_gpu_s=history_gpu_s, seed=seed)
+            for seed, workload in enumerate(workloads or self.workloads)
+        )
+        batch = Batch(scenarios, tuple(choices))
+        runs = run_batch(batch, workers=self._question.workers, progress=self._progress.over(len(batch)))
+        each = len(scenarios)
+        return [
+            Candidate(choice.name, choice, PolicyRuns(choice.name, tuple(runs[at * each : (at + 1) * each])))
+            for at, choice in enumerate(choices)
+        ]
+
+    def dearer(self, candidate: Candidate) -> Candidate:
+        """The same with restarts that cost twice as much."""
+        (found,) = self.run([candidate.choice], "none", restart_s=2 * self._restart_s)
+        return found
+
+
+class _Counted:
+    """Progress over several batches."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._before, self._total = progress, 0, 0
+
+    def over(self, runs: int) -> Callable[[int, int], None]:
+        """Progress of the next batch of so many runs."""
+        self._before, self._total = self._total, self._total + runs
+        before = self._before
+
+        def told(done: int, _of: int) -> None:
+            if self._progress is not None:
+                self._progress(before + done, self._total)
+
+        return told
+
+
+def _parameters(name: str) -> set[str]:
+    return {parameter.name for parameter in find_entry(name).parameters}
+
+
+def _best(found: Sequence[Candidate]) -> Candidate:
+    return min(found, key=lambda candidate: candidate.avg_jct_s)
+
+
+def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Candidate]:
+    """What was tried, with the tuned policy behind its plain self if it is better."""
+    kept = list(tried)
+    at = next(at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED)
+    if tuned is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
+        label = f"{tuned.label} (tuned)"
+        runs = tuple(replace(run, policy=label) for run in tuned.runs.runs)
+        kept.insert(at + 1, Candidate(label, tuned.choice, PolicyRuns(label, runs)))
+    return kept
+
+
+def _jct_s(candidate: Candidate) -> FloatColumn:
+    """Mean JCT of each job over the workloads."""
+    mean: FloatColumn = np.stack([run.jct_s for run in candidate.runs.runs]).mean(axis=0)
+    return mean

@@ -1,0 +1,68 @@
+"""Which policies are tried, with which parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from slurm_soda.simulator.scenario import Choice, service_gpu_s
+from slurm_soda.simulator.workload import Workload
+
+STAND_INS: tuple[Choice, ...] = (Choice("backfill", {"reservations": 10}), Choice("fifo"))
+"""What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
+keeps room for every blocked job that it looks at, of which the first ones matter."""
+TRIED = ("tiresias-las", "tiresias-gittins")
+"""What could be turned on."""
+BOUND = "srsf"
+"""What somebody could do who knew how long jobs run."""
+TUNED = "tiresias-las"
+"""The policy whose thresholds are looked for in the trace."""
+
+RESTART_S = 62.0
+"""Tiresias' testbed lost so much at each of its 221 preemptions (13 724 s together)."""
+_RESTART_PART = 0.1
+"""Whoever checkpoints chooses a checkpoint that costs little: not more than this part of the mean run time."""
+_MIN_RUN_S = 60.0
+"""sodad's own default."""
+_MIN_RUN_RESTARTS = 4.0
+"""A job that was started again shall at least work so many times as long as its start took."""
+_QUANTILES = ((0.5,), (0.7,), (0.8,), (0.9,), (0.5, 0.9), (0.7, 0.95))
+
+
+def likely_restart_s(workload: Workload) -> float:
+    """What a restart may cost where nobody says: as at Tiresias, but little beside the mean run time of GPU jobs."""
+    run_s = workload.run_s[workload.gpus > 0]
+    return min(RESTART_S, _RESTART_PART * float(run_s.mean())) if len(run_s) else RESTART_S
+
+
+def likely_min_run_s(restart_s: float) -> float:
+    """Run time before a job may be preempted: sodad's default, or less where restarts are cheap."""
+    return min(_MIN_RUN_S, rounded(_MIN_RUN_RESTARTS * restart_s))
+
+
+def threshold_choices(workload: Workload, fixed: Mapping[str, Any]) -> tuple[Choice, ...]:
+    """:data:`TUNED` with queues whose borders are quantiles of the jobs' own service, and ``fixed`` parameters."""
+    service = service_gpu_s(workload)
+    if not len(service) or "thresholds_gpu_s" in fixed:
+        return ()
+    tried: dict[tuple[float, ...], None] = {}
+    for parts in _QUANTILES:
+        borders = tuple(sorted({rounded(float(np.quantile(service, part))) for part in parts}))
+        if borders[0] > 0:
+            tried[borders] = None
+    return tuple(Choice(TUNED, {**fixed, "thresholds_gpu_s": list(borders)}) for borders in tried)
+
+
+def with_parameters(choices: Sequence[Choice], given: Mapping[str, Mapping[str, Any]]) -> tuple[Choice, ...]:
+    """The choices with what a person set for their policies."""
+    return tuple(Choice(choice.name, {**choice.parameters, **given.get(choice.name, {})}) for choice in choices)
+
+
+def rounded(value: float) -> float:
+    """Two digits are enough for people."""
+    if not value > 0 or not math.isfinite(value):
+        return 0.0
+    places = 1 - math.floor(math.log10(value))
+    return round(value, places)

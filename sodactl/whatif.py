@@ -1,0 +1,280 @@
+"""``sodactl whatif``: a site's own accounting in, a one-page answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from slurm_soda.policies.registry import policy_names
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.result import times_better
+from slurm_soda.simulator.report.table import percent_text, table
+from slurm_soda.simulator.report.times import span_text
+from slurm_soda.simulator.traces.sacct import Dump, read_dump
+from slurm_soda.simulator.traces.sacct_cluster import cluster_from
+from slurm_soda.simulator.traces.sacct_columns import COMMAND
+from slurm_soda.simulator.traces.trace import Trace
+from slurm_soda.simulator.whatif import advice
+from slurm_soda.simulator.whatif.answer import Answer, Candidate, Question, answer
+from slurm_soda.simulator.whatif.candidates import STAND_INS, TRIED
+from slurm_soda.simulator.whatif.losers import Group
+from slurm_soda.simulator.whatif.site import Site, latest, site_of
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.assignments import choices
+from slurm_soda.sodactl.output import Column
+from slurm_soda.sodactl.progress import progress_bar
+
+_PATH = click.Path(path_type=Path)
+_LISTED = 20
+_DEMO = "the demo of slurm-soda"
+
+
+@click.command(epilog=f"Make the dump with:  {COMMAND} > dump.txt")
+@click.option("--sacct", "path", type=_PATH, help="Dump of the site's accounting.  [default: a small one, for a look]")
+@click.option(
+    "--cluster", "cluster_text", metavar="NxG[:TYPE]",
+    help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  [default: what jobs ran on]")  # fmt: skip
+@click.option(
+    "--restart-cost-s", type=click.FloatRange(min=0.0), help="What a start after a preemption costs a job."
+    "  [default: 62, as Tiresias measured, or a tenth of the mean run time if that is less]")  # fmt: skip
+@click.option(
+    "--policy", "policies", multiple=True, type=click.Choice(policy_names()), metavar="NAME",
+    help="Try this one too; repeatable.")  # fmt: skip
+@click.option(
+    "--set", "assignments", multiple=True, metavar="[POLICY.]KEY=VALUE",
+    help="A parameter of all policies that have it, or of one; repeatable.")  # fmt: skip
+@click.option(
+    "--jobs",
+    default=5000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Simulate the latest N jobs of the dump.",
+)
+@click.option("--lenient", is_flag=True, help="Leave out what cannot be read, and list it, instead of ending.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")
+@click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def whatif(
+    *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
+    assignments: tuple[str, ...], jobs: int, lenient: bool, workers: int | None, html_path: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """What would another policy do to this site?
+
+    Reads the site's own accounting, simulates what the site does now and what slurm-soda could do, and says which policy,
+    what gain, for whom it gets worse, and what to doubt. Nothing is asked of Slurm and nothing is changed.
+
+    The first line of the table is what accounting says. The next one is the simulation of the site as it is: how far the two
+    are apart is how far the others can be trusted. JCT, job completion time, is submission to end; the wait is JCT less all
+    time on resources.
+
+    \b
+    Examples:
+      sodactl whatif                                   a look, on 30 jobs of a demo cluster
+      sodactl whatif --sacct dump.txt                  the site's own jobs on the nodes that they ran on
+      sodactl whatif --sacct dump.txt --cluster 32x8 --restart-cost-s 120
+      sodactl whatif --sacct dump.txt --policy gandiva --set tiresias-las.min_run_s=600 --html answer.html
+      sodactl whatif --sacct dump.txt --json | jq '.recommended'
+    """  # noqa: D301 - click reads the control character
+    given = _parameters(policies, assignments)
+    dump = read_dump(path or _built_in(), lenient)
+    site, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
+    total = len(site.workload)
+    site = latest(site, jobs)
+    with progress_bar("runs") as progress:
+        found = answer(site, Question(restart_cost_s, given, policies, workers), progress)
+    told = _Told(found, path, trace, notes, total, described=cluster_text is not None)
+    if html_path is not None:
+        _write_page(told, html_path)
+    if as_json:
+        output.print_json(told.document())
+    else:
+        told.draw()
+
+
+def _built_in() -> Path:
+    from slurm_soda.simulator import whatif as room  # noqa: PLC0415 - only without --sacct
+
+    return Path(room.__file__).parent / "demo-stock.txt"
+
+
+def _parameters(policies: Sequence[str], assignments: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    names = dict.fromkeys((*(choice.name for choice in STAND_INS), *TRIED, *policies))
+    return {choice.name: choice.parameters for choice in choices(list(names), assignments)}
+
+
+def _site(
+    dump: Dump, path: Path | None, cluster_text: str | None, *, lenient: bool
+) -> tuple[Site, tuple[str, ...], Trace]:
+    """The site, what was taken for granted, and its trace without jobs that the cluster cannot hold."""
+    trace, notes = dump.trace, dump.notes
+    if cluster_text is None:
+        cluster, concluded = cluster_from(dump)
+        notes = (*notes, *concluded)
+    else:
+        from slurm_soda.simulator.traces.fit import fit_trace  # noqa: PLC0415 - what jobs ran on holds them
+
+        try:
+            cluster = parse_cluster(cluster_text, trace.workload.partitions)
+        except SimulatorError as error:
+            raise click.UsageError(str(error)) from error
+        trace = fit_trace(trace, cluster, lenient=lenient, path=path or _DEMO)
+    return site_of(trace, dump.runs, cluster), notes, trace
+
+
+class _Passage(NamedTuple):
+    """Lines under a heading."""
+
+    title: str
+    lines: tuple[str, ...]
+    code: bool = False
+    """They are lines of a file."""
+
+
+class _Told:
+    """An answer with where it comes from, ready to be shown."""
+
+    def __init__(
+        self, found: Answer, path: Path | None, trace: Trace, notes: Sequence[str], total: int, *, described: bool
+    ) -> None:
+        self.found, self.path, self.trace, self.notes = found, path, trace, tuple(notes)
+        self.described = described
+        self.doubts = tuple(advice.doubts(found, trace.unused, total))
+
+    @property
+    def rows(self) -> tuple[Candidate, ...]:
+        """The stand-in for the present first."""
+        return (self.found.present, *self.found.others)
+
+    @property
+    def about(self) -> str:
+        """Workload and cluster in one line."""
+        site = self.found.site
+        source = _DEMO if self.path is None else str(self.path)
+        nodes = f"{len(site.cluster):,} nodes, {site.cluster.total_gpus:,} GPUs"
+        where = site.cluster.name if self.described else "what they ran on"
+        return f"{len(site.workload):,} jobs of {source} on {where} ({nodes})"
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """What was observed, what stands for it, and what was tried."""
+        titles, cells = table([candidate.runs for candidate in self.rows])
+        seen = self.found.seen
+        observed = {
+            "policy": "observed", "avg JCT": span_text(seen.avg_jct_s), "median": span_text(seen.p50_jct_s),
+            "p95": span_text(seen.p95_jct_s), "avg wait": span_text(seen.avg_queue_s),
+            "makespan": span_text(seen.makespan_s), "GPUs used": percent_text(seen.gpu_util_ratio),
+        }  # fmt: skip
+        named = [[self._name(candidate), *line[1:]] for candidate, line in zip(self.rows, cells, strict=True)]
+        return titles, [[observed.get(title, "") for title in titles], *named]
+
+    def _name(self, candidate: Candidate) -> str:
+        if candidate is self.found.present:
+            return f"{candidate.label} (stands for the present)"
+        if candidate is self.found.bound:
+            return f"{candidate.label} (knows all run times)"
+        return candidate.label
+
+    def draw(self) -> None:
+        """The page on the terminal."""
+        output.print_line(self.about)
+        output.print_line()
+        titles, cells = self.table()
+        output.print_table([Column(title, right=at > 0) for at, title in enumerate(titles)], cells)
+        for passage in self.passages():
+            output.print_line()
+            output.print_line(passage.title)
+            for line in passage.lines:
+                output.print_line(f"  {line}")
+
+    def passages(self) -> Iterator[_Passage]:
+        """What is said below the table."""
+        yield _Passage(f"{advice.headline(self.found)}.", tuple(advice.findings(self.found)))
+        if settings := advice.settings(self.found):
+            yield _Passage("For sodad's configuration:", tuple(settings.splitlines()), code=True)
+        yield _Passage("What to bear in mind:", self.doubts)
+        if left := tuple(f"{count:,} {reason}" for reason, count in self.trace.unused.items()):
+            yield _Passage("Not simulated:", left)
+        if self.trace.skipped:
+            listed = tuple(f"line {entry.line}: {entry.reason}" for entry in self.trace.skipped[:_LISTED])
+            more = len(self.trace.skipped) - len(listed)
+            yield _Passage(
+                "Left out, because it cannot be used:", (*listed, *((f"and {more:,} more",) if more else ()))
+            )
+        if self.notes:
+            yield _Passage("Taken for granted:", self.notes)
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        found = self.found
+        return {
+            "headline": advice.headline(found),
+            "recommended": None if found.recommended is None else self._candidate(found.recommended),
+            "settings": advice.settings(found),
+            "observed": {name: getattr(found.seen, name) for name in found.seen.__slots__},
+            "present": self._candidate(found.present),
+            "present_error_ratio": found.error_ratio,
+            "policies": [self._candidate(candidate) for candidate in found.others],
+            "twice_the_restart_cost": None if found.dearer is None else self._candidate(found.dearer),
+            "worse": {
+                "compared": found.best.label,
+                "everybody": _group(found.losers.everybody),
+                "worse_extra_s": found.losers.worse_extra_s,
+                "groups": [_group(group) for group in found.losers.groups],
+            },
+            "findings": list(advice.findings(found)),
+            "doubts": list(self.doubts),
+            "restart_s": found.restart_s,
+            "restart_is_guessed": found.restart_is_guessed,
+            "hand_over_s": found.site.hand_over_s,
+            "workloads": found.members,
+            "sacct": None if self.path is None else str(self.path),
+            "jobs": len(found.site.workload),
+            "cluster": found.site.cluster.name,
+            "nodes": len(found.site.cluster),
+            "gpus": found.site.cluster.total_gpus,
+            "unused": dict(self.trace.unused),
+            "skipped": [
+                {"line": entry.line, "reason": entry.reason, "value": entry.value} for entry in self.trace.skipped
+            ],
+            "notes": list(self.notes),
+        }
+
+    def _candidate(self, candidate: Candidate) -> dict[str, Any]:
+        runs = candidate.runs
+        figures = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "gpu_util_ratio",
+                   "preemptions", "unfinished")  # fmt: skip
+        return {
+            "label": candidate.label,
+            "policy": candidate.choice.name,
+            "parameters": dict(candidate.choice.parameters),
+            **{name: runs.mean(name) for name in figures},
+            "avg_jct_spread_s": runs.spread("avg_jct_s"),
+            "times_better": times_better(self.found.present.runs, runs),
+        }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "kind": group.kind, "name": group.name, "jobs": group.jobs, "before_s": group.before_s, "after_s": group.after_s,
+        "change_ratio": group.change_ratio, "worse_jobs": group.worse,
+    }  # fmt: skip
+
+
+def _write_page(told: _Told, path: Path) -> None:
+    from slurm_soda.simulator.report.page import Passage, Story  # noqa: PLC0415 - most answers go to the terminal
+    from slurm_soda.sodactl.run_files import write_page  # noqa: PLC0415
+
+    first, *others = told.passages()
+    passages = (first._replace(title="What follows"), *others)
+    titles, (seen, *_) = told.table()
+    shown = ", ".join(f"{name} {cell}" for name, cell in zip(titles, seen, strict=True) if cell and name != "policy")
+    story = Story(
+        rows=tuple(candidate.runs for candidate in told.rows),
+        about=f"{told.about}. Observed: {shown}. {told.rows[0].label} stands for the present.",
+        gpus=told.found.site.cluster.total_gpus,
+        title=first.title,
+        passages=tuple(Passage(p.title.removesuffix(":"), p.lines, p.code) for p in passages),
+    )
+    write_page(story, path)
