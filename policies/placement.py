@@ -143,10 +143,9 @@ class NodePool:
         """Up to as many nodes as an even gang needs, each with room for its part; best fit first."""
         numbers = self.classes.matching(shape.partition, shape.gpu_type)
         if len(numbers) == 1:
-            keys = self._best(numbers[0], shape)
-        else:
-            keys = sorted(key for number in numbers for key in self._best(number, shape))[: shape.nodes]
-        return [key % self._nodes for key in keys]
+            return [key % self._nodes for key in self._best(numbers[0], shape)]
+        keys = sorted(key for number in numbers for key in self._best(number, shape))
+        return [key % self._nodes for key in keys[: shape.nodes]]
 
     def _find_even(self, shape: Shape) -> list[Piece] | None:
         nodes = self.fitting_nodes(shape)

@@ -61,7 +61,7 @@ class Victims:
         return pieces, self._needed(pieces, shares)
 
     def _find_even(self, shape: Shape, rank: int) -> tuple[list[Piece], list[Share]] | None:
-        spare = self._room.soon.fitting_nodes(shape)
+        spare = self._room.soon.fitting_nodes(shape) if shape.nodes > 1 else []
         prices = self._best_prices(shape, rank, spare)
         if prices is None:
             return None
@@ -166,6 +166,8 @@ class Victims:
 
     def _needed(self, pieces: list[Piece], shares: list[Share]) -> list[int]:
         """Rows of those who must leave, worst-ranked first; the best-ranked ones that need not are left out."""
+        if len(shares) == 1:
+            return [shares[0].row]
         soon = self._room.soon
         lacking = {
             node: [wanted - free for wanted, free in zip(amounts, soon.on(node), strict=True)]
