@@ -64,6 +64,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
     "simulate": LazyCommand(f"{_HERE}.simulate:simulate", "What one policy would do to a cluster."),
     "compare": LazyCommand(f"{_HERE}.compare:compare", "Many policies on the same jobs."),
+    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "What would another policy do to this site?"),
     "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure parts of slurm-soda on this machine, without a cluster."),
     "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -25,6 +26,8 @@ WORTH_IT = 1.05
 """A change must make the average JCT so many times better to be recommended."""
 _TUNED_WORTH_IT = 1.02
 _TRIAL_WORKLOADS = 4
+_WORTH_A_PROCESS = 3000
+"""Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +182,19 @@ class _Rig:
             for seed, workload in enumerate(workloads or self.workloads)
         )
         batch = Batch(scenarios, tuple(choices))
-        runs = run_batch(batch, workers=self._question.workers, progress=self._progress.over(len(batch)))
+        runs = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
         each = len(scenarios)
         return [
             Candidate(choice.name, choice, PolicyRuns(choice.name, tuple(runs[at * each : (at + 1) * each])))
             for at, choice in enumerate(choices)
         ]
+
+    def _workers(self, batch: Batch) -> int:
+        """As asked, or one a CPU where it is worth it: backfill looks at every job at every event."""
+        if self._question.workers is not None:
+            return self._question.workers
+        jobs = len(batch) * len(self._site.workload)
+        return 1 if jobs < _WORTH_A_PROCESS else len(os.sched_getaffinity(0))
 
     def dearer(self, candidate: Candidate) -> Candidate:
         """The same with restarts that cost twice as much."""

@@ -28,7 +28,7 @@ _MIN_RUN_S = 60.0
 """sodad's own default."""
 _MIN_RUN_RESTARTS = 4.0
 """A job that was started again shall at least work so many times as long as its start took."""
-_QUANTILES = ((0.5,), (0.7,), (0.8,), (0.9,), (0.5, 0.9), (0.7, 0.95))
+_QUANTILES = ((0.7,), (0.8,), (0.9,), (0.5, 0.9))
 
 
 def likely_restart_s(workload: Workload) -> float:

@@ -16,7 +16,7 @@ from slurm_soda.sodactl.main import COMMANDS, LazyCommand, run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
-ON_NO_SITE = ("completion", "simulate", "compare")
+ON_NO_SITE = ("completion", "simulate", "compare", "whatif")
 
 
 def test_help_lists_every_command_and_imports_none() -> None:

@@ -1,0 +1,109 @@
+"""The dump of our demo cluster predicts what the demo measured; and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from slurm_soda.simulator import whatif
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.traces.sacct import Dump, read_dump
+from slurm_soda.simulator.traces.sacct_cluster import cluster_from
+from slurm_soda.simulator.whatif import advice
+from slurm_soda.simulator.whatif.answer import Answer, Question, answer
+from slurm_soda.simulator.whatif.site import Site, site_of
+
+DUMP = Path(whatif.__file__).parent / "demo-stock.txt"
+MEASURED_STOCK_S, MEASURED_SODA_S = 63.2, 15.57
+"""Average JCT by the report of the demo run (seed 1) of whose first half this is the dump."""
+DEMO = {"thresholds_gpu_s": [21.33], "min_run_s": 4.0}
+"""What the demo sets of tiresias-las."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Site:
+    dump = read_dump(DUMP, lenient=False)
+    return site_of(dump.trace, dump.runs, cluster_from(dump)[0])
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Dump:
+    """The first seven jobs."""
+    path = tmp_path / "dump.txt"
+    path.write_text("\n".join(DUMP.read_text().splitlines()[:9]))
+    return read_dump(path, lenient=False)
+
+
+@pytest.fixture(scope="module")
+def found(site: Site) -> Answer:
+    return answer(site, Question(restart_s=1.0, parameters={"tiresias-las": DEMO}, workers=1))
+
+
+def test_stock_and_soda_are_predicted_within_15_percent(found: Answer) -> None:
+    (las,) = (candidate for candidate in found.others if candidate.label == "tiresias-las")
+    assert found.present.label == "backfill"
+    assert found.seen.avg_jct_s == pytest.approx(MEASURED_STOCK_S, abs=0.05)
+    assert found.present.avg_jct_s == pytest.approx(MEASURED_STOCK_S, rel=0.15)
+    assert las.avg_jct_s == pytest.approx(MEASURED_SODA_S, rel=0.15)
+    assert abs(found.error_ratio) < 0.15
+
+
+def test_the_answer_names_what_is_best_and_who_pays(found: Answer) -> None:
+    assert found.recommended is not None
+    assert found.recommended.label in ("tiresias-las", "tiresias-gittins")
+    assert found.recommended.avg_jct_s == min(
+        c.avg_jct_s for c in (found.present, *found.others) if c is not found.bound
+    )
+    assert found.bound.label == "srsf"
+    assert found.dearer is not None
+    assert found.dearer.avg_jct_s > found.recommended.avg_jct_s
+    assert found.losers.everybody.before_s == pytest.approx(found.present.avg_jct_s)
+    assert found.losers.everybody.after_s == pytest.approx(found.recommended.avg_jct_s)
+    assert sum(group.jobs for group in found.losers.groups if group.kind == "user") == len(found.site.workload)
+
+
+def test_the_words_carry_the_figures(found: Answer) -> None:
+    best = found.recommended
+    assert best is not None
+    assert advice.headline(found).startswith(f"{best.label} would have completed jobs in 1")
+    assert f'name = "{best.choice.name}"' in advice.settings(found)
+    said = " ".join([*advice.findings(found), *advice.doubts(found, {"still running when …": 3}, 30)])
+    for words in ("was observed", "10 workloads", "cost 1.00 s", "able to checkpoint", "3 jobs that waited or ran"):
+        assert words in said
+
+
+def test_the_same_question_has_the_same_answer(few: Dump) -> None:
+    one_site = site_of(few.trace, few.runs, cluster_from(few)[0])
+    first_time, again = (answer(one_site, Question(workers=1)) for _ in range(2))
+    for one, other in zip((first_time.present, *first_time.others), (again.present, *again.others), strict=True):
+        assert one.label == other.label
+        for first, second in zip(one.runs.runs, other.runs.runs, strict=True):
+            np.testing.assert_array_equal(first.jct_s, second.jct_s)
+
+
+def test_where_preemption_is_dear_or_nobody_can_checkpoint_nothing_is_recommended_that_preempts(few: Dump) -> None:
+    site = site_of(few.trace, few.runs, cluster_from(few)[0])
+    stiff = replace(site, workload=site.workload.with_columns(preemptible=np.zeros(len(site.workload), dtype=np.bool_)))
+    found = answer(stiff, Question(restart_s=1.0, workers=1))
+    assert all(candidate.runs.mean("preemptions") == 0 for candidate in found.others)
+    assert found.dearer is None
+
+
+def test_an_idle_site_needs_no_change() -> None:
+    dump = read_dump(DUMP, lenient=False)
+    idle = site_of(dump.trace, dump.runs, parse_cluster("100x8", dump.trace.workload.partitions))
+    found = answer(idle, Question(restart_s=1.0, workers=1))
+    assert found.recommended is None
+    assert advice.headline(found).startswith("Nothing that was tried is worth a change")
+    assert advice.settings(found) == ""
+    assert found.error_ratio < -0.5  # such a cluster is not the one that was observed
+    assert any("too far off to trust" in doubt for doubt in advice.doubts(found, {}, 30))
+
+
+def test_a_cluster_that_cannot_hold_the_jobs_is_said(few: Dump) -> None:
+    small = site_of(few.trace, few.runs, parse_cluster("1x4", few.trace.workload.partitions))
+    with pytest.raises(SimulatorError, match="cannot run on 1x4; describe the cluster with --cluster"):
+        answer(small, Question(workers=1))

@@ -1,0 +1,117 @@
+"""sodactl whatif: a dump in, a page out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.simulator.traces.sacct_columns import COMMAND
+from slurm_soda.sodactl.main import run
+from slurm_soda.sodactl.whatif import _built_in
+
+DOCS = Path(__file__).parents[2] / "docs"
+WhatIf = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def whatif(capsys: pytest.CaptureFixture[str]) -> WhatIf:
+    def whatif(*options: object) -> dict[str, Any]:
+        assert run(["whatif", "--json", "--workers", "1", *map(str, options)]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    return whatif
+
+
+def head(path: Path, lines: int) -> Path:
+    """A dump of the first jobs only."""
+    path.write_text("\n".join(_built_in().read_text().splitlines()[:lines]) + "\n")
+    return path
+
+
+def test_without_arguments_it_shows_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["whatif"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("30 jobs of the demo of slurm-soda on what they ran on (2 nodes, 8 GPUs)", "observed ",
+                  "backfill (stands for the present)", "srsf (knows all run times)", "times better.",
+                  "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:", "Not simulated:",
+                  "Taken for granted:"):  # fmt: skip
+        assert words in shown
+
+
+def test_every_key_is_documented(whatif: WhatIf, tmp_path: Path) -> None:
+    found = whatif("--sacct", head(tmp_path / "dump.txt", 8))
+    section = (DOCS / "commands.md").read_text().partition("## sodactl whatif")[2].partition("\n## ")[0]
+    for key in (*found, *found["present"], *found["worse"], *found["worse"]["groups"][0], *found["observed"]):
+        assert f"`{key}`" in section, key
+
+
+def test_what_a_person_says_counts(whatif: WhatIf, tmp_path: Path) -> None:
+    dump = head(tmp_path / "dump.txt", 10)
+    found = whatif(
+        "--sacct", dump, "--cluster", "3x4", "--restart-cost-s", 7, "--policy", "gandiva",
+        "--set", "gandiva.quantum_s=5", "--set", "tiresias-las.thresholds_gpu_s=3,9",
+    )  # fmt: skip
+    assert (found["cluster"], found["gpus"], found["restart_s"], found["restart_is_guessed"]) == ("3x4", 12, 7, False)
+    rows = {row["label"]: row for row in found["policies"]}
+    assert rows["gandiva"]["parameters"]["quantum_s"] == 5
+    assert rows["tiresias-las"]["parameters"]["thresholds_gpu_s"] == [3, 9]
+    assert "tiresias-las (tuned)" not in rows
+    assert found["present"]["times_better"] == 1
+
+
+def test_only_the_latest_jobs_are_simulated(whatif: WhatIf, tmp_path: Path) -> None:
+    rows = [f"{at}|COMPLETED|{at}00|{at}10|{at}{20 + at}|gres/gpu=1,node=1|n1" for at in range(1, 9)]
+    dump = tmp_path / "dump.txt"
+    dump.write_text("\n".join(["JobID|State|Submit|Start|End|AllocTRES|NodeList", *rows]))
+    found = whatif("--sacct", dump, "--jobs", 3)
+    assert found["jobs"] == 3
+    assert any(doubt.startswith("Of 8 jobs in the dump the latest 3 were simulated") for doubt in found["doubts"])
+
+
+def test_a_dump_that_cannot_be_read_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = head(tmp_path / "dump.txt", 6)
+    dump.write_text(dump.read_text().replace("COMPLETED", "SPLENDID", 2))
+    assert run(["whatif", "--sacct", str(dump)]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"{dump}:2: State is 'SPLENDID'" in told
+
+
+def test_lenient_reading_lists_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = head(tmp_path / "dump.txt", 8)
+    dump.write_text(dump.read_text().replace("COMPLETED", "SPLENDID", 2))
+    assert run(["whatif", "--sacct", str(dump), "--lenient"]) == 0
+    shown = capsys.readouterr().out
+    assert "Left out, because it cannot be used:" in shown
+    assert "line 3: State is 'SPLENDID'" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "told"),
+    [
+        (["--cluster", "nonsense"], 2, "is not a group of nodes"),
+        (["--cluster", "1x4"], 1, "demo of slurm-soda"),
+        (["--set", "speed=9"], 2, "no parameter 'speed' here"),
+        (["--restart-cost-s", "-1"], 2, "--restart-cost-s"),
+        (["--sacct", "/nowhere"], 1, "/nowhere: cannot be read: No such file"),
+    ],
+)
+def test_slips_are_told(options: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["whatif", *options]) == status
+    assert told in capsys.readouterr().err
+
+
+def test_the_page_says_the_same(tmp_path: Path, whatif: WhatIf) -> None:
+    dump = head(tmp_path / "dump.txt", 8)
+    found = whatif("--sacct", dump, "--html", tmp_path / "answer.html")
+    page = (tmp_path / "answer.html").read_text()
+    assert found["headline"] in page
+    assert "What to bear in mind" in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_manual_gives_the_command_that_is_recommended() -> None:
+    assert COMMAND in (DOCS / "whatif.md").read_text()
