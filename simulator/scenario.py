@@ -22,6 +22,9 @@ from slurm_soda.simulator.workload import Workload
 SAMPLES = "samples_gpu_s"
 """The parameter by which policies learn from past jobs."""
 
+MIN_RUN = "min_run_s"
+"""The parameter that keeps preemptions of one job apart."""
+
 ESTIMATES = ("trace", "exact", "limit", "none")
 """What policies are told about run times: what the trace says, the truth, the job's time limit, or nothing."""
 
@@ -44,7 +47,7 @@ class Scenario:
     """Of a generated workload."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
-        """A policy that knows the past of this scenario, if it wants to.
+        """A policy that knows the past of this scenario, if it wants to; ``min_run_s`` is 0 while preemption is free.
 
         Raises:
             PolicyError: no such policy or parameter, or a value that is not allowed.
@@ -53,7 +56,14 @@ class Scenario:
         learnt: dict[str, Any] = {}
         if SAMPLES in wanted and SAMPLES not in parameters:
             learnt[SAMPLES] = service_gpu_s(self.workload) if self.history_gpu_s is None else self.history_gpu_s
+        if MIN_RUN in wanted and self.preemption_is_free:
+            learnt[MIN_RUN] = 0.0
         return make_policy(name, {**learnt, **parameters})
+
+    @property
+    def preemption_is_free(self) -> bool:
+        """No job loses time by being preempted, so a minimum run time between preemptions would save nothing."""
+        return not (self.costs.restart_s or self.costs.checkpoint_s or self.workload.restart_s.any())
 
     def run(self, policy: Policy, progress: Callable[[int, int], None] | None = None) -> Outcome:
         """Simulate.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.tiresias.policy import Tiresias
 from slurm_soda.simulator.batch import Batch, run_batch
 from slurm_soda.simulator.cluster import parse_cluster
@@ -76,3 +78,11 @@ def test_a_batch_runs_all_seeds_of_a_policy_after_each_other() -> None:
 def test_a_wrong_parameter_is_said_before_anything_runs() -> None:
     with pytest.raises(PolicyError, match="no parameter 'min_run_s'"):
         run_batch(Batch((SCENARIO,), (Choice("srsf"), Choice("fifo", {"min_run_s": 1}))), workers=2)
+
+
+def test_jobs_are_preempted_at_once_while_that_is_free() -> None:
+    dear = replace(SCENARIO, costs=Costs(restart_s=30))
+    own = replace(SCENARIO, workload=WORKLOAD.with_columns(restart_s=WORKLOAD.restart_s + 5))
+    assert SCENARIO.policy("srtf", {}) == Ordered("srtf", min_run_s=0.0)
+    assert dear.policy("srtf", {}) == own.policy("srtf", {}) == Ordered("srtf", min_run_s=60.0)
+    assert SCENARIO.policy("srtf", {"min_run_s": 7}) == Ordered("srtf", min_run_s=7.0)
