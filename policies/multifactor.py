@@ -32,6 +32,7 @@ class Multifactor:
         max_age_s: waiting longer does not raise the age factor any more (PriorityMaxAge).
         estimate: see :class:`.backfill.Backfill`.
         depth: see :class:`.backfill.Backfill`.
+        reservations: see :class:`.backfill.Backfill`.
     """
 
     weight_age: float = 1000.0
@@ -41,6 +42,7 @@ class Multifactor:
     max_age_s: float = MAX_AGE_S
     estimate: str = LIMIT
     depth: int = DEPTH
+    reservations: int = 1
 
     @property
     def name(self) -> str:
@@ -52,7 +54,9 @@ class Multifactor:
         priority = self.priorities(snapshot)
         ranked = rank(rankable(snapshot), -priority, jobs.submit_s)
         walk = Walk(snapshot)
-        reserved_in_s = start_and_backfill(walk, ranked, estimate=self.estimate, depth=self.depth)
+        reserved_in_s = start_and_backfill(
+            walk, ranked, estimate=self.estimate, depth=self.depth, reservations=self.reservations
+        )
         moves = bool(self.weight_age or self.weight_fairshare) and bool((walk.verdict == Verdict.WAIT).any())
         return assemble(
             walk,

@@ -98,6 +98,7 @@ _MULTIFACTOR = (
               number_from(1.0)),
     ESTIMATE,
     BACKFILL_DEPTH,
+    BACKFILL_RESERVATIONS,
 )  # fmt: skip
 
 POLICIES: tuple[Entry, ...] = (

@@ -171,11 +171,12 @@ def room_at(snapshot: ClusterSnapshot, plan: Plan, time_s: float, estimate: str)
     return pool
 
 
+@pytest.mark.parametrize("reservations", [1, 4])
 @pytest.mark.parametrize("estimate", ESTIMATES)
 @on_some_worlds
 @given(snapshot=worlds())
-def test_no_start_delays_a_reservation(estimate: str, snapshot: ClusterSnapshot) -> None:
-    plan = Backfill(estimate).decide(snapshot)
+def test_no_start_delays_a_reservation(estimate: str, reservations: int, snapshot: ClusterSnapshot) -> None:
+    plan = Backfill(estimate, reservations=reservations).decide(snapshot)
     demand = demand_of(snapshot)
     for job_id, due_s in reserved(plan).items():
         assert plan.notes.of(job_id).verdict == Verdict.WAIT

@@ -6,10 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 from slurm_soda.policies.backfill import Backfill
-from slurm_soda.policies.snapshot import NodeTable
+from slurm_soda.policies.demand import demand_of
+from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
+from slurm_soda.policies.holders import held_by
+from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
+from slurm_soda.policies.reservations import HOLDING, Calendar
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 
 from tests.policies.cases import cluster, running, waiting
+from tests.policies.worlds import on_some_worlds, worlds
 
 
 def busy(job_id: int, *alloc: tuple[int, int], ends_in_s: float) -> dict[str, Any]:
@@ -41,3 +48,33 @@ def test_nobody_delays_a_job_with_a_reservation(
     notes = [plan.notes.of(job_id) for job_id in plan.notes.job_id.tolist()]
     assert plan.starts.tolist() == starts
     assert {note.job_id: note.reserved_in_s for note in notes if not np.isnan(note.reserved_in_s)} == due
+
+
+@on_some_worlds
+@given(snapshot=worlds())
+def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot) -> None:
+    """All waiting jobs start now or get a reservation; all that runs and all that is promised fits at every moment."""
+    jobs, nodes, demand = snapshot.jobs, snapshot.nodes, demand_of(snapshot)
+    ends, runs = expected_ends_s(snapshot, LIMIT), expected_runs_s(snapshot, LIMIT)
+    free = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+    calendar = Calendar(snapshot, free, ends)
+    stays: list[tuple[float, float, list[Piece]]] = [
+        (snapshot.now_s, float(ends[row]), held_by(jobs, row))
+        for row in np.flatnonzero(np.isin(jobs.state, HOLDING)).tolist()
+    ]
+    for row in np.flatnonzero(jobs.state == JobState.PENDING).tolist():
+        shape, run_s = demand.shapes[int(demand.code[row])], float(runs[row])
+        pieces = calendar.lane(calendar.minded(shape, snapshot.now_s + run_s)).find(shape)
+        if pieces is not None:
+            free.take(pieces)
+            calendar.start(pieces, snapshot.now_s + run_s)
+            stays.append((snapshot.now_s, snapshot.now_s + run_s, pieces))
+        elif made := calendar.reserve(shape, run_s):
+            stays.append((made.start_s, made.end_s, made.pieces))
+    whole = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    for moment in {start for start, _, _ in stays}:
+        there = whole.copy()
+        for start, end, pieces in stays:
+            if start <= moment < end:
+                there.take(pieces)
+        assert min(there.gpus.min(), there.cpus.min(), there.memory_mib.min()) >= 0

@@ -98,10 +98,12 @@ def test_priorities_are_computed_anew_while_somebody_waits(
 @on_some_worlds
 @given(snapshot=worlds())
 def test_without_weights_it_is_stock_backfill(snapshot: ClusterSnapshot) -> None:
-    by_weight, stock = Multifactor(**NONE).decide(snapshot), make_policy("backfill").decide(snapshot)
-    assert by_weight.order.tolist() == stock.order.tolist()
-    assert by_weight.places == stock.places
-    np.testing.assert_array_equal(by_weight.notes.reserved_in_s, stock.notes.reserved_in_s)
+    for reservations in (1, 3):
+        by_weight = Multifactor(**NONE, reservations=reservations).decide(snapshot)
+        stock = make_policy("backfill", {"reservations": reservations}).decide(snapshot)
+        assert by_weight.order.tolist() == stock.order.tolist()
+        assert by_weight.places == stock.places
+        np.testing.assert_array_equal(by_weight.notes.reserved_in_s, stock.notes.reserved_in_s)
 
 
 @on_some_worlds
