@@ -148,6 +148,17 @@ def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> Said:
     return f"{text}; at {upper:,.0f} GPU s, {when}, it moves to the next.", {"leaves_queue_at_gpu_s": upper}
 
 
+def _in_queue_and_place(note: JobNote, job: JobView, policy: Tiresias) -> Said:
+    text, numbers = _in_queue(note, job, policy)
+    split = job.gpus > 1 and not job.gpus_per_node
+    if not split or math.isnan(job.skew) or math.isinf(policy.packlimit):
+        return text, numbers
+    packed = job.skew > policy.packlimit
+    why = f"Its model's skew of {job.skew:.3f} is {'above' if packed else 'not above'} {policy.packlimit:g}"
+    place = "needs the fewest nodes" if packed else "may fill holes on several nodes"
+    return f"{text} {why}: it {place}.", {**numbers, "skew": job.skew, "packlimit": policy.packlimit}
+
+
 _STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProxyType({
     Backfill: _by_submission_and_passing,
     Drf: _by_share,
@@ -156,7 +167,7 @@ _STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProx
     KelpFifo: _by_submission_apart,
     Multifactor: _by_priority,
     Ordered: _by_score,
-    Tiresias: _in_queue,
+    Tiresias: _in_queue_and_place,
 })  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -73,6 +74,24 @@ def test_a_promoted_job() -> None:
     explanation = told("tiresias-las", 6, promote_knob=8)
     assert explanation.sentences[0].startswith("It waited 8 times as long as it ran and starts over in queue 1 of 2.")
     assert explanation.numbers["promoted"] is True
+
+
+@pytest.mark.parametrize(
+    ("job", "packlimit", "said"),
+    [
+        ({"skew": 0.743}, 0.378, "Its model's skew of 0.743 is above 0.378: it needs the fewest nodes."),
+        ({"skew": 0.092}, 0.378, "Its model's skew of 0.092 is not above 0.378: it may fill holes on several nodes."),
+        ({"skew": 0.743, "gpus_per_node": 2}, 0.378, ""),
+        ({}, 0.378, ""),
+        ({"skew": 0.743}, math.inf, ""),
+    ],
+)
+def test_why_a_job_is_placed_as_it_is(job: dict[str, Any], packlimit: float, said: str) -> None:
+    policy = make_policy("tiresias-las", {**PAPER, "packlimit": packlimit})
+    snapshot = cluster([waiting(1, 2, **job)], mixed_nodes(4))
+    explanation = explain(policy.decide(snapshot).notes.of(1), snapshot.jobs.view(0), policy)
+    assert explanation.sentences[0].partition(" Place 1 in line.")[0].partition("moves to the next.")[2].strip() == said
+    assert ("packlimit" in explanation.numbers) == bool(said)
 
 
 @pytest.mark.parametrize("name", policy_names())
