@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,15 +78,16 @@ class Rules:
     preemptive: bool = False
     min_run_s: float = 0.0
     """A job is not preempted before it has run so long."""
-    volatile: bool = False
-    """The order of running jobs changes at any time, so no group of them is ever in order."""
+    volatile: int = 0
+    """So many groups, those of the lowest numbers, change their order at any time. Groups then rank as wholes: all jobs
+    of a higher number behind all of a lower one."""
 
 
 class Ranking(Protocol):
     """A policy's order over single jobs; it says the same as the policy's ``decide`` does of a snapshot.
 
     Running jobs come in groups. Inside a group their order changes only at the times that :meth:`changes_s` tells,
-    and no waiting job may come to rank before a running one at any other time, unless the rules say volatile.
+    and no waiting job may come to rank before a running one at any other time, unless the rules call the group volatile.
     """
 
     @property
@@ -115,6 +117,15 @@ class Ranking(Protocol):
 
     def change(self, job: SessionJob) -> None:
         """That time has come."""
+        ...
+
+
+@runtime_checkable
+class VolatileRanking(Ranking, Protocol):
+    """An order that has volatile groups."""
+
+    def in_order(self, group: int, jobs: Sequence[SessionJob], now_s: float) -> list[int]:
+        """Positions of a volatile group's jobs at an instant, best-ranked first; they come by their frozen keys."""
         ...
 
 

@@ -6,13 +6,17 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob
+from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob, VolatileRanking
 
 _Group = list[tuple[Key, SessionJob]]
 
 
 class Tail:
-    """Preemptible running jobs in groups that are sorted once, and the times at which that must be done anew."""
+    """Preemptible running jobs in groups that are sorted once, and the times at which that must be done anew.
+
+    Putting a job into its group or out of it is a bisection and a move in a list. Jobs of a volatile group are sorted
+    at an instant only if all jobs of higher groups would not do.
+    """
 
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
@@ -20,10 +24,15 @@ class Tail:
         self._groups: dict[int, _Group] = {}
         self._changes: list[tuple[float, int, int, SessionJob]] = []
         self._ripens: list[tuple[float, int, int, SessionJob]] = []
+        self._volatile = ranking if isinstance(ranking, VolatileRanking) else None
+        self._sorted: dict[int, _Group] = {}
+        """Volatile groups as they stood at :attr:`_sorted_s`, jobs that were taken out since included."""
+        self._sorted_s = INFINITY
 
     def add(self, job: SessionJob) -> None:
         """A job starts. It takes part once its minimum run time is over."""
         job.turn += 1
+        self._sorted.clear()
         may_leave = job.preemptible and job.gpus > 0
         if not (may_leave or self._rules.volatile):
             return
@@ -75,6 +84,8 @@ class Tail:
             if job.turn == turn:
                 self.insert(job)
                 changed = True
+        if changed:
+            self._sorted.clear()
         return changed
 
     def _change(self, job: SessionJob) -> None:
@@ -121,10 +132,13 @@ class Tail:
 
     def _worst_first(self, now_s: float) -> Iterator[tuple[Key, SessionJob]]:
         running = self._ranking.running
-        if self._rules.volatile:
-            yield from sorted(
-                ((running(job, now_s), job) for group in self._groups.values() for _, job in group), reverse=True
-            )
+        if self._volatile is not None:
+            for number in sorted(self._groups, reverse=True):
+                now = number < self._rules.volatile
+                group = self._now(self._volatile, number, now_s) if now else self._groups[number]
+                for _, job in reversed(group):
+                    if job.frozen is not None:
+                        yield running(job, now_s), job
             return
         ends = []
         for number, group in self._groups.items():
@@ -138,3 +152,14 @@ class Tail:
             ends.remove(worst)
             if at:
                 ends.append((running(group[at - 1][1], now_s), number, at - 1))
+
+    def _now(self, order: VolatileRanking, number: int, now_s: float) -> _Group:
+        """A volatile group as it stands now; sorted once an instant."""
+        if now_s != self._sorted_s:
+            self._sorted.clear()
+            self._sorted_s = now_s
+        if number not in self._sorted:
+            group = self._groups[number]
+            positions = order.in_order(number, [job for _, job in group], now_s)
+            self._sorted[number] = [group[at] for at in positions]
+        return self._sorted[number]

@@ -17,7 +17,17 @@ def gittins_index(attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, sampl
 
     With n jobs in (a, a + D], their sum of S - a, and m jobs beyond: n / (sum + D m).
     """
-    sums = np.concatenate(([0.0], np.cumsum(samples_gpu_s)))
+    return _indices(attained_gpu_s, quantum_gpu_s, samples_gpu_s, _sums(samples_gpu_s))
+
+
+def _sums(samples_gpu_s: FloatColumn) -> FloatColumn:
+    """Sum of the smallest 0, 1, 2 ... samples."""
+    return np.concatenate(([0.0], np.cumsum(samples_gpu_s)))
+
+
+def _indices(
+    attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn | float, samples_gpu_s: FloatColumn, sums: FloatColumn
+) -> FloatColumn:
     above = np.searchsorted(samples_gpu_s, attained_gpu_s, side="right")
     within = np.searchsorted(samples_gpu_s, attained_gpu_s + quantum_gpu_s, side="right")
     ending = within - above
@@ -31,15 +41,20 @@ def gittins_index(attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, sampl
 
 
 class GittinsTable:
-    """The same index for one job at a time."""
+    """The same index, time and again by the same samples."""
 
     def __init__(self, samples_gpu_s: FloatColumn) -> None:
         """``samples_gpu_s`` is in ascending order."""
+        self._columns = (samples_gpu_s, _sums(samples_gpu_s))
         self._samples: list[float] = samples_gpu_s.tolist()
-        self._sums: list[float] = np.concatenate(([0.0], np.cumsum(samples_gpu_s))).tolist()
+        self._sums: list[float] = self._columns[1].tolist()
+
+    def indices(self, attained_gpu_s: FloatColumn, quantum_gpu_s: float) -> FloatColumn:
+        """As :func:`gittins_index`, to the bit; O(jobs log samples)."""
+        return _indices(attained_gpu_s, quantum_gpu_s, *self._columns)
 
     def index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
-        """As :func:`gittins_index`, to the bit; O(log samples)."""
+        """The same of one job; O(log samples)."""
         samples, sums = self._samples, self._sums
         above = bisect_right(samples, attained_gpu_s)
         within = bisect_right(samples, attained_gpu_s + quantum_gpu_s, lo=above)

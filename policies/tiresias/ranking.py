@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from slurm_soda.policies.session.ranking import INFINITY, Key, Rules, SessionJob
 from slurm_soda.policies.tiresias.gittins import GittinsTable
 
@@ -62,16 +64,27 @@ class GittinsRanking(QueueRanking):
 
     @property
     def rules(self) -> Rules:
-        return Rules(preemptive=True, min_run_s=self.min_run_s, volatile=True)
+        # In the last queue all indices are equal.
+        return Rules(preemptive=True, min_run_s=self.min_run_s, volatile=len(self.thresholds_gpu_s))
+
+    def group(self, job: SessionJob) -> int:
+        return job.queue
 
     def waiting(self, job: SessionJob) -> Key:
         key = QueueRanking.waiting(self, job)
         return (key[0], self._rank(job, job.attained_gpu_s), *key[1:]) if job.gpus else key
 
     def running(self, job: SessionJob, now_s: float) -> Key:
-        attained_gpu_s = job.attained_gpu_s + (now_s - job.start_s) * job.gpus
         key = self.frozen(job)
-        return (key[0], self._rank(job, attained_gpu_s), *key[1:])
+        return (key[0], self._rank(job, job.attained_gpu_s + (now_s - job.start_s) * job.gpus), *key[1:])
+
+    def in_order(self, group: int, jobs: Sequence[SessionJob], now_s: float) -> list[int]:
+        attained_gpu_s = np.array([job.attained_gpu_s for job in jobs])
+        ran_s = now_s - np.array([job.start_s for job in jobs])
+        attained_gpu_s += ran_s * np.array([job.gpus for job in jobs], dtype=np.int64)
+        index = self.table.indices(attained_gpu_s, self.thresholds_gpu_s[group])
+        order: list[int] = np.argsort(-index, kind="stable").tolist()
+        return order
 
     def _rank(self, job: SessionJob, attained_gpu_s: float) -> float:
         """The best index first; in the last queue all are equal."""
