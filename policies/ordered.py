@@ -6,7 +6,7 @@ They are the paper's yardsticks (Tiresias, Section 3.2.1): with predicted run ti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,13 +84,16 @@ class Ordered:
 class ScoreRanking:
     """Jobs by score, then submit time, then job id.
 
-    A running job's remaining time falls as fast as everybody else's, so jobs of as many GPUs keep their order, and
-    where GPUs play no part in the score all do; a running job never comes to rank behind a waiting one.
+    Jobs whose remaining time falls equally fast keep their order, if they have as many GPUs or GPUs play no part in the
+    score. So a group is of one speed, and jobs that still load what they saved, whose time stands still, are apart. A
+    running job never comes to rank behind a waiting one.
     """
 
     key: SortKey
     by_gpus: bool
     min_run_s: float
+    _numbers: dict[tuple[int, float], int] = field(default_factory=dict)
+    """Numbers of groups by GPUs and speed."""
 
     @property
     def rules(self) -> Rules:
@@ -102,17 +105,20 @@ class ScoreRanking:
 
     def running(self, job: SessionJob, now_s: float) -> Key:
         executed_s = job.executed_s + now_s - job.start_s
-        remaining_s = max(job.expected_end_s - now_s, 0.0)
+        remaining_s = max(job.remaining_s - max(now_s - job.resumes_s, 0.0) * job.speed_ratio, 0.0)
         return (False, self.key.score(job.gpus, executed_s, remaining_s), job.submit_s, job.job_id)
 
     def group(self, job: SessionJob) -> int:
-        return job.gpus if self.by_gpus else 0
+        kind = (job.gpus if self.by_gpus else 0, job.speed_ratio if job.resumed else 0.0)
+        return self._numbers.setdefault(kind, len(self._numbers))
 
     def frozen(self, job: SessionJob) -> Key:
-        return (job.expected_end_s, job.submit_s, job.job_id)
+        # From when a job makes progress, the one that gets done first has the least left.
+        done_s = job.resumes_s + job.remaining_s / job.speed_ratio if job.resumed else job.remaining_s
+        return (done_s, job.submit_s, job.job_id)
 
     def changes_s(self, job: SessionJob) -> float:
-        return INFINITY
+        return INFINITY if job.resumed else job.resumes_s
 
     def change(self, job: SessionJob) -> None:
-        """Never called: :meth:`changes_s` is infinite."""
+        job.resumed = True

@@ -24,7 +24,6 @@ class SessionJob:
     __slots__ = (
         "attained_gpu_s",
         "executed_s",
-        "expected_end_s",
         "first_start_s",
         "frozen",
         "gpus",
@@ -33,7 +32,10 @@ class SessionJob:
         "preemptible",
         "queue",
         "remaining_s",
+        "resumed",
+        "resumes_s",
         "shape",
+        "speed_ratio",
         "start_s",
         "submit_s",
         "turn",
@@ -50,8 +52,12 @@ class SessionJob:
         """Number of its request among all distinct ones; only a session that places jobs on nodes asks for it."""
         self.remaining_s = remaining_s
         self.first_start_s = self.start_s = INFINITY
-        self.expected_end_s = INFINITY
-        """When a running job is thought to end."""
+        self.resumes_s = INFINITY
+        """When a running job makes progress again: its start, later if starting takes time."""
+        self.resumed = False
+        """Whether that was at once when the job started; from then on owned by the ranking."""
+        self.speed_ratio = 1.0
+        """Progress of a running job in a second, in seconds on dedicated resources."""
         self.executed_s = self.attained_gpu_s = 0.0
         self.pieces: tuple[Piece, ...] = ()
         """What a running job holds; empty where nodes play no part."""

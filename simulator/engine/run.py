@@ -74,8 +74,6 @@ class Loop:
         self._jobs = _records(workload)
         self._turn = [0] * jobs
         """Runs and stops of each job so far: an end that was planned in an earlier turn is void."""
-        self._resumes_s = [0.0] * jobs
-        self._ratio = [1.0] * jobs
         self._end_s = [math.nan] * jobs
         self._preemptions = [0] * jobs
         self._failures = [0] * jobs
@@ -159,11 +157,10 @@ class Loop:
             cost_s = self.costs.start_s
         else:
             cost_s = self._restart_s[row]
-        ratio = self._ratio[row] = 1.0 if self._speed is None else self._speed.ratio(row, job.pieces)
+        ratio = 1.0 if self._speed is None else self._speed.ratio(row, job.pieces)
         self._turn[row] += 1
         job.start_s = now_s
-        self._resumes_s[row] = now_s + cost_s
-        job.expected_end_s = now_s + cost_s + job.remaining_s / ratio
+        job.resumes_s, job.resumed, job.speed_ratio = now_s + cost_s, not cost_s, ratio
         heappush(self._ends, (now_s + cost_s + self._left_s[row] / ratio, row, self._turn[row]))
 
     def _preempt(self, job: SessionJob, now_s: float, decider: Decider) -> None:
@@ -180,7 +177,7 @@ class Loop:
             decider.stopped(job)
 
     def _save_progress(self, job: SessionJob, row: int, now_s: float) -> None:
-        done_s = max(now_s - self._resumes_s[row], 0.0) * self._ratio[row]
+        done_s = max(now_s - job.resumes_s, 0.0) * job.speed_ratio
         self._left_s[row] -= done_s
         job.remaining_s = max(job.remaining_s - done_s, 0.0)
 

@@ -30,7 +30,8 @@ class SnapshotDecider:
         self._state = np.full(jobs, JobState.PENDING, dtype=np.int8)
         self._start_s = np.full(jobs, np.nan)
         self._first_start_s = np.full(jobs, np.nan)
-        self._expected_end_s = np.full(jobs, np.nan)
+        self._resumes_s = np.full(jobs, np.inf)
+        self._speed_ratio = np.ones(jobs)
         self._remaining_s = workload.expected_s.copy()
         self._executed_s = np.zeros(jobs)
         self._attained_gpu_s = np.zeros(jobs)
@@ -64,14 +65,14 @@ class SnapshotDecider:
         self._remaining_s[row] = job.remaining_s if job.remaining_s < INFINITY else np.nan
         self._waits_since_s[row] = job.start_s + job.executed_s - self._executed_s[row]
         self._executed_s[row], self._attained_gpu_s[row] = job.executed_s, job.attained_gpu_s
-        self._start_s[row] = self._expected_end_s[row] = np.nan
+        self._start_s[row], self._resumes_s[row] = np.nan, np.inf
 
     def started(self, job: SessionJob) -> None:
         row = job.job_id - 1
         self._hold(job, 1)
         self._state[row] = JobState.RUNNING
         self._start_s[row], self._first_start_s[row] = job.start_s, job.first_start_s
-        self._expected_end_s[row] = job.expected_end_s if job.expected_end_s < INFINITY else np.nan
+        self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
 
     def set_usable(self, node: int, usable: bool) -> None:
         self._usable[node] = usable
@@ -135,13 +136,12 @@ class SnapshotDecider:
     def _times(self, rows: IntColumn, now_s: float) -> dict[str, Any]:
         pending = self._state[rows] == JobState.PENDING
         ran_s = np.where(pending, 0.0, now_s - self._start_s[rows])
+        done_s = np.maximum(now_s - self._resumes_s[rows], 0.0) * self._speed_ratio[rows]
         return {
             "executed_s": np.round(self._executed_s[rows] + ran_s, _ROUND),
             "attained_gpu_s": np.round(self._attained_gpu_s[rows] + ran_s * self._workload.gpus[rows], _ROUND),
             "waited_s": np.where(pending, now_s - self._waits_since_s[rows], 0.0),
-            "remaining_s": np.where(
-                pending, self._remaining_s[rows], np.maximum(self._expected_end_s[rows] - now_s, 0.0)
-            ),
+            "remaining_s": np.maximum(self._remaining_s[rows] - done_s, 0.0),
         }
 
     def _allocations(self, rows: IntColumn) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.choice import ENGINES, is_pool
 from slurm_soda.simulator.engine.costs import Costs
@@ -19,11 +22,20 @@ POOL = parse_cluster(f"{NODES}x{GPUS}")
 ONE_NODE = parse_cluster(f"1x{NODES * GPUS}")
 CPU_NODES = parse_cluster(f"{NODES}x{GPUS}/16c")
 
+COSTS = (Costs(), Costs(start_s=1.0, restart_s=2.5), Costs(round_s=1.0))
+
+
+class Fickle:
+    """Some jobs run half as fast on several nodes, the others twice as fast."""
+
+    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+        return 1.0 if len(pieces) == 1 else 0.5 if row % 2 else 2.0
+
 
 @pytest.mark.parametrize("name", RANKED)
-@given(workload=pool_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), restart_s=st.sampled_from((0.0, 1.5)))
-def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: float, restart_s: float) -> None:
-    costs, chosen = Costs(restart_s=restart_s), policy(name, min_run_s=min_run_s)
+@given(workload=pool_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), costs=st.sampled_from(COSTS))
+def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
+    chosen = policy(name, min_run_s=min_run_s)
     quick = simulate(workload, POOL, chosen, costs=costs, engine="pool")
     whole = simulate(workload, ONE_NODE, chosen, costs=costs, engine="snapshot")
     assert history(quick) == history(whole)
@@ -41,11 +53,11 @@ def test_both_orders_within_a_queue(within_queue: str, workload: Workload) -> No
 
 
 @pytest.mark.parametrize("name", RANKED)
-@given(workload=node_workloads(), min_run_s=st.sampled_from((0.0, 2.5)))
-def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: float) -> None:
+@given(workload=node_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), costs=st.sampled_from(COSTS))
+def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
     chosen = policy(name, min_run_s=min_run_s)
-    sifted = simulate(workload, CPU_NODES, chosen, engine="nodes")
-    whole = simulate(workload, CPU_NODES, chosen, engine="snapshot")
+    sifted = simulate(workload, CPU_NODES, chosen, costs=costs, speed=Fickle(), engine="nodes")
+    whole = simulate(workload, CPU_NODES, chosen, costs=costs, speed=Fickle(), engine="snapshot")
     assert history(sifted) == history(whole)
 
 
