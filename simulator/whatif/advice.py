@@ -137,10 +137,16 @@ def _calibration(found: Answer) -> str:
     )
     if abs(error) <= _TRUSTED_RATIO:
         return f"{said}."
+    requeues = found.site.requeues
+    preempts = (
+        f"; {requeues:,} runs ended in a requeue, so jobs are preempted already, or were for a part of this time"
+        if requeues
+        else ""
+    )
     return (
         f"{said}. That is too far off to trust numbers: the site does something that is not simulated (limits by user or"
-        " QOS, fair share, reservations, nodes that were down, another cluster than was concluded: see --cluster). Take the"
-        " gain as a direction."
+        " QOS, fair share, reservations, nodes that were down, another cluster than was concluded: see --cluster"
+        f"{preempts}). Take the gain as a direction."
     )
 
 

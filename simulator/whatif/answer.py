@@ -106,8 +106,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = _Rig(site, question, restart_s, progress)
-    found = rig.run(rig.choices(), "none")
-    stand_ins, tried = found[: len(candidates.STAND_INS)], found[len(candidates.STAND_INS) :]
+    stand_ins, tried = rig.run(rig.stand_ins(), costs=rig.slurm()), rig.run(rig.tried())
     seen = observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
@@ -116,7 +115,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
-    (bound,) = rig.run([rig.bound()], "exact")
+    (bound,) = rig.run([rig.bound()], estimates="exact")
     best = _best([*able, *(candidate for candidate in tried if candidate.complete)])
     recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
     return Answer(
@@ -142,14 +141,26 @@ class _Rig:
         self._progress = _Counted(progress)
         self.workloads = ensemble(site.workload)
 
-    def choices(self) -> list[Choice]:
-        """Stand-ins first, then what could be turned on."""
-        least = candidates.likely_min_run_s(self._restart_s)
-        known = [
-            Choice(name, {"min_run_s": least} if "min_run_s" in _parameters(name) else {})
-            for name in dict.fromkeys((*candidates.TRIED, *self._question.policies))
-        ]
-        return list(candidates.with_parameters((*candidates.STAND_INS, *known), self._question.parameters))
+    def slurm(self) -> Costs:
+        """What Slurm alone takes: it looks for something to start in rounds, of which half a one is part of the lag."""
+        lag_s = max(self._site.hand_over_s - candidates.SLURM_ROUND_S / 2, 0.0)
+        return Costs(start_s=lag_s, round_s=candidates.SLURM_ROUND_S)
+
+    def soda(self, restart_s: float) -> Costs:
+        """What slurm-soda takes, which is woken by every event."""
+        lag_s = self._site.hand_over_s
+        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
+
+    def stand_ins(self) -> Sequence[Choice]:
+        """What may stand for the present."""
+        return candidates.with_parameters(candidates.STAND_INS, self._question.parameters)
+
+    def tried(self) -> Sequence[Choice]:
+        """What could be turned on."""
+        names = dict.fromkeys((*candidates.TRIED, *self._question.policies))
+        least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
+        known = [Choice(name, least if "min_run_s" in _parameters(name) else {}) for name in names]
+        return candidates.with_parameters(known, self._question.parameters)
 
     def tuned(self) -> Candidate | None:
         """The policy with the best thresholds from the trace, looked for on a few of the workloads."""
@@ -158,8 +169,8 @@ class _Rig:
         choices = candidates.threshold_choices(self._site.workload, fixed)
         if not choices:
             return None
-        best = _best(self.run(choices, "none", workloads=self.workloads[:_TRIAL_WORKLOADS]))
-        return best if len(self.workloads) <= _TRIAL_WORKLOADS else self.run([best.choice], "none")[0]
+        best = _best(self.run(choices, workloads=self.workloads[:_TRIAL_WORKLOADS]))
+        return best if len(self.workloads) <= _TRIAL_WORKLOADS else self.run([best.choice])[0]
 
     def bound(self) -> Choice:
         """What somebody could do who knew everything."""
@@ -168,14 +179,13 @@ class _Rig:
     def run(
         self,
         choices: Sequence[Choice],
-        estimates: str,
         *,
-        restart_s: float | None = None,
+        estimates: str = "none",
+        costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
     ) -> list[Candidate]:
-        """All choices on these workloads, or else on all."""
-        lag_s = self._site.hand_over_s
-        costs = Costs(start_s=lag_s, restart_s=lag_s + (self._restart_s if restart_s is None else restart_s))
+        """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given."""
+        costs = costs or self.soda(self._restart_s)
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
             Scenario(estimated(workload, estimates), self._site.cluster, costs, history_gpu_s=history_gpu_s, seed=seed)
@@ -198,7 +208,7 @@ class _Rig:
 
     def dearer(self, candidate: Candidate) -> Candidate:
         """The same with restarts that cost twice as much."""
-        (found,) = self.run([candidate.choice], "none", restart_s=2 * self._restart_s)
+        (found,) = self.run([candidate.choice], costs=self.soda(2 * self._restart_s))
         return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
@@ -16,6 +15,7 @@ from slurm_soda.simulator.traces.sacct import SiteRun
 from slurm_soda.simulator.traces.trace import Trace
 from slurm_soda.simulator.workload import Workload
 
+_REQUEUED = ("REQUEUED", "PREEMPTED")
 _LONGEST_LAG_S = 60.0
 """Slurm looks for something to start at least so often (its default sched_interval): a longer wait has another reason."""
 
@@ -32,6 +32,8 @@ class Site:
     """Observed last end."""
     hand_over_s: float
     """How long it takes from free nodes to the start of a job."""
+    requeues: int = 0
+    """Runs that ended in a requeue or a preemption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def site_of(trace: Trace, runs: Sequence[SiteRun], cluster: Cluster) -> Site:
     """
     if trace.observed_start_s is None or trace.observed_end_s is None:
         raise SimulatorError(f"{trace.workload.name} does not say when its jobs started and ended")
-    return Site(trace.workload, cluster, trace.observed_start_s, trace.observed_end_s, hand_over_s(runs))
+    requeues = sum(run.state in _REQUEUED for run in runs)
+    return Site(trace.workload, cluster, trace.observed_start_s, trace.observed_end_s, hand_over_s(runs), requeues)
 
 
 def latest(site: Site, jobs: int) -> Site:
@@ -63,8 +66,7 @@ def latest(site: Site, jobs: int) -> Site:
     if jobs >= len(site.workload):
         return site
     kept = np.flatnonzero(site.end_s > site.workload.submit_s[-jobs])
-    columns: dict[str, Any] = {name: getattr(site, name)[kept] for name in ("start_s", "end_s")}
-    return Site(site.workload.select(kept), site.cluster, hand_over_s=site.hand_over_s, **columns)
+    return replace(site, workload=site.workload.select(kept), start_s=site.start_s[kept], end_s=site.end_s[kept])
 
 
 def observed(site: Site) -> Observed:
