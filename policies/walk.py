@@ -5,13 +5,15 @@ Every policy of this package is an order plus a few rules; this is the part they
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.demand import Demand, Shape, demand_of
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.room import Claim, Room
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
 
 _FIRST_VERDICT = np.zeros(len(JobState), dtype=np.int8)
 _FIRST_VERDICT[JobState.PENDING] = Verdict.WAIT
@@ -44,6 +46,13 @@ class Refusals:
         known.append(size)
 
 
+def too_large(shapes: Sequence[Shape], nodes: NodeTable) -> BoolColumn:
+    """Which requests no empty cluster could hold, down nodes included; one search for each."""
+    every = NodeClasses(nodes, np.ones(len(nodes), dtype=np.bool_))
+    whole = NodePool(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
+    return np.array([whole.find(shape) is None for shape in shapes], dtype=np.bool_)
+
+
 class Walk:
     """Verdicts, claims and free resources of one decision.
 
@@ -63,14 +72,8 @@ class Walk:
         self._set_too_large_aside()
 
     def _set_too_large_aside(self) -> None:
-        """A job that no empty cluster could hold, down nodes included, must not hold up others.
-
-        One search for each distinct shape.
-        """
-        nodes = self.snapshot.nodes
-        every = NodeClasses(nodes, np.ones(len(nodes), dtype=np.bool_))
-        whole = NodePool(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
-        hopeless = np.array([whole.find(shape) is None for shape in self.demand.shapes], dtype=np.bool_)
+        """Such jobs must not hold up others."""
+        hopeless = too_large(self.demand.shapes, self.snapshot.nodes)
         if hopeless.any():
             self.verdict[(self.verdict == Verdict.WAIT) & hopeless[self.demand.code]] = Verdict.TOO_LARGE
 

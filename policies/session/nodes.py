@@ -9,7 +9,7 @@ from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob, Start
 from slurm_soda.policies.session.tail import Tail
 from slurm_soda.policies.snapshot import NodeTable
-from slurm_soda.policies.walk import Refusals
+from slurm_soda.policies.walk import Refusals, too_large
 
 _Queue = list[tuple[Key, int, SessionJob]]
 
@@ -29,13 +29,16 @@ class NodeSession:
         self._tail = Tail(ranking)
         self._pool = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._free_gpus = int(nodes.gpus_free[nodes.usable].sum())
+        self._too_large: list[bool] = too_large(demand.shapes, nodes).tolist()
         self._queues: dict[int, _Queue] = {}
         self._waits = 0
         self._all = False
         self._newcomers: set[int] = set()
 
     def submit(self, job: SessionJob) -> None:
-        """A job arrives."""
+        """A job arrives; one that the empty cluster could not hold must not hold up others."""
+        if self._too_large[job.shape]:
+            return
         queue = self._wait(job)
         if _head(queue) is job:
             self._newcomers.add(job.shape)

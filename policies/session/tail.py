@@ -33,7 +33,7 @@ class Tail:
         """A job starts. It takes part once its minimum run time is over."""
         job.turn += 1
         self._sorted.clear()
-        may_leave = job.preemptible and job.gpus > 0
+        may_leave = self._rules.preemptive and job.preemptible and job.gpus > 0
         if not (may_leave or self._rules.volatile):
             return
         changes_s = self._ranking.changes_s(job)
