@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from slurm_soda.policies.demand import group_requests
+from slurm_soda.policies.demand import group_requests, recode
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.pool import PoolSession
@@ -67,7 +67,9 @@ def is_pool(workload: Workload, cluster: Cluster) -> bool:
 
     True if every job takes GPUs in any split, on any node, and its CPUs and memory are not counted.
     """
-    alike = len(cluster.partitions) == 1 and len(np.unique(cluster.gpu_type[cluster.gpus > 0])) <= 1
+    asked = recode(workload.partition, workload.partitions, cluster.partitions)
+    one_partition = len(cluster.partitions) == 1 and bool((asked == 0).all() and cluster.in_partition.all())
+    alike = one_partition and len(np.unique(cluster.gpu_type[cluster.gpus > 0])) <= 1
     anywhere = bool((workload.gpu_type == -1).all() and (workload.gpus > 0).all())
     split = len(cluster) == 1 or bool(((workload.gpus_per_node == 0) & (workload.nodes <= 1)).all())
     fits = bool((workload.gpus <= cluster.total_gpus).all())
