@@ -20,7 +20,7 @@ def preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
     Jobs without GPUs are left alone: preempting one would free nothing that a policy on GPU service counts.
     """
     jobs = snapshot.jobs
-    ripe = snapshot.now_s - jobs.start_s >= min_run_s
+    ripe = snapshot.now_s >= jobs.start_s + min_run_s  # the very sum that next_ripe_s tells
     flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ripe
     return flags
 
