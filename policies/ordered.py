@@ -5,6 +5,7 @@ They are the paper's yardsticks (Tiresias, Section 3.2.1): with predicted run ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -101,6 +102,8 @@ class ScoreRanking:
 
     def waiting(self, job: SessionJob) -> Key:
         score = self.key.score(job.gpus, job.executed_s, job.remaining_s)
+        if math.isnan(score):  # no GPUs for nobody knows how long
+            score = INFINITY
         return (self.key.preemptive and not job.gpus, score, job.submit_s, job.job_id)
 
     def running(self, job: SessionJob, now_s: float) -> Key:
