@@ -11,7 +11,7 @@ from slurm_soda.simulator.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Stretches of time on resources, in the order of their ends (ties: by start order). Columns of equal length."""
+    """Stretches of time on resources, in the order of their ends. Columns of equal length."""
 
     job: IntColumn
     """Row of the workload."""
