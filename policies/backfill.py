@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -36,6 +37,10 @@ class Backfill:
     @property
     def name(self) -> str:
         return "backfill"
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, O(log m) in nodes for each start, and O(m log n) for each partition's reservation."""

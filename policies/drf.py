@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class Drf:
 
     name: str = "drf"
     gpus_only: bool = False
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs plus O(log m + log lines) for each start and each line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -47,6 +48,10 @@ class Multifactor:
     @property
     def name(self) -> str:
         return "multifactor"
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As :meth:`.backfill.Backfill.decide`, after O(n) for priorities."""

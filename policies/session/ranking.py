@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from slurm_soda.policies.placement import Piece
 
@@ -132,6 +132,19 @@ class VolatileRanking(Ranking, Protocol):
 
     def in_order(self, group: int, jobs: Sequence[SessionJob], now_s: float) -> list[int]:
         """Positions of a volatile group's jobs at an instant, best-ranked first; they come by their frozen keys."""
+        ...
+
+
+@runtime_checkable
+class StartsOnly(Protocol):
+    """A policy that needs whole snapshots, but does nothing except start jobs that fit into what is free.
+
+    While no waiting job fits, it need not be asked.
+    """
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        """Says so."""
         ...
 
 

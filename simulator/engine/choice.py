@@ -7,10 +7,11 @@ from slurm_soda.policies.demand import group_requests, recode
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.pool import PoolSession
-from slurm_soda.policies.session.ranking import Ranked
+from slurm_soda.policies.session.ranking import Ranked, StartsOnly
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.decider import Decider
+from slurm_soda.simulator.engine.screened import ScreenedDecider
 from slurm_soda.simulator.engine.sifted import SiftedDecider
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
 from slurm_soda.simulator.engine.spread import SpreadDecider
@@ -52,13 +53,15 @@ def choose_decider(
         if why := [reason for reason, holds in reasons.items() if holds]:
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
-    if ranking is None or not steady or engine == "snapshot":
-        return SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    if engine == "snapshot" or not steady:
+        return snapshots
+    demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
+    if ranking is None:
+        return ScreenedDecider(snapshots, demand) if isinstance(policy, StartsOnly) else snapshots
     if countable and engine != "nodes":
         session = PoolSession(ranking, cluster.total_gpus)
         return SpreadDecider(session, cluster) if spread else session
-    demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
-    snapshots = SnapshotDecider(policy, workload, cluster, at_once=True)
     return SiftedDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, demand.code.tolist())
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
+from slurm_soda.policies.tiresias.models import skew_of
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.workload import Workload
 
@@ -36,6 +37,7 @@ class SnapshotDecider:
         self._executed_s = np.zeros(jobs)
         self._attained_gpu_s = np.zeros(jobs)
         self._waits_since_s = workload.submit_s.copy()
+        self._skew = np.array([*(skew_of(model) for model in workload.models), np.nan])[workload.model]
         self._preemptions = np.zeros(jobs, dtype=np.int64)
         self._usable = np.ones(nodes, dtype=np.bool_)
         self._gpus_free, self._cpus_free = cluster.gpus.copy(), cluster.cpus.copy()
@@ -128,7 +130,7 @@ class SnapshotDecider:
             submit_s=work.submit_s[rows], first_start_s=self._first_start_s[rows], start_s=self._start_s[rows],
             time_limit_s=work.time_limit_s[rows], gpus=work.gpus[rows], nodes=work.nodes[rows],
             gpus_per_node=work.gpus_per_node[rows], gpu_type=work.gpu_type[rows], cpus=work.cpus[rows],
-            memory_mib=work.memory_mib[rows], priority=zeros, site_factor=zeros,
+            memory_mib=work.memory_mib[rows], skew=self._skew[rows], priority=zeros, site_factor=zeros,
             preemptible=work.preemptible[rows], preemptions=self._preemptions[rows], users=work.users,
             partitions=work.partitions, gpu_types=work.gpu_types, **self._times(rows, now_s), **self._allocations(rows),
         )  # fmt: skip

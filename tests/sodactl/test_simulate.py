@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_soda.simulator import whatif
 from slurm_soda.sodactl.main import run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
@@ -265,7 +266,7 @@ def test_measured_tables_give_run_times_and_speed_by_placement(simulate: Simulat
 
 
 def test_a_dump_of_sacct_runs_on_the_cluster_that_it_shows(simulate: Simulate) -> None:
-    dump = Path(__file__).parents[1] / "simulator" / "traces" / "sacct" / "demo-stock.txt"
+    dump = Path(whatif.__file__).parent / "demo-stock.txt"
     found = simulate("--trace", dump, "--policy", "fifo")
     assert (found["format"], found["nodes"], found["gpus"], found["jobs"]) == ("sacct", 2, 8, 30)
     assert any("cluster is taken to be what was in use" in note for note in found["notes"])

@@ -61,6 +61,15 @@ def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: fl
     assert history(sifted) == history(whole)
 
 
+@pytest.mark.parametrize("name", ["backfill", "multifactor", "drf", "kelp-drf"])
+@given(workload=node_workloads(), costs=st.sampled_from(COSTS))
+def test_screening_leaves_nothing_out(name: str, workload: Workload, costs: Costs) -> None:
+    screened, whole = (
+        simulate(workload, CPU_NODES, policy(name), costs=costs, engine=engine) for engine in ("auto", "snapshot")
+    )
+    assert history(screened) == history(whole)
+
+
 def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
     plain = Workload.build("plain", [job(0, 1, 6)])
     assert is_pool(plain, POOL)
