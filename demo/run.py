@@ -14,6 +14,7 @@ from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
 from slurm_soda.demo import batch, truth
 from slurm_soda.demo.driver import Event
+from slurm_soda.demo.dump import DUMPS, write_dump
 from slurm_soda.demo.mix import Mix
 from slurm_soda.demo.report import Measured
 from slurm_soda.demo.settings import GPUS_PER_NODE, NODES, DemoSettings, daemon_configuration
@@ -53,7 +54,8 @@ class PhaseResult:
 def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[Phase, PhaseResult], dict[str, str]]:
     """Bring a cluster up, run the mix under stock Slurm and under slurm-soda, take the cluster down.
 
-    Returns the result of each phase, and the versions of everything that took part.
+    Returns the result of each phase, and the versions of everything that took part. Writes a dump of accounting after
+    each phase.
 
     Raises:
         ClusterError: the cluster cannot be brought up.
@@ -68,6 +70,9 @@ def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[
             watch.say(f"{phase}: sodad in mode {MODES[phase]}")
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
+            # Under stock Slurm nothing ran before: this is what a site would see of itself.
+            job_ids = [] if phase == "stock" else [job.job_id for job in results[phase].jobs]
+            write_dump(cluster, job_ids, settings.out / DUMPS[phase])
             for line in complaints(_status(cluster)):
                 watch.say(f"{phase}: {line}")
         return results, versions(cluster)
