@@ -247,6 +247,7 @@ class _Told:
                    "preemptions", "unfinished")  # fmt: skip
         return {
             "label": candidate.label,
+            "role": candidate.role,
             "policy": candidate.choice.name,
             "parameters": dict(candidate.choice.parameters),
             **{name: runs.mean(name) for name in figures},

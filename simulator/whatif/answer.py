@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from slurm_soda.policies.registry import find_entry
@@ -28,6 +28,10 @@ _TUNED_WORTH_IT = 1.02
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
+
+Role = Literal["slurm", "tried", "tuned", "bound"]
+"""What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
+thresholds from the trace, and what nobody can do. A policy may be there in several roles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Candidate:
     """Its name, with ``(tuned)`` where its thresholds come from the trace."""
     choice: Choice
     runs: PolicyRuns
+    role: Role
 
     @property
     def avg_jct_s(self) -> float:
@@ -106,7 +111,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = _Rig(site, question, restart_s, progress)
-    stand_ins, tried = rig.run(rig.stand_ins(), costs=rig.slurm()), rig.run(rig.tried())
+    stand_ins, tried = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm()), rig.run(rig.tried())
     seen = observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
@@ -115,7 +120,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
-    (bound,) = rig.run([rig.bound()], estimates="exact")
+    (bound,) = rig.run([rig.bound()], role="bound", estimates="exact")
     best = _best([*able, *(candidate for candidate in tried if candidate.complete)])
     recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
     return Answer(
@@ -180,6 +185,7 @@ class _Rig:
         self,
         choices: Sequence[Choice],
         *,
+        role: Role = "tried",
         estimates: str = "none",
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
@@ -195,7 +201,7 @@ class _Rig:
         runs = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
         each = len(scenarios)
         return [
-            Candidate(choice.name, choice, PolicyRuns(choice.name, tuple(runs[at * each : (at + 1) * each])))
+            Candidate(choice.name, choice, PolicyRuns(choice.name, tuple(runs[at * each : (at + 1) * each])), role)
             for at, choice in enumerate(choices)
         ]
 
@@ -208,7 +214,7 @@ class _Rig:
 
     def dearer(self, candidate: Candidate) -> Candidate:
         """The same with restarts that cost twice as much."""
-        (found,) = self.run([candidate.choice], costs=self.soda(2 * self._restart_s))
+        (found,) = self.run([candidate.choice], role=candidate.role, costs=self.soda(2 * self._restart_s))
         return found
 
 
@@ -245,7 +251,7 @@ def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Can
     if tuned is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
         label = f"{tuned.label} (tuned)"
         runs = tuple(replace(run, policy=label) for run in tuned.runs.runs)
-        kept.insert(at + 1, Candidate(label, tuned.choice, PolicyRuns(label, runs)))
+        kept.insert(at + 1, Candidate(label, tuned.choice, PolicyRuns(label, runs), "tuned"))
     return kept
 
 

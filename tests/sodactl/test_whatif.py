@@ -115,3 +115,15 @@ def test_the_page_says_the_same(tmp_path: Path, whatif: WhatIf) -> None:
 
 def test_the_manual_gives_the_command_that_is_recommended() -> None:
     assert COMMAND in (DOCS / "whatif.md").read_text()
+
+
+def test_a_policy_is_there_once_in_each_role(whatif: WhatIf, tmp_path: Path) -> None:
+    dump = head(tmp_path / "dump.txt", 12)
+    found = whatif("--sacct", dump, "--policy", "fifo", "--policy", "srsf", "--policy", "backfill")
+    rows = [(row["policy"], row["role"]) for row in (found["present"], *found["policies"])]
+    assert len(set(rows)) == len(rows)
+    assert found["present"]["role"] == "slurm"
+    assert rows[-1] == ("srsf", "bound")
+    assert {("fifo", "slurm"), ("fifo", "tried"), ("backfill", "slurm"), ("backfill", "tried"), ("srsf", "tried"),
+            ("tiresias-las", "tried"), ("tiresias-gittins", "tried")} < set(rows)  # fmt: skip
+    assert {row["role"] for row in found["policies"] if row["label"] == "tiresias-las (tuned)"} <= {"tuned"}
