@@ -23,16 +23,18 @@ def dump_command() -> tuple[Mapping[str, str], tuple[str, ...]]:
     return dict(word.split("=", 1) for word in assignments), tuple(words[len(assignments) :])
 
 
-def write_dump(cluster: Cluster, job_ids: Sequence[int], path: Path) -> None:
-    """Ask the cluster's accounting as root, and write what it says of these jobs; of all if none are named.
+def write_dump(cluster: Cluster, phase: str, job_ids: Sequence[int], folder: Path) -> None:
+    """Ask the cluster's accounting as root what became of a phase's jobs, and write it into its file.
+
+    The first phase's dump is what a site would get: all that accounting knows. The second one leaves out the first.
 
     Raises:
         ClusterError: sacct failed.
     """
     environment, argv = dump_command()
-    only = (f"--jobs={','.join(map(str, job_ids))}",) if job_ids else ()
+    only = () if phase == "stock" else (f"--jobs={','.join(map(str, job_ids))}",)
     reply = cluster.exec("root", (*argv, *only), environment=environment).check()
-    path.write_text(reply.stdout, errors="surrogateescape")
+    (folder / DUMPS[phase]).write_text(reply.stdout, errors="surrogateescape")
 
 
 def whatif_command(settings: DemoSettings, mix: Mix) -> str:

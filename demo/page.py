@@ -45,7 +45,7 @@ def render(report: Report) -> str:
         f'<section class="card wide">{_table(runs)}</section>'
         f'<div class="pair">{charts}</div>'
         f'<section class="card"><h2>Jobs completed within a time</h2>{_curves(runs)}</section>'
-        f"{_method(report)}</main></body></html>\n"
+        f"{_forecast(report)}{_method(report)}</main></body></html>\n"
     )
 
 
@@ -123,6 +123,28 @@ def _curves(runs: Mapping[str, Any]) -> str:
     key = "".join(f'<span><i class="{phase}"></i>{TITLES[phase]}</span>' for phase in ("stock", "soda"))
     chart = plot(lines, time_ticks(span_s), PARTS, "Distribution of completion times")
     return f'<div class="key">{key}</div>{chart}'
+
+
+def _forecast(report: Report) -> str:
+    """Both runs as whatif sees them from the first one's accounting; nothing if there is no such prediction."""
+    predicted = report.get("predicted")
+    if not predicted:
+        return ""
+    lines = []
+    for phase in ("stock", "soda"):
+        measured, expected = report["runs"][phase]["avg_jct_s"], predicted[phase]["avg_jct_s"]
+        lines.append(
+            f"<tr><td>{TITLES[phase]}</td><td>{value_text(expected, 's')}</td><td>{value_text(measured, 's')}</td>"
+            f"<td>{change_text(measured, expected)}</td></tr>"
+        )
+    titles = ("Average completion time", "predicted", "measured", '<span class="soft">off by</span>')
+    head = f"<tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
+    return (
+        '<section class="card"><h2>What whatif would have said beforehand</h2>'
+        f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+        '<p class="soft">From the accounting of the run under stock Slurm alone, as any site can ask about itself:</p>'
+        f"<pre>{escape(report['whatif_command'])}</pre></section>"
+    )
 
 
 def _method(report: Report) -> str:

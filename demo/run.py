@@ -14,7 +14,7 @@ from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
 from slurm_soda.demo import batch, truth
 from slurm_soda.demo.driver import Event
-from slurm_soda.demo.dump import DUMPS, write_dump
+from slurm_soda.demo.dump import write_dump
 from slurm_soda.demo.mix import Mix
 from slurm_soda.demo.report import Measured
 from slurm_soda.demo.settings import GPUS_PER_NODE, NODES, DemoSettings, daemon_configuration
@@ -70,9 +70,7 @@ def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[
             watch.say(f"{phase}: sodad in mode {MODES[phase]}")
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
-            # Under stock Slurm nothing ran before: this is what a site would see of itself.
-            job_ids = [] if phase == "stock" else [job.job_id for job in results[phase].jobs]
-            write_dump(cluster, job_ids, settings.out / DUMPS[phase])
+            write_dump(cluster, phase, [job.job_id for job in results[phase].jobs], settings.out)
             for line in complaints(_status(cluster)):
                 watch.say(f"{phase}: {line}")
         return results, versions(cluster)

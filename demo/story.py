@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_soda.demo import batch, page, truth
+from slurm_soda.demo.dump import DUMPS, whatif_command
 from slurm_soda.demo.mix import Mix, draw
 from slurm_soda.demo.report import compare, run_document
 from slurm_soda.demo.run import Phase, PhaseResult, Watch, run_mix_twice
@@ -28,19 +29,37 @@ def tell(settings: DemoSettings, watch: Watch) -> dict[str, Any]:
     mix = draw(settings.seed, settings.jobs, settings.time_scale)
     settings.out.mkdir(parents=True, exist_ok=True)
     results, versions = run_mix_twice(settings, mix, watch)
-    report = document(settings, mix, results, versions)
+    report = document(settings, mix, results, versions, _predicted(settings, mix, watch))
     write(report, settings.out)
     return report
 
 
+def _predicted(settings: DemoSettings, mix: Mix, watch: Watch) -> dict[str, Any] | None:
+    """What whatif makes of the stock run; None, and a line about it, if it makes nothing of it."""
+    # It brings the whole simulator in, which takes a moment: not before there is something to predict.
+    from slurm_soda.demo.forecast import forecast  # noqa: PLC0415
+
+    try:
+        return forecast(settings.out / DUMPS["stock"], settings, mix)
+    except Exception as error:  # noqa: BLE001 - the runs took minutes, and are whole without it
+        watch.say(f"no prediction: {error}")
+        return None
+
+
 def document(
-    settings: DemoSettings, mix: Mix, results: dict[Phase, PhaseResult], versions: dict[str, str]
+    settings: DemoSettings,
+    mix: Mix,
+    results: dict[Phase, PhaseResult],
+    versions: dict[str, str],
+    predicted: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The report: plain data, enough to draw the page again."""
+    """The report: plain data, enough to draw the page again. ``predicted`` is a forecast of both runs."""
     runs = {phase: run_document(result.jobs, CLUSTER_GPUS, result.measured) for phase, result in results.items()}
     return {
         "runs": runs,
         "soda_over_stock": compare(runs["stock"], runs["soda"]),
+        "predicted": predicted,
+        "whatif_command": whatif_command(settings, mix),
         "seed": settings.seed,
         "settings": {
             "jobs": settings.jobs, "time_scale": settings.time_scale, "policy": settings.policy, "nodes": NODES,

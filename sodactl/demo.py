@@ -42,7 +42,8 @@ def demo(
 
     Brings a Slurm cluster of 2 nodes with 4 (emulated) GPUs each up in containers, submits one mix of jobs through sbatch
     as three users, waits until all have completed, and does the same again with slurm-soda deciding. Takes about five
-    minutes, the first time longer for the images. Writes report.json, index.html and two pictures.
+    minutes, the first time longer for the images. Writes report.json, index.html, two pictures, and a dump of
+    accounting from each run, which `sodactl whatif` reads.
 
     The mix is a scaled-down testbed workload of Tiresias (NSDI 2019): half of the jobs ask for one GPU, the others for up to
     8, a fifth are long, and they arrive faster than the cluster can serve them. Times in the report are Slurm's own
@@ -64,6 +65,7 @@ def demo(
     output.print_line()
     output.print_line(headline(report["runs"]))
     output.print_line(f"page: {out / PAGE}   report: {out / REPORT}")
+    output.print_line(f"next: {report['whatif_command']}")
 
 
 def _draw(runs: dict[str, Any]) -> None:

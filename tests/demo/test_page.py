@@ -73,6 +73,17 @@ def test_it_says_what_the_report_says() -> None:
     assert "sbatch <job>" in text
 
 
+def test_a_prediction_stands_beside_what_was_measured() -> None:
+    told = report()
+    told["whatif_command"] = "sodactl whatif --sacct 'a<b'"
+    assert "whatif" not in parse(page.render(told)).text
+    told["predicted"] = {"stock": {"avg_jct_s": 66.0}, "soda": {"avg_jct_s": 54.0}}
+    text = parse(page.render(told)).text
+    assert "Stock Slurm, with backfill66.0 s60.0 s+10%" in text
+    assert "slurm-soda54.0 s57.0 s−5%" in text
+    assert "sodactl whatif --sacct 'a<b'" in text
+
+
 def test_it_loads_nothing_from_outside() -> None:
     html = page.render(report())
     assert not re.search(r"https?://|url\(|@import|<script|<link|\bsrc=", html)

@@ -62,3 +62,5 @@ def test_a_report_holds_all_that_the_page_needs(tmp_path: Path) -> None:
     assert read["soda_over_stock"]["avg_jct"] == 1.0
     assert read["runs"]["soda"]["jobs"] == 30
     assert any("--soda-model" in line for line in read["commands"])
+    assert read["predicted"] is None
+    assert read["whatif_command"].startswith("sodactl whatif --sacct build/demo/sacct-stock.txt ")

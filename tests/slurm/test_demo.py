@@ -11,9 +11,11 @@ import docker
 import pytest
 from slurm_soda.containers.hosts import names
 from slurm_soda.demo.driver import Event
+from slurm_soda.demo.dump import DUMPS
 from slurm_soda.demo.run import Phase, Watch
 from slurm_soda.demo.settings import DemoSettings
 from slurm_soda.demo.story import PAGE, REPORT, tell
+from slurm_soda.simulator.traces.sacct import read_dump
 
 pytestmark = pytest.mark.slurm
 
@@ -60,3 +62,15 @@ def test_the_files_are_there_and_the_cluster_is_gone(told: tuple[dict[str, Any],
     assert "<h1>" in (out / PAGE).read_text()
     assert (out / "gantt.png").stat().st_size > 10_000
     assert name not in names(docker.from_env())
+
+
+def test_the_dumps_are_what_whatif_reads(told: tuple[dict[str, Any], Path, list[str], str]) -> None:
+    report, out, said, _ = told
+    for phase, name in DUMPS.items():
+        run, dump = report["runs"][phase], read_dump(out / name, lenient=False)
+        assert len(dump.trace.workload) == JOBS
+        jct_s = dump.trace.observed_end_s - dump.trace.workload.submit_s
+        assert float(jct_s.mean()) == pytest.approx(run["avg_jct_s"], abs=0.01)
+    assert not [line for line in said if "no prediction" in line]
+    assert report["predicted"]["soda"]["policy"] == "tiresias-las"
+    assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMPS)

@@ -1,0 +1,34 @@
+"""What `sodactl demo` prints at the end, with a demo that nobody ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from slurm_soda.demo.dump import whatif_command
+from slurm_soda.demo.mix import draw
+from slurm_soda.demo.run import Watch
+from slurm_soda.demo.settings import DemoSettings
+from slurm_soda.sodactl import demo
+from slurm_soda.sodactl.main import run
+
+
+def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"avg_jct_s": 20.0, "p50_jct_s": 10.0, "p95_jct_s": 40.0, "avg_queue_s": 5.0, "makespan_s": 60.0,
+               "gpu_util_ratio": 0.5, "preemptions": 1}  # fmt: skip
+    asked: list[DemoSettings] = []
+
+    def tell(settings: DemoSettings, watch: Watch) -> dict[str, Any]:
+        asked.append(settings)
+        return {
+            "runs": {"stock": figures, "soda": figures},
+            "whatif_command": whatif_command(settings, draw(settings.seed)),
+        }
+
+    monkeypatch.setattr(demo, "tell", tell)
+    assert run(["demo", "--seed", "7", "--out", "there"]) == 0
+    assert asked[0].seed == 7
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "next: sodactl whatif --sacct there/sacct-stock.txt --restart-cost-s=1"
+        " --set thresholds_gpu_s=21.33 --set min_run_s=4"
+    )

@@ -1,0 +1,105 @@
+"""The demo's accounting, dumped as the manual says, and what whatif makes of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.execution import Completed
+from slurm_soda.containers.spec import ClusterError
+from slurm_soda.demo import story
+from slurm_soda.demo.dump import DUMPS, dump_command, whatif_command, write_dump
+from slurm_soda.demo.forecast import forecast
+from slurm_soda.demo.mix import draw
+from slurm_soda.demo.run import Watch
+from slurm_soda.demo.settings import DemoSettings, policy_parameters
+from slurm_soda.simulator import whatif
+from slurm_soda.sodactl.main import run
+
+STOCK = Path(whatif.__file__).parent / "demo-stock.txt"
+MANUAL = Path(__file__).parents[2] / "docs" / "whatif.md"
+
+
+class Accounting:
+    """A cluster of which only sacct is asked."""
+
+    def __init__(self, stdout: str = "", status: int = 0) -> None:
+        self.asked: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = []
+        self.stdout, self.status = stdout, status
+
+    def exec(self, user: str, argv: Sequence[str], *, environment: Mapping[str, str]) -> Completed:
+        self.asked.append((user, tuple(argv), environment))
+        return Completed(tuple(argv), self.stdout, "sacct: error: no database", self.status)
+
+    @property
+    def cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+
+def typed(environment: Mapping[str, str], argv: Sequence[str]) -> str:
+    return " ".join([*(f"{name}={value}" for name, value in environment.items()), *argv])
+
+
+def test_a_dump_is_made_as_the_manual_says() -> None:
+    assert f"{typed(*dump_command())} > dump.txt\n" in MANUAL.read_text()
+
+
+def test_the_first_dump_has_all_jobs_and_the_second_one_only_its_own(tmp_path: Path) -> None:
+    accounting = Accounting("JobID|User\n7|\udcff\n")
+    write_dump(accounting.cluster, "stock", [7], tmp_path)
+    write_dump(accounting.cluster, "soda", [8, 9], tmp_path)
+    environment, argv = dump_command()
+    assert accounting.asked == [("root", argv, environment), ("root", (*argv, "--jobs=8,9"), environment)]
+    assert {path.name for path in tmp_path.iterdir()} == {"sacct-stock.txt", "sacct-soda.txt"}
+    assert (tmp_path / "sacct-stock.txt").read_bytes() == b"JobID|User\n7|\xff\n"
+
+
+def test_a_silent_accounting_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="no database"):
+        write_dump(Accounting(status=1).cluster, "stock", [7], tmp_path)
+
+
+COMMANDS = [
+    (DemoSettings(), "--set thresholds_gpu_s=21.33 --set min_run_s=4"),
+    (DemoSettings(policy="srsf"), "--policy=srsf --set min_run_s=4"),
+    (DemoSettings(policy="fifo"), "--policy=fifo"),
+]
+
+
+@pytest.mark.parametrize(("settings", "end"), COMMANDS)
+def test_the_next_command_has_the_daemons_settings(settings: DemoSettings, end: str) -> None:
+    start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=1 "
+    assert whatif_command(settings, draw()) == start + end
+
+
+def test_a_path_with_a_space_is_quoted() -> None:
+    command = whatif_command(DemoSettings(out=Path("my demo")), draw())
+    assert shlex.split(command)[3] == "my demo/sacct-stock.txt"
+
+
+@pytest.mark.parametrize("policy", ["tiresias-las", "fifo"])
+def test_the_forecast_is_what_the_command_says(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings, mix = DemoSettings(policy=policy, out=tmp_path), draw()
+    (tmp_path / DUMPS["stock"]).write_text("\n".join(STOCK.read_text().splitlines()[:16]))
+    predicted = forecast(tmp_path / DUMPS["stock"], settings, mix)
+    assert run([*shlex.split(whatif_command(settings, mix))[1:], "--json"]) == 0
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    (row,) = (row for row in said["policies"] if (row["policy"], row["role"]) == (policy, "tried"))
+    assert predicted["stock"]["avg_jct_s"] == pytest.approx(said["present"]["avg_jct_s"], abs=1e-4)
+    assert predicted["soda"]["avg_jct_s"] == pytest.approx(row["avg_jct_s"], abs=1e-4)
+    assert row["parameters"].items() >= policy_parameters(settings, mix).items()
+    assert predicted["soda"]["policy"] == policy
+
+
+def test_a_dump_that_says_nothing_ends_no_demo(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch = Watch(said.append, lambda phase, event: None)
+    (tmp_path / DUMPS["stock"]).write_text("JobID|User\n")
+    assert story._predicted(DemoSettings(out=tmp_path), draw(), watch) is None
+    assert len(said) == 1
+    assert said[0].startswith("no prediction: ")
