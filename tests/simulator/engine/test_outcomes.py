@@ -15,7 +15,7 @@ from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload
 
 from tests.simulator.engine.ledger import Witness, empty, instants, is_whole, progress_s, runs_of, would_fit
-from tests.simulator.engine.worlds import job, policy
+from tests.simulator.engine.worlds import history, job, policy
 
 BRIEF = settings.get_current_profile_name() != "thorough"
 on_some_worlds = settings(
@@ -139,3 +139,19 @@ def test_nothing_waits_that_could_start(
     for now_s, free, waits in instants(outcome, runs_of(outcome, witness)):
         idle = [row for row in waits if would_fit(workload, cluster, row, free)]
         assert not idle, f"rows {idle} wait at {now_s} beside {free}"
+
+
+@pytest.mark.parametrize("name", policy_names())
+@on_some_worlds
+@given(workload=workloads(), cluster=clusters(), costs=COSTS, min_run_s=st.sampled_from((0.0, 2.2)))
+def test_the_quick_engines_leave_nothing_out(
+    name: str, workload: Workload, cluster: Cluster, costs: Costs, min_run_s: float
+) -> None:
+    """As in test_engines.py, with all that a request may say, wrong and unknown run times, and times that are no sums."""
+    chosen, costs = policy(name, quantum_s=10.0, min_run_s=min_run_s), replace(costs, checkpoint_s=0.0)
+    quick, whole = (
+        simulate(workload, cluster, chosen, costs=costs, speed=Witness(len(cluster)), engine=engine)
+        for engine in ("auto", "snapshot")
+    )
+    assert [row for row, _, _ in history(quick)] == [row for row, _, _ in history(whole)]
+    assert [run[1:] for run in history(quick)] == [pytest.approx(run[1:], abs=1e-5) for run in history(whole)]
