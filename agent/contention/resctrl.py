@@ -1,0 +1,302 @@
+"""The kernel's resctrl file system: what the node can measure and limit, and the groups that are ours.
+
+Described in the kernel's ``Documentation/filesystems/resctrl.rst`` (before 6.16: ``Documentation/arch/x86``). Ours are
+only groups named ``soda-JOBID``, at the top (control: own limits and own counters) or under ``mon_groups`` of the top
+(counters only). No other group is ever written or removed; their counters are read, because their traffic is the node's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_soda.wire.errors import SodaError
+
+MOUNT = Path("/sys/fs/resctrl")
+MON_GROUPS = "mon_groups"
+_OURS = re.compile(r"soda-([1-9][0-9]{0,9})")
+_DOMAIN = re.compile(r"mon_L3_(\d+)")
+_GONE = frozenset({errno.ENOENT, errno.ENODEV})
+"""A group that was removed: by name, or while its file was open."""
+_FULL_PERCENT = 100
+
+
+class ResctrlError(SodaError):
+    """The kernel refused something; carries its errno, and the kernel's own words where it left some."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ResctrlFull(ResctrlError):  # noqa: N818 - a state, as errno names it
+    """No control or monitoring id is free: other groups hold them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """One group of ours: ``soda-JOBID`` at the top, or under ``mon_groups``."""
+
+    job_id: int
+    control: bool
+
+    @property
+    def path(self) -> str:
+        """Relative to the mount."""
+        name = f"soda-{self.job_id}"
+        return name if self.control else f"{MON_GROUPS}/{name}"
+
+    @classmethod
+    def parse(cls, path: str) -> Group | None:
+        """The group of ours that a path names, or None: it is somebody else's."""
+        above, _, name = path.rpartition("/")
+        match = _OURS.fullmatch(name)
+        if match is None or above not in ("", MON_GROUPS):
+            return None
+        return cls(int(match[1]), control=not above)
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Memory-bandwidth allocation, from ``info/MB``: a percentage per group and L3 domain."""
+
+    least_percent: int
+    step_percent: int
+    groups: int
+    """Control groups at the same time, the root included."""
+    linear: bool
+    domains: tuple[int, ...]
+
+    def round(self, percent: float) -> int:
+        """The value that the kernel will take for this one: the next step upwards, at most 100."""
+        wanted = max(int(-(-percent // 1)), self.least_percent)
+        return min(-(-wanted // self.step_percent) * self.step_percent, _FULL_PERCENT)
+
+    def steps(self, wanted_percent: Iterable[float]) -> tuple[int, ...]:
+        """The steps that differ on this node, downwards; 100 is no step."""
+        found = {self.round(percent) for percent in wanted_percent}
+        return tuple(sorted((percent for percent in found if percent < _FULL_PERCENT), reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What this node's resctrl can do."""
+
+    throttle: Throttle | None
+    """None without MBA, or where limits are absolute (AMD, mount option ``mba_MBps``)."""
+    event: str
+    """The counter that is read, or empty: no bandwidth monitoring."""
+    monitor_ids: int
+    """Groups with counters at the same time, the root included."""
+    domains: tuple[int, ...]
+    """L3 domains with counters, ascending; one per socket on most machines; there may be gaps."""
+    missing: str
+    """Why something is not there, or empty."""
+
+
+class Resctrl:
+    """A mounted resctrl file system."""
+
+    def __init__(self, mount: Path = MOUNT) -> None:
+        self._mount = mount
+
+    def features(self) -> Features:
+        """Read what the node can do; an absent mount can do nothing.
+
+        Raises:
+            ResctrlError: a file of ``info`` does not say what the kernel documents.
+        """
+        if not (self._mount / "info").is_dir():
+            missing = f"{self._mount} is no resctrl mount: mount -t resctrl resctrl {self._mount}"
+            return Features(None, "", 0, (), missing)
+        throttle, missing = self._throttle()
+        events = self._words("info/L3_MON/mon_features")
+        event = next((e for e in ("mbm_total_bytes", "mbm_local_bytes") if e in events), "")
+        if not event:
+            missing = "; ".join(filter(None, (missing, "no memory-bandwidth monitoring (MBM)")))
+            return Features(throttle, "", 0, (), missing)
+        return Features(throttle, event, self._number("info/L3_MON/num_rmids"), self._domains(), missing)
+
+    def ours(self) -> tuple[Group, ...]:
+        """All groups of ours, whoever made them: control groups first, by job."""
+        names = [*self._names(""), *(f"{MON_GROUPS}/{name}" for name in self._names(MON_GROUPS))]
+        groups = [group for name in names if (group := Group.parse(name)) is not None]
+        return tuple(sorted(groups, key=lambda g: (not g.control, g.job_id)))
+
+    def create(self, group: Group) -> None:
+        """Make a group; one that is there already stays as it is.
+
+        Raises:
+            ResctrlFull: no id is free.
+            ResctrlError: any other refusal, such as ids that are not yet free for reuse (EBUSY).
+        """
+        try:
+            (self._mount / group.path).mkdir()
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise self._error(f"group {group.path} cannot be made", error) from error
+
+    def remove(self, group: Group) -> None:
+        """Remove a group: its tasks fall back to the root group. One that is gone is no error.
+
+        Raises:
+            ResctrlError: the kernel refused.
+        """
+        try:
+            (self._mount / group.path).rmdir()
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise self._error(f"group {group.path} cannot be removed", error) from error
+
+    def add_tasks(self, group: Group, task_ids: Iterable[int]) -> int:
+        """Move threads into a group, one write each, and count them. Those that ended meanwhile are passed over.
+
+        resctrl moves single threads: ``task_ids`` are those of ``cgroup.threads``, not only of ``cgroup.procs``. Threads
+        that they start later are born in the group.
+
+        Raises:
+            ResctrlError: the group is gone, or the kernel refused for another reason.
+        """
+        moved = 0
+        for task_id in task_ids:
+            try:
+                self._write(f"{group.path}/tasks", f"{task_id}\n")
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                raise self._error(f"task {task_id} cannot be moved to {group.path}", error) from error
+            moved += 1
+        return moved
+
+    def tasks(self, group: Group) -> tuple[int, ...]:
+        """The threads in a group, none where it is gone."""
+        return tuple(int(word) for word in self._words(f"{group.path}/tasks"))
+
+    def limit(self, group: Group, percent: int, domains: Iterable[int]) -> None:
+        """Set a control group's bandwidth in every domain; other resources (cache ways) are left as they are.
+
+        Raises:
+            ResctrlError: the kernel refused, or the group is gone.
+        """
+        values = ";".join(f"{domain}={percent}" for domain in domains)
+        try:
+            self._write(f"{group.path}/schemata", f"MB:{values}\n")
+        except OSError as error:
+            raise self._error(f"MB:{values} cannot be set on {group.path}", error) from error
+
+    def limits(self, group: Group) -> dict[int, int]:
+        """A group's bandwidth limits by domain, as the kernel holds them; none without MBA or where it is gone."""
+        return self._bandwidth_line(f"{group.path}/schemata")
+
+    def foreign_tasks(self) -> frozenset[int]:
+        """Threads that somebody else put into a control group: they are not ours to move."""
+        groups = [name for name in self._names("") if Group.parse(name) is None and self._is_group(name)]
+        return frozenset(int(word) for name in groups for word in self._words(f"{name}/tasks"))
+
+    def counters(self, event: str) -> dict[str, dict[int, int | None]]:
+        """Bytes so far by group (path relative to the mount) and domain; None where the kernel has no value now.
+
+        Of the root (""), of each group at the top and of each monitoring group of the root, which the root's own count
+        contains. Empty without monitoring.
+        """
+        paths = ["", *(name for name in self._names("") if self._is_group(name))]
+        paths += [f"{MON_GROUPS}/{name}" for name in self._names(MON_GROUPS)]
+        found = {path: self._counter(path, event) for path in paths}
+        return {path: values for path, values in found.items() if values}
+
+    def _counter(self, path: str, event: str) -> dict[int, int | None]:
+        values: dict[int, int | None] = {}
+        for name in self._names(f"{path}/mon_data".lstrip("/")):
+            match = _DOMAIN.fullmatch(name)
+            if match is None:
+                continue
+            words = self._words(f"{path}/mon_data/{name}/{event}".lstrip("/"))
+            # "Unavailable", "Error", "Unassigned", a group that went meanwhile: no value.
+            values[int(match[1])] = int(words[0]) if words and words[0].isdecimal() else None
+        return values
+
+    def _throttle(self) -> tuple[Throttle | None, str]:
+        limits = self._bandwidth_line("schemata")
+        if not limits or not (self._mount / "info/MB").is_dir():
+            return None, "no memory-bandwidth allocation (MBA)"
+        if max(limits.values()) > _FULL_PERCENT:
+            return None, "memory-bandwidth limits of this node are absolute, not percentages: not used"
+        number = self._number
+        step, least = number("info/MB/bandwidth_gran"), number("info/MB/min_bandwidth")
+        if not 1 <= step <= _FULL_PERCENT or least > _FULL_PERCENT:
+            raise ResctrlError(
+                f"{self._mount}/info/MB: min_bandwidth {least} and bandwidth_gran {step} are no percentages"
+            )
+        linear = number("info/MB/delay_linear") == 1
+        return Throttle(least, step, number("info/MB/num_closids"), linear, tuple(sorted(limits))), ""
+
+    def _bandwidth_line(self, path: str) -> dict[int, int]:
+        """The MB line of a schemata file. Values are padded with blanks; unknown resources are passed over."""
+        for line in self._text(path).splitlines():
+            resource, _, values = line.partition(":")
+            if resource.strip() == "MB":
+                pairs = (value.partition("=") for value in values.split(";"))
+                return {int(d): int(v) for d, _, v in pairs if d.strip().isdecimal() and v.strip().isdecimal()}
+        return {}
+
+    def _domains(self) -> tuple[int, ...]:
+        found = (_DOMAIN.fullmatch(name) for name in self._names("mon_data"))
+        return tuple(sorted(int(match[1]) for match in found if match))
+
+    def _is_group(self, name: str) -> bool:
+        return name not in ("info", MON_GROUPS, "mon_data") and (self._mount / name / "tasks").is_file()
+
+    def _names(self, path: str) -> Iterator[str]:
+        try:
+            entries = sorted(os.listdir(self._mount / path))  # noqa: PTH208 - names are all that is wanted
+        except OSError as error:
+            if error.errno not in {*_GONE, errno.ENOTDIR}:
+                raise self._error(f"{path or 'the mount'} cannot be listed", error) from error
+            return iter(())
+        return iter(entries)
+
+    def _text(self, path: str) -> str:
+        try:
+            return (self._mount / path).read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            if error.errno in {*_GONE, errno.ENOTDIR, errno.EIO, errno.EINVAL}:
+                return ""
+            raise self._error(f"{path} cannot be read", error) from error
+
+    def _words(self, path: str) -> list[str]:
+        return self._text(path).split()
+
+    def _number(self, path: str) -> int:
+        text = self._text(path).strip()
+        if not text.isdecimal():
+            raise ResctrlError(f"{self._mount / path} holds {text!r}, not a number")
+        return int(text)
+
+    def _write(self, path: str, text: str) -> None:
+        """One write(2): the kernel takes each write as one command, so nothing may split or repeat it."""
+        handle = os.open(self._mount / path, os.O_WRONLY)
+        try:
+            os.write(handle, text.encode("ascii"))
+        finally:
+            os.close(handle)
+
+    def _error(self, what: str, error: OSError) -> ResctrlError:
+        """The kernel's errno with its own words; a success in between leaves "ok", which says nothing."""
+        try:
+            words = " ".join(
+                (self._mount / "info/last_cmd_status").read_text(encoding="ascii", errors="replace").split()
+            )
+        except OSError:
+            words = ""
+        said = f" ({words})" if words not in ("", "ok") else ""
+        text = f"{self._mount}: {what}: {os.strerror(error.errno or 0)}{said}"
+        if error.errno == errno.ENOSPC:
+            return ResctrlFull(
+                f"{text}: remove groups that nobody uses, or the node is left without this limit", errno.ENOSPC
+            )
+        return ResctrlError(text, error.errno or 0)
