@@ -1,0 +1,254 @@
+"""Decides which CPU job is held back when the node's memory is contended (SODA, Section V-E). Pure: no file, no clock.
+
+Above 75 % of the node's bandwidth the worst CPU job is throttled a step; without MBA it loses half its cores;
+without MBM a fall of a GPU job's utilisation below its stable level stands for the bandwidth. Limits are taken back step
+by step well below the threshold. GPU jobs are never limited: they are not among the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from slurm_soda.agent.contention.limits import Limits
+from slurm_soda.agent.contention.sample import CpuJob, GpuJob, Sample
+
+MOST_RELAPSES = 4
+"""A job that is throttled again after its release waits twice as long for the next one, this many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A CPU job that is or was held back."""
+
+    job_id: int
+    level: int
+    """Steps taken; 0: free again."""
+    cores: int = 0
+    """What it was allocated, where cores are what is limited; 0: MBA."""
+    relapses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """A GPU job's undisturbed utilisation: the mean of ``samples``."""
+
+    job_id: int
+    samples: int
+    util_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the next decision needs of the earlier ones."""
+
+    over: int = 0
+    under: int = 0
+    in_vain: int = 0
+    peak_bytes_per_s: float = 0.0
+    held: tuple[Held, ...] = ()
+    stable: tuple[Stable, ...] = ()
+
+    def without(self, job_id: int) -> State:
+        """The state where a limit could not be set after all."""
+        return replace(self, held=tuple(h for h in self.held if h.job_id != job_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Give a job this percentage of memory bandwidth (MBA)."""
+
+    job_id: int
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take a job's MBA limit back."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCores:
+    """Let a job run on this many of its cores."""
+
+    job_id: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreCores:
+    """Give a job all its cores back."""
+
+    job_id: int
+
+
+Action = Throttle | Release | LimitCores | RestoreCores
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, at most one job a sample except when all are released, and the state for the next sample."""
+
+    actions: tuple[Action, ...]
+    state: State
+
+
+class _Pressure(Enum):
+    OVER = "over"
+    BETWEEN = "between"
+    UNDER = "under"
+    UNKNOWN = "unknown"
+
+
+def decide(sample: Sample, state: State, limits: Limits) -> Decision:
+    """Hold back or release CPU jobs of one node.
+
+    After ``over_samples`` samples in a row over the threshold the CPU job with the highest bandwidth that can be held
+    back further (then those without a counter, by cores; ties by job id) goes one step down, and counting starts again.
+    After ``release_samples`` in a row below ``release_ratio`` the most limited job (ties by job id) goes one step up.
+    A sample in between starts both counts again; a sample without values changes nothing. Without a GPU job there is
+    nobody to protect: all limits go at once.
+    """
+    state = _forget_ended(sample, state)
+    if not sample.gpu_jobs:
+        return _release_all(replace(state, over=0, under=0, in_vain=0))
+    state, pressure = (
+        _by_bandwidth(sample, state, limits) if limits.monitored else _by_utilisation(sample, state, limits)
+    )
+    match pressure:
+        case _Pressure.OVER:
+            state = replace(state, over=state.over + 1, under=0)
+            return _tighten(sample, state, limits) if state.over >= limits.over_samples else Decision((), state)
+        case _Pressure.UNDER:
+            return _loosen(replace(state, over=0, under=state.under + 1, in_vain=0), limits)
+        case _Pressure.BETWEEN:
+            return Decision((), replace(state, over=0, under=0))
+    return Decision((), state)
+
+
+def _forget_ended(sample: Sample, state: State) -> State:
+    cpu, gpu = {job.job_id for job in sample.cpu_jobs}, {job.job_id for job in sample.gpu_jobs}
+    return replace(
+        state,
+        held=tuple(h for h in state.held if h.job_id in cpu),
+        stable=tuple(s for s in state.stable if s.job_id in gpu),
+    )
+
+
+def _by_bandwidth(sample: Sample, state: State, limits: Limits) -> tuple[State, _Pressure]:
+    if sample.node_bytes_per_s is None:
+        return state, _Pressure.UNKNOWN
+    state = replace(state, peak_bytes_per_s=max(state.peak_bytes_per_s, sample.node_bytes_per_s))
+    learned = state.peak_bytes_per_s if state.peak_bytes_per_s >= limits.learned_floor_bytes_per_s else 0.0
+    node = limits.node_bytes_per_s or learned
+    ratio = sample.node_bytes_per_s / node if node else 0.0
+    if limits.domain_bytes_per_s and sample.domain_bytes_per_s is not None:
+        ratio = max(ratio, sample.domain_bytes_per_s / limits.domain_bytes_per_s)
+    if ratio > limits.over_ratio:
+        return state, _Pressure.OVER
+    if not sample.complete:
+        return state, _Pressure.UNKNOWN
+    return state, _Pressure.UNDER if ratio < limits.release_ratio else _Pressure.BETWEEN
+
+
+def _by_utilisation(sample: Sample, state: State, limits: Limits) -> tuple[State, _Pressure]:
+    known = {s.job_id: s for s in state.stable}
+    falls = []
+    for job in sample.gpu_jobs:
+        level = known.get(job.job_id) or _first_level(job, limits)
+        if job.util_ratio is not None and level.samples < limits.stable_samples:
+            mean = (level.util_ratio * level.samples + job.util_ratio) / (level.samples + 1)
+            level = Stable(job.job_id, level.samples + 1, mean)
+        elif job.util_ratio is not None:
+            falls.append(level.util_ratio - job.util_ratio)
+        known[job.job_id] = level
+    state = replace(state, stable=tuple(known[job.job_id] for job in sample.gpu_jobs))
+    if not falls:
+        return state, _Pressure.UNKNOWN
+    if max(falls) > limits.drop_ratio:
+        return state, _Pressure.OVER
+    return state, _Pressure.UNDER if max(falls) < limits.drop_ratio / 2 else _Pressure.BETWEEN
+
+
+def _first_level(job: GpuJob, limits: Limits) -> Stable:
+    if job.stable_util_ratio is None:
+        return Stable(job.job_id, 0, 0.0)
+    return Stable(job.job_id, limits.stable_samples, job.stable_util_ratio)
+
+
+def _tighten(sample: Sample, state: State, limits: Limits) -> Decision:
+    held = {h.job_id: h for h in state.held}
+    for job in sorted(sample.cpu_jobs, key=_worst_first):
+        before = held.get(job.job_id) or Held(job.job_id, 0)
+        after = _one_further(job, before, limits)
+        if after is not None and _matters(job, sample, limits):
+            if not before.level and job.job_id in held:
+                after = replace(after, relapses=min(before.relapses + 1, MOST_RELAPSES))
+            return Decision((_action(after, limits),), replace(_with(state, after), over=0, in_vain=0))
+    state = replace(state, in_vain=state.in_vain + 1)
+    if limits.monitored or state.in_vain < limits.give_up_samples:
+        return Decision((), state)
+    nothing_known = tuple(Stable(job.job_id, 0, 0.0) for job in sample.gpu_jobs)
+    return _release_all(replace(state, over=0, in_vain=0, stable=nothing_known))
+
+
+def _worst_first(job: CpuJob) -> tuple[bool, float, int]:
+    unknown = job.bytes_per_s is None
+    return unknown, -(float(job.cores) if job.bytes_per_s is None else job.bytes_per_s), job.job_id
+
+
+def _matters(job: CpuJob, sample: Sample, limits: Limits) -> bool:
+    if job.bytes_per_s is None or not sample.node_bytes_per_s:
+        return True
+    return job.bytes_per_s >= limits.least_share_ratio * sample.node_bytes_per_s
+
+
+def _one_further(job: CpuJob, held: Held, limits: Limits) -> Held | None:
+    """The job one step further down, or None where there is none. A job held by one means stays with it."""
+    by_cores = bool(held.cores) if held.level else not limits.mba_steps
+    if not by_cores:
+        return replace(held, level=held.level + 1, cores=0) if held.level < len(limits.mba_steps) else None
+    if held.level >= limits.most_halvings or _halved(job.cores, held.level) <= 1:
+        return None
+    return replace(held, level=held.level + 1, cores=job.cores)
+
+
+def _halved(cores: int, times: int) -> int:
+    return max(-(-cores // (1 << times)), 1)
+
+
+def _loosen(state: State, limits: Limits) -> Decision:
+    limited = [h for h in state.held if h.level]
+    if not limited:
+        return Decision((), state)
+    most = min(limited, key=lambda h: (-h.level, h.job_id))
+    if state.under < limits.release_samples * 2**most.relapses:
+        return Decision((), state)
+    gone = not most.cores and not limits.mba_steps  # MBA is not to be had any more: no step in between can be set
+    after = replace(most, level=0 if gone else most.level - 1)
+    return Decision((_action(after, limits),), replace(_with(state, after), under=0))
+
+
+def _release_all(state: State) -> Decision:
+    freed = [replace(h, level=0) for h in state.held if h.level]
+    return Decision(tuple(_free(h) for h in freed), _with(state, *freed))
+
+
+def _action(held: Held, limits: Limits) -> Action:
+    if not held.level:
+        return _free(held)
+    if held.cores:
+        return LimitCores(held.job_id, _halved(held.cores, held.level))
+    return Throttle(held.job_id, limits.mba_steps[min(held.level, len(limits.mba_steps)) - 1])
+
+
+def _free(held: Held) -> Action:
+    return RestoreCores(held.job_id) if held.cores else Release(held.job_id)
+
+
+def _with(state: State, *changed: Held) -> State:
+    held: Iterable[Held] = {**{h.job_id: h for h in state.held}, **{h.job_id: h for h in changed}}.values()
+    return replace(state, held=tuple(sorted(held, key=lambda h: h.job_id)))
