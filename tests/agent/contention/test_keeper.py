@@ -1,0 +1,293 @@
+"""Limits carried out on the mounted stand-in, and everything taken back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from slurm_soda.agent.contention.eliminator import LimitCores, Release, RestoreCores, State, Throttle, decide
+from slurm_soda.agent.contention.keeper import Keeper, Refused
+from slurm_soda.agent.contention.limits import Limits
+from slurm_soda.agent.contention.resctrl import Resctrl
+from slurm_soda.agent.contention.sample import CpuJob, GpuJob, Sample
+from slurm_soda.wire.errors import SodaError
+
+from .conftest import Machine
+
+GB = 1e9
+
+
+@dataclass
+class Cores:
+    """Cores of jobs, by what was asked of them."""
+
+    now: dict[int, int] = field(default_factory=dict)
+    broken: bool = False
+
+    def limit(self, job_id: int, cores: int) -> None:
+        if self.broken:
+            raise SodaError("cpuset.cpus: No such file or directory")
+        self.now[job_id] = cores
+
+    def restore(self, job_id: int) -> None:
+        if self.broken:
+            raise SodaError("cpuset.cpus: No such file or directory")
+        self.now.pop(job_id, None)
+
+
+@dataclass
+class Node:
+    """A keeper with what it needs."""
+
+    machine: Machine
+    path: Path
+    cores: Cores = field(default_factory=Cores)
+    faults: list[str] = field(default_factory=list)
+
+    def keeper(self) -> Keeper:
+        return Keeper(Resctrl(self.machine.mount), self.cores, self.path, self.faults.append)
+
+    def recorded(self) -> list[str]:
+        found: list[str] = json.loads(self.path.read_text())["groups"] if self.path.exists() else []
+        return found
+
+
+@pytest.fixture
+def node(machine: Machine, tmp_path: Path) -> Node:
+    return Node(machine, tmp_path / "limits.json")
+
+
+def test_from_measured_to_throttled_and_back(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}})
+    keeper = node.keeper()
+    keeper.refresh({12: [7, 8]})
+    assert node.machine.look()["mon_groups/soda-12"]["tasks"] == [7, 8]
+    assert keeper.carry_out([Throttle(12, 35)], {12: [7, 8]}) == ()
+    assert node.machine.look() == {
+        "": {"tasks": [], "mb": [100, 100], "l3": [0xFFF, 0xFFF]},
+        "soda-12": {"tasks": [7, 8], "mb": [40, 40], "l3": [0xFFF, 0xFFF]},
+    }
+    assert node.recorded() == ["soda-12"]
+    keeper.carry_out([Release(12)], {12: [7, 8]})
+    assert sorted(node.machine.look()) == ["", "mon_groups/soda-12"]
+    assert node.recorded() == ["mon_groups/soda-12"]
+    keeper.refresh({})
+    assert sorted(node.machine.look()) == [""]
+    assert node.recorded() == []
+    assert node.faults == []
+
+
+def test_a_group_is_limited_before_it_gets_threads(node: Node) -> None:
+    node.machine.run({7: {}})
+    node.keeper().carry_out([Throttle(12, 50)], {12: [7]})
+    assert node.machine.log() == ["mkdir soda-12", "write soda-12/schemata MB:0=50;1=50", "write soda-12/tasks 7"]
+
+
+def test_a_refresh_writes_only_new_threads(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}})
+    keeper = node.keeper()
+    keeper.carry_out([Throttle(12, 50)], {12: [7]})
+    before = len(node.machine.log())
+    keeper.refresh({12: [7, 8]})
+    keeper.refresh({12: [7, 8]})
+    assert node.machine.log()[before:] == ["write soda-12/tasks 8"]
+
+
+def test_threads_that_end_while_they_are_moved(node: Node) -> None:
+    node.machine.run({7: {}})
+    assert node.keeper().carry_out([Throttle(12, 50)], {12: [6, 7, 404]}) == ()
+    assert node.machine.look()["soda-12"]["tasks"] == [7]
+
+
+def test_a_job_that_ends_while_throttled_leaves_nothing(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}})
+    keeper = node.keeper()
+    keeper.carry_out([Throttle(12, 50), LimitCores(13, 2)], {12: [7], 13: [8]})
+    node.machine.tell(end=[7])
+    keeper.end(12)
+    keeper.end(13)
+    assert sorted(node.machine.look()) == [""]
+    assert node.cores.now == {}
+    assert json.loads(node.path.read_text()) == {"version": 1, "groups": [], "cores": [], "peak_bytes_per_s": 0.0}
+
+
+def test_a_node_full_of_foreign_groups_degrades_with_one_fault(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}})
+    for name in ("site1", "site2", "soda-lab"):
+        (node.machine.mount / name).mkdir()
+    before = node.machine.look()
+    keeper = node.keeper()
+    jobs = {12: [7], 13: [8]}
+    for _ in range(3):
+        keeper.refresh(jobs)
+        refusals = keeper.carry_out([Throttle(12, 50), Throttle(13, 50)], jobs)
+        assert [(r.job_id, r.full) for r in refusals] == [(12, True), (13, True)]
+    assert len(node.faults) == 1
+    assert "4 control ids" in node.faults[0]
+    found = node.machine.look()
+    assert {name: found[name] for name in before if name} == {name: before[name] for name in before if name}
+    assert found["mon_groups/soda-12"]["tasks"] == [7], "a job that cannot be throttled is measured as before"
+    assert node.recorded() == ["mon_groups/soda-12", "mon_groups/soda-13"]
+
+
+def test_no_monitoring_ids_left_is_one_fault_and_no_error(node: Node) -> None:
+    node.machine.tell(reset={"rmids": 2})
+    node.machine.run({7: {}, 8: {}, 9: {}})
+    keeper = node.keeper()
+    for _ in range(3):
+        keeper.refresh({12: [7], 13: [8], 14: [9]})
+    assert sorted(node.machine.look()) == ["", "mon_groups/soda-12"]
+    assert node.faults == ["not all CPU jobs can be measured: all 2 monitoring ids (RMIDs) are taken"]
+    assert node.recorded() == ["mon_groups/soda-12"]
+
+
+def test_a_group_that_vanishes_mid_write_is_made_once_more(node: Node) -> None:
+    node.machine.run({7: {}})
+    keeper = node.keeper()
+    node.machine.tell(vanish="soda-12")
+    assert keeper.carry_out([Throttle(12, 50)], {12: [7]}) == ()
+    assert node.machine.look()["soda-12"] == {"tasks": [7], "mb": [50, 50], "l3": [0xFFF, 0xFFF]}
+    (node.machine.mount / "soda-12").rmdir()
+    keeper.refresh({12: [7]})
+    assert node.machine.look()["soda-12"]["mb"] == [50, 50]
+
+
+def test_a_limit_that_the_kernel_refuses_leaves_no_group(node: Node) -> None:
+    node.machine.run({7: {}})
+    keeper = node.keeper()
+    node.machine.tell(limbo=True)
+    (refused,) = keeper.carry_out([Throttle(12, 50)], {12: [7]})
+    assert not refused.full
+    assert "busy" in refused.why
+    assert sorted(node.machine.look()) == [""]
+    assert node.recorded() == []
+
+
+def test_threads_in_somebody_elses_control_group_stay_there(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}})
+    (node.machine.mount / "site").mkdir()
+    (node.machine.mount / "site/tasks").write_text("7\n")
+    keeper = node.keeper()
+    (refused,) = keeper.carry_out([Throttle(12, 50)], {12: [7]})
+    assert "somebody else" in refused.why
+    assert node.machine.look()["site"]["tasks"] == [7]
+    assert keeper.carry_out([Throttle(12, 50)], {12: [7, 8]}) == ()
+    assert (node.machine.look()["site"]["tasks"], node.machine.look()["soda-12"]["tasks"]) == ([7], [8])
+    assert "site" in node.machine.look()
+
+
+def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
+    node.machine.run({7: {}})
+    keeper = node.keeper()
+    node.path.with_name("limits.json.new").mkdir()
+    refusals = keeper.carry_out([Throttle(12, 50), LimitCores(13, 2)], {12: [7]})
+    assert [r.job_id for r in refusals] == [12, 13]
+    assert sorted(node.machine.look()) == [""]
+    assert node.cores.now == {}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 9}', '{"version": 1, "groups": 3}', "\x00\xff"])
+def test_a_damaged_record_is_a_fault_and_groups_are_found_by_name(node: Node, content: str) -> None:
+    for name in ("soda-12", "mon_groups/soda-13", "site", "soda-lab"):
+        (node.machine.mount / name).mkdir()
+    node.path.write_text(content, encoding="latin-1")
+    keeper = node.keeper()
+    keeper.recover()
+    assert sorted(node.machine.look()) == ["", "site", "soda-lab"]
+    assert len(node.faults) == 1
+    assert node.recorded() == []
+
+
+def test_a_record_that_names_foreign_groups_removes_none(node: Node) -> None:
+    (node.machine.mount / "site").mkdir()
+    groups = ["site", "../site", "mon_groups", "info", "", "soda-5/../site"]
+    node.path.write_text(json.dumps({"version": 1, "groups": groups, "cores": [], "peak_bytes_per_s": 0}))
+    node.keeper().recover()
+    assert sorted(node.machine.look()) == ["", "site"]
+    assert node.recorded() == []
+
+
+def test_cores_that_cannot_be_given_back_stay_recorded_until_they_are(node: Node) -> None:
+    keeper = node.keeper()
+    keeper.carry_out([LimitCores(13, 2)], {})
+    node.cores.broken = True
+    keeper.carry_out([RestoreCores(13)], {})
+    assert len(node.faults) == 1
+    later = node.keeper()
+    later.recover()
+    assert node.cores.now == {13: 2}
+    node.cores.broken = False
+    later.recover()
+    assert node.cores.now == {}
+
+
+def test_cores_that_cannot_be_limited_are_refused(node: Node) -> None:
+    node.cores.broken = True
+    (refused,) = node.keeper().carry_out([LimitCores(13, 2)], {})
+    assert refused == Refused(13, "job 13 is not limited to 2 cores: cpuset.cpus: No such file or directory")
+
+
+def test_a_node_without_resctrl_limits_cores_only(node: Node, tmp_path: Path) -> None:
+    keeper = Keeper(Resctrl(tmp_path / "absent"), node.cores, node.path, node.faults.append)
+    keeper.recover()
+    keeper.refresh({12: [7]})
+    assert keeper.sample(1.0) is None
+    (refused,) = keeper.carry_out([Throttle(12, 50), LimitCores(12, 2)], {12: [7]})
+    assert refused.job_id == 12
+    assert node.cores.now == {12: 2}
+    keeper.close()
+    assert node.cores.now == {}
+
+
+def test_the_highest_bandwidth_outlives_the_agent(node: Node) -> None:
+    node.machine.run({7: {0: 60 * GB, 1: 10 * GB}})
+    keeper = node.keeper()
+    keeper.sample(0.0)
+    node.machine.tell(advance=2)
+    rates = keeper.sample(2.0)
+    assert rates is not None
+    assert rates.node == 70 * GB
+    assert node.keeper().peak_bytes_per_s == 70 * GB
+
+
+def _step(node: Node, keeper: Keeper, now_s: float, state: State, limits: Limits, jobs: dict[int, list[int]]) -> State:
+    """One turn of an agent: threads placed, time passes, counters read, decided, carried out."""
+    keeper.refresh(jobs)
+    node.machine.tell(advance=2)
+    rates = keeper.sample(now_s)
+    cpu = tuple(CpuJob(j, len(tids), rates.jobs.get(j) if rates else None) for j, tids in sorted(jobs.items()))
+    sample = Sample(
+        cpu,
+        (GpuJob(900, 0.9),),
+        rates.node if rates else None,
+        max(rates.domains.values(), default=0.0) if rates else None,
+        complete=rates.complete if rates else False,
+    )
+    decision = decide(sample, state, limits)
+    assert keeper.carry_out(decision.actions, jobs) == ()
+    return decision.state
+
+
+def test_a_whole_story_on_two_sockets(node: Node) -> None:
+    """A GPU job at 20 GB/s, a calm CPU job, a loud one on both sockets: throttled within two samples, then released."""
+    machine, keeper = node.machine, node.keeper()
+    machine.run({1: {0: 20 * GB}, 7: {0: 5 * GB}, 8: {0: 70 * GB, 1: 30 * GB}, 9: {1: 40 * GB}})
+    limits = Limits(mba_steps=(50, 20, 10), node_bytes_per_s=200 * GB)
+    jobs = {12: [7], 13: [8, 9]}
+    state = _step(node, keeper, 0.0, State(), limits, jobs)
+    for turn in (1, 2):
+        assert "soda-13" not in machine.look()
+        state = _step(node, keeper, 2.0 * turn, state, limits, jobs)
+    assert machine.look()["soda-13"]["mb"] == [50, 50]
+    assert machine.look()["soda-13"]["tasks"] == [8, 9]
+    assert machine.look()["mon_groups/soda-12"]["tasks"] == [7]
+    machine.run({8: {0: 5 * GB}, 9: {}})
+    for turn in range(3, 9):
+        state = _step(node, keeper, 2.0 * turn, state, limits, jobs)
+    assert sorted(machine.look()) == ["", "mon_groups/soda-12", "mon_groups/soda-13"]
+    machine.tell(end=[7, 8, 9])
+    _step(node, keeper, 20.0, state, limits, {})
+    assert sorted(machine.look()) == [""]
+    assert (node.recorded(), node.faults) == ([], [])
