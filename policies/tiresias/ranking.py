@@ -10,6 +10,9 @@ import numpy as np
 from slurm_soda.policies.session.ranking import INFINITY, Key, Rules, SessionJob
 from slurm_soda.policies.tiresias.gittins import GittinsTable
 
+_PER_GPU_S = 1e6
+"""Jobs whose service differs by less than a part of so many have had as much: sums of many runs are not exact."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRanking:
@@ -82,7 +85,7 @@ class GittinsRanking(QueueRanking):
         attained_gpu_s = np.array([job.attained_gpu_s for job in jobs])
         ran_s = now_s - np.array([job.start_s for job in jobs])
         attained_gpu_s += ran_s * np.array([job.gpus for job in jobs], dtype=np.int64)
-        index = self.table.indices(attained_gpu_s, self.thresholds_gpu_s[group])
+        index = self.table.indices(np.rint(attained_gpu_s * _PER_GPU_S) / _PER_GPU_S, self.thresholds_gpu_s[group])
         order: list[int] = np.argsort(-index, kind="stable").tolist()
         return order
 
@@ -90,4 +93,4 @@ class GittinsRanking(QueueRanking):
         """The best index first; in the last queue all are equal."""
         if job.queue >= len(self.thresholds_gpu_s):
             return 0.0
-        return -self.table.index(attained_gpu_s, self.thresholds_gpu_s[job.queue])
+        return -self.table.index(round(attained_gpu_s * _PER_GPU_S) / _PER_GPU_S, self.thresholds_gpu_s[job.queue])

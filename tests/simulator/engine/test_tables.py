@@ -74,6 +74,13 @@ def test_costs(costs: Costs, told_restart_s: float, expected: list[tuple[int, fl
     assert outcome.segments.end_s.tolist() == sorted(outcome.segments.end_s.tolist())
 
 
+@pytest.mark.parametrize("engine", ["pool", "nodes", "snapshot"])
+def test_a_minimum_run_time_is_over_when_it_is_over(engine: str) -> None:
+    assert 0.3 + 0.4 - 0.3 < 0.4  # a sum that is not exact
+    workload = Workload.build("two", [job(0.3, 10), job(0.5, 1)])
+    assert starts(simulate(workload, ONE, policy("srtf", min_run_s=0.4), engine=engine)) == [0.3, 0.3 + 0.4]
+
+
 def test_a_cost_is_a_time() -> None:
     for wrong in (-1.0, NAN, math.inf):
         with pytest.raises(SimulatorError, match=r"restart_s = .* is not allowed; use a number of seconds from 0"):
