@@ -94,7 +94,7 @@ class ScoreRanking:
     by_gpus: bool
     min_run_s: float
     _numbers: dict[tuple[int, float], int] = field(default_factory=dict)
-    """Numbers of groups by GPUs and speed."""
+    """Numbers of groups by GPUs and speed, below 0; those at full speed have their GPUs for a number."""
 
     @property
     def rules(self) -> Rules:
@@ -108,12 +108,16 @@ class ScoreRanking:
 
     def running(self, job: SessionJob, now_s: float) -> Key:
         executed_s = job.executed_s + now_s - job.start_s
-        remaining_s = max(job.remaining_s - max(now_s - job.resumes_s, 0.0) * job.speed_ratio, 0.0)
+        remaining_s = job.remaining_s
+        if now_s > job.resumes_s:
+            remaining_s = max(remaining_s - (now_s - job.resumes_s) * job.speed_ratio, 0.0)
         return (False, self.key.score(job.gpus, executed_s, remaining_s), job.submit_s, job.job_id)
 
     def group(self, job: SessionJob) -> int:
-        kind = (job.gpus if self.by_gpus else 0, job.speed_ratio if job.resumed else 0.0)
-        return self._numbers.setdefault(kind, len(self._numbers))
+        gpus = job.gpus if self.by_gpus else 0
+        if job.resumed and job.speed_ratio == 1.0:
+            return gpus
+        return self._numbers.setdefault((gpus, job.speed_ratio if job.resumed else 0.0), -1 - len(self._numbers))
 
     def frozen(self, job: SessionJob) -> Key:
         # From when a job makes progress, the one that gets done first has the least left.

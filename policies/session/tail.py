@@ -140,10 +140,8 @@ class Tail:
                     if job.frozen is not None:
                         yield running(job, now_s), job
             return
-        ends = []
-        for number, group in self._groups.items():
-            if group:
-                ends.append((running(group[-1][1], now_s), number, len(group) - 1))
+        groups = self._groups.items()
+        ends = [(running(group[-1][1], now_s), number, len(group) - 1) for number, group in groups if group]
         while ends:
             worst = max(ends) if len(ends) > 1 else ends[0]
             key, number, at = worst

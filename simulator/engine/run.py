@@ -73,6 +73,7 @@ class Loop:
 
     def __init__(self, workload: Workload, costs: Costs, speed: SpeedModel | None) -> None:
         self.workload, self.costs, self._speed = workload, costs, speed
+        self._round_s = costs.round_s
         self._cpus = workload.cpus.tolist()
         self._restart_s = (workload.restart_s + costs.restart_s).tolist()
         self._left_s: list[float] = workload.run_s.tolist()
@@ -134,10 +135,9 @@ class Loop:
 
     def _next_round_s(self, wanted_s: float) -> float:
         """The first round from a time on; that time itself where it misses a round by rounding."""
-        round_s = self.costs.round_s
-        if not round_s or wanted_s == INFINITY:
+        if not self._round_s or wanted_s == INFINITY:
             return wanted_s
-        return max(math.ceil(wanted_s / round_s) * round_s, wanted_s)
+        return max(math.ceil(wanted_s / self._round_s) * self._round_s, wanted_s)
 
     def _end(self, event: tuple[float, int, int], decider: Decider, progress: Progress | None) -> bool:
         end_s, row, turn = event
