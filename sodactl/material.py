@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from slurm_soda.simulator.cluster import Cluster, parse_cluster
+from slurm_soda.simulator.cluster import UNCOUNTED, Cluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.scenario import Scenario, estimated, service_gpu_s
-from slurm_soda.simulator.traces.run_times import Profiles
 from slurm_soda.simulator.traces.trace import Skipped, Trace
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.measured import measured
 from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked
 
 MOST_WARNINGS = 20
@@ -71,7 +71,15 @@ def read_material(asked: Asked, seeds: Sequence[int]) -> Material:
     if asked.cluster is not None:
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
     material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
+    material = replace(material, notes=(*material.notes, *_uncounted(asked, material.first)))
     return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
+
+
+def _uncounted(asked: Asked, scenario: Scenario) -> Iterator[str]:
+    """What --cluster does not say, although it decides."""
+    cpu_jobs = int((scenario.workload.gpus == 0).sum())
+    if asked.cluster is not None and cpu_jobs and (scenario.cluster.cpus == UNCOUNTED).any():
+        yield f"{cpu_jobs:,} CPU jobs never wait: --cluster says of some nodes no CPU cores, as in 16x4/64c"
 
 
 def _with_failures(material: Material, path: Path, *, lenient: bool) -> Material:
@@ -93,7 +101,7 @@ def _cluster(text: str, partitions: tuple[str, ...]) -> Cluster:
 def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | None = None) -> Scenario:
     history_gpu_s = None
     if asked.history is not None:
-        history_gpu_s = service_gpu_s(_load(asked.history, None, asked, cluster).workload)
+        history_gpu_s = service_gpu_s(_load(asked.history, None, asked, cluster)[0].workload)
         if not len(history_gpu_s):
             raise SimulatorError(
                 f"{asked.history}: no job in it uses GPUs, so nothing is to be learnt; leave --history out"
@@ -138,7 +146,7 @@ def _from_trace(asked: Asked, path: Path) -> Material:
     elif asked.cluster is None:
         raise click.UsageError("give the --cluster that the trace shall run on, such as --cluster 16x4")
     else:
-        trace = _load(path, format_name, asked, _cluster(asked.cluster, ("main",)))
+        trace, notes = _load(path, format_name, asked, _cluster(asked.cluster, ("main",)))
         cluster = _cluster(asked.cluster, trace.workload.partitions)
     trace = _first_jobs(trace, asked.jobs)
     trace = fit_trace(trace, cluster, lenient=asked.lenient, path=path)
@@ -152,25 +160,13 @@ def _from_trace(asked: Asked, path: Path) -> Material:
     )
 
 
-def _load(path: Path, format_name: str | None, asked: Asked, cluster: Cluster) -> Trace:
+def _load(path: Path, format_name: str | None, asked: Asked, cluster: Cluster) -> tuple[Trace, tuple[str, ...]]:
+    """A trace, and what was taken for granted."""
     from slurm_soda.simulator.traces.registry import detect_format, load_trace  # noqa: PLC0415 - not for generated jobs
 
     format_name = format_name or detect_format(path).name
-    return load_trace(path, format_name, lenient=asked.lenient, profiles=_measured(format_name, asked, cluster))
-
-
-def _measured(format_name: str, asked: Asked, cluster: Cluster) -> Profiles | None:
-    """Where run times come from if the trace has none: the pair table goes with Gavel's traces."""
-    if asked.pairs is not None and format_name == "gavel":
-        from slurm_soda.simulator.speed.pairs import load_pairs  # noqa: PLC0415 - few runs have measured tables
-
-        pairs = load_pairs(asked.pairs)
-        return pairs.on(next((name for name in cluster.gpu_types if name in pairs.gpus), pairs.gpus[0]))
-    if asked.profiles is not None:
-        from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415 - few runs have measured tables
-
-        return load_profiles(asked.profiles)
-    return None
+    profiles, notes = measured(format_name, asked, cluster)
+    return load_trace(path, format_name, lenient=asked.lenient, profiles=profiles), notes
 
 
 def _from_dump(path: Path, asked: Asked) -> tuple[Trace, Cluster, tuple[str, ...]]:

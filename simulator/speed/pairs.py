@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,17 @@ class PairTable:
     def gpus(self) -> tuple[str, ...]:
         """Names of the GPUs, in the file's order."""
         return tuple(self.tables)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of GPU, in the file's order: :attr:`gpus` without those for spread gangs."""
+        return tuple(name for name in self.tables if not name.endswith(SPREAD)) or self.gpus
+
+    def fastest(self) -> str:
+        """The kind of GPU on which most jobs run fastest alone; ties: the first in the file."""
+        jobs = {job for kind in self.kinds for job in self.tables[kind].alone}
+        best = Counter(max(self.kinds, key=lambda kind: self.tables[kind].alone.get(job, 0.0)) for job in jobs)
+        return max(self.kinds, key=lambda kind: best[kind])
 
     def on(self, gpu: str) -> StepsOn:
         """The table as one kind of GPU sees it.
