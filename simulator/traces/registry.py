@@ -19,6 +19,7 @@ from slurm_soda.simulator.traces.gavel import looks_like_gavel, read_gavel
 from slurm_soda.simulator.traces.run_times import Profiles
 from slurm_soda.simulator.traces.swf import looks_like_swf, read_swf
 from slurm_soda.simulator.traces.table import split_line
+from slurm_soda.simulator.traces.text import COMPRESSED, is_compressed
 from slurm_soda.simulator.traces.tiresias import read_tiresias
 from slurm_soda.simulator.traces.trace import Trace
 
@@ -107,14 +108,21 @@ def detect_format(path: Path) -> Format:
     """The first format that a file looks like.
 
     Raises:
-        TraceError: the file cannot be read, is empty, or looks like none.
+        TraceError: the file cannot be read, is a pipe, compressed or empty, or looks like none.
     """
     try:
+        if path.is_fifo():
+            names = ", ".join(format_names())
+            raise TraceError(
+                str(path), 0, f"a pipe can be read only once; say its format, --format with one of: {names}"
+            )
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
+    if is_compressed(head):
+        raise TraceError(str(path), 0, COMPRESSED)
     lines = head.decode("utf-8-sig", errors="replace").split("\n")
     first = next((line.removesuffix("\r") for line in lines if line.strip()), None)
     if first is None:

@@ -19,6 +19,7 @@ from slurm_soda.simulator.traces import sacct_jobs
 from slurm_soda.simulator.traces.sacct_columns import COMMAND, Header
 from slurm_soda.simulator.traces.sacct_jobs import SiteJob, jobs_of
 from slurm_soda.simulator.traces.sacct_rows import Row, RowReader
+from slurm_soda.simulator.traces.text import COMPRESSED, is_compressed
 from slurm_soda.simulator.traces.trace import Skipped, Trace
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.slurm_ext.codec import decode
@@ -126,6 +127,8 @@ class _Reading:
                 break
         if not line.strip("\ufeff \r\n"):
             raise TraceError(str(self.path), 0, f"is empty; make the dump with: {COMMAND}")
+        if is_compressed(line[:8].encode("utf-8", "surrogateescape")):
+            raise TraceError(str(self.path), 0, COMPRESSED)
         try:
             header = Header(line.removeprefix("\ufeff").rstrip("\r\n"))
             reader = RowReader(header)
@@ -165,7 +168,7 @@ class _Reading:
 
     def _leave_out(self, line: int, reason: str, value: str) -> None:
         if not self._lenient:
-            raise TraceError(str(self.path), line, reason)
+            raise TraceError(str(self.path), line, f"{reason}; correct it, or leave such lines out with --lenient")
         self.skipped.append(Skipped(line, reason, value[:_SHOWN]))
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from slurm_soda.simulator.traces.faults import Faults
 
-_GZIP = b"\x1f\x8b"
+_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
+"""First bytes of gzip, bzip2, xz, zstd and zip."""
+COMPRESSED = "it is compressed; unpack it first, such as with gunzip"
 _NOT_UTF8 = "the text must be UTF-8"
 
 
@@ -32,6 +34,11 @@ class Lines:
         )
 
 
+def is_compressed(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is compressed."""
+    return head.startswith(_MAGIC)
+
+
 def read_lines(path: Path, faults: Faults) -> Lines:
     """Read a file; a byte order mark is dropped, lines end with a newline, alone or behind a carriage return.
 
@@ -45,8 +52,8 @@ def read_lines(path: Path, faults: Faults) -> Lines:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         faults.fail(0, f"it cannot be read: {reason}")
-    if data.startswith(_GZIP):
-        faults.fail(0, "it is compressed; unpack it first, such as with gunzip")
+    if is_compressed(data):
+        faults.fail(0, COMPRESSED)
     lines = _decode(data, faults)
     faults.settle()
     lines = lines.select([bool(text) and not text.isspace() for text in lines.text])

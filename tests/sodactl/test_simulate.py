@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -137,6 +140,76 @@ def test_wrong_usage_and_failures(
     assert out == ""
     assert said in err
     assert "Traceback" not in err
+
+
+STEPS = {"('LM (batch size 80)', 1)": {"null": 2.0}, "('A3C', 1)": {"null": 1.0}}
+SLOW_STEPS = {"('LM (batch size 80)', 1)": {"null": 0.5}, "('A3C', 1)": {"null": 0.5}}
+
+
+@pytest.fixture
+def gavel(tmp_path: Path) -> tuple[str, ...]:
+    """Two jobs of 100 steps, and how fast three kinds of GPU are, the slowest first."""
+    table = {"k80": SLOW_STEPS, "k80_unconsolidated": SLOW_STEPS, "v100": STEPS, "v100_unconsolidated": STEPS}
+    (tmp_path / "pairs.json").write_text(json.dumps(table))
+    lines = [f"{kind}\tpython x\tdir\t--steps\t1\t100\t1\t1\t-1.0\t0" for kind in ("LM (batch size 80)", "A3C")]
+    (tmp_path / "jobs.trace").write_text("\n".join(lines) + "\n")
+    return ("--trace", str(tmp_path / "jobs.trace"), "--pairs", str(tmp_path / "pairs.json"), "--policy", "fifo")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "avg_jct_s", "note"),
+    [
+        ("2x1:k80", 200, None),
+        ("2x1:v100", 75, None),
+        ("2x1", 75, "run times are those on v100, the fastest GPU of the table; name one, such as 8x1:v100"),
+        ("1x1:k80+1x1:v100", 200, "run times are those on k80, on all nodes"),
+    ],
+)
+def test_a_pair_table_gives_run_times_of_the_clusters_gpus(
+    simulate: Simulate, gavel: tuple[str, ...], cluster: str, avg_jct_s: float, note: str | None
+) -> None:
+    found = simulate(*gavel, "--cluster", cluster)
+    assert found["avg_jct_s"] == pytest.approx(avg_jct_s)
+    assert len(found["notes"]) == (note is not None)
+    assert (note or "") in "".join(found["notes"])
+
+
+def test_a_pair_table_of_other_gpus_is_refused(gavel: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", *gavel, "--cluster", "2x1:a100"]) == 1
+    assert "pairs.json has no GPU of --cluster 2x1:a100 (a100); it has: k80, v100" in capsys.readouterr().err
+
+
+def test_a_pair_table_that_is_of_no_use_is_said(simulate: Simulate, gavel: tuple[str, ...], trace: Path) -> None:
+    found = simulate(*gavel, "--trace", trace, "--cluster", "1x2")
+    assert found["notes"] == ["--pairs is not used: a tiresias trace does not need it"]
+
+
+def test_cpu_jobs_where_no_cpus_are_counted_are_said(simulate: Simulate) -> None:
+    base = ("--workload", "soda-month", "--jobs", 50, "--policy", "fifo")
+    assert (
+        "CPU jobs never wait: --cluster says of some nodes no CPU cores"
+        in simulate(*base, "--cluster", "9x8")["notes"][0]
+    )
+    assert simulate(*base, "--cluster", "9x8/64c")["notes"] == []
+
+
+def test_what_comes_through_a_pipe_needs_its_format(trace: Path) -> None:
+    base = [SODACTL, "simulate", "--trace", "/dev/stdin", "--cluster", "1x2", "--json"]
+    done = subprocess.run([*base, "--format", "tiresias"], input=trace.read_bytes(), capture_output=True, check=True)
+    assert json.loads(done.stdout)["jobs"] == 3
+    refused = subprocess.run(base, input=trace.read_bytes(), capture_output=True, check=False)
+    assert refused.returncode == 1
+    assert b"/dev/stdin: a pipe can be read only once; say its format, --format with one of: tiresias" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "tiresias"), ("--format", "sacct")])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_traces_are_to_be_unpacked(
+    trace: Path, options: tuple[str, ...], pack: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace.write_bytes(pack(trace.read_bytes()))
+    assert run(["simulate", "--trace", str(trace), "--cluster", "1x2", *options]) == 1
+    assert capsys.readouterr().err == f"sodactl: {trace}: it is compressed; unpack it first, such as with gunzip\n"
 
 
 def test_malformed_lines_end_it_or_are_left_out_and_listed(

@@ -100,7 +100,7 @@ def test_an_unknown_column_is_an_error_or_skipped(write):
         (f"{HEADER}\nx,1,0,-5,0\ny,1,0,nan,0\n", "no job is left; the first that was skipped: duration must"),
         ("num_gpu,submit_time\n1,0\n", "looks like no known format"),
         (f"{HEADER},num_gpu\n{GOOD},1\n", "the column 'num_gpu' comes twice"),
-        (b"\x1f\x8b\x08\x00", "looks like no known format"),
+        (b"\x1f\x8b\x08\x00", "it is compressed; unpack it first"),
     ],
 )
 def test_a_file_without_any_job_is_an_error_even_when_lenient(write, text, problem):

@@ -296,6 +296,11 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, text: str, at: int, tol
     assert str(tmp_path / "dump.txt") in str(caught.value)
 
 
+def test_an_unreadable_record_comes_with_its_remedy(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no state of Slurm; correct it, or leave such lines out with --lenient"):
+        read(tmp_path, text_of(GOOD, line("2", "FINE", 100, 110, 120)))
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be read: No such file"):
         read_sacct(tmp_path / "nowhere.txt", lenient=False)
