@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ from slurm_soda.simulator.scenario import Choice
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.material import Material, read_material, tell_left_out
-from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.progress import progress_bar
 from slurm_soda.sodactl.run_documents import setting
+from slurm_soda.sodactl.run_table import print_runs
 from slurm_soda.sodactl.scenario_options import Asked, scenario_options
 
 _PATH = click.Path(path_type=Path)
@@ -32,9 +30,6 @@ DEFAULTS = (
 
 _COUNTED = ("jobs", "cpu_s", "jobs_per_cpu_s")
 """Figures of a run whose mean over seeds says nothing of the policy."""
-
-_SPARE = ("p99", "makespan", "median", "CPUs used", "p95", "CPU jobs' JCT", "GPU jobs' JCT", "GPUs used")
-"""Columns that a narrow terminal does without, the first one first."""
 
 
 @click.command()
@@ -85,29 +80,10 @@ def compare(
         return
     output.print_line(material.about)
     output.print_line()
-    _draw(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    print_runs(*table(rows))
     if out is not None:
         output.print_line()
         output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
-
-
-def _draw(rows: Sequence[PolicyRuns], width: int | None) -> None:
-    """The table; where a terminal is narrow, without the columns that say least."""
-    titles, cells = table(rows)
-    spare = [title for title in _SPARE if title in titles]
-    while width is not None and spare and _width(titles, cells) > width:
-        at = titles.index(spare.pop(0))
-        titles, cells = _without(titles, at), [_without(line, at) for line in cells]
-    output.print_table([Column(title, right=at > 0) for at, title in enumerate(titles)], cells)
-
-
-def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Of the table as it is printed, with two spaces between columns."""
-    return sum(max(map(len, column)) + 2 for column in zip(titles, *cells, strict=True)) - 2
-
-
-def _without(cells: Sequence[str], at: int) -> list[str]:
-    return [*cells[:at], *cells[at + 1 :]]
 
 
 def _document(rows: Sequence[PolicyRuns], asked: Asked, material: Material, chosen: Sequence[Choice]) -> dict[str, Any]:

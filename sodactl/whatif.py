@@ -24,8 +24,8 @@ from slurm_soda.simulator.whatif.losers import Group
 from slurm_soda.simulator.whatif.site import Site, latest, site_of
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
-from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.progress import progress_bar
+from slurm_soda.sodactl.run_table import print_runs
 
 _PATH = click.Path(path_type=Path)
 _LISTED = 20
@@ -180,8 +180,7 @@ class _Told:
         """The page on the terminal."""
         output.print_line(self.about)
         output.print_line()
-        titles, cells = self.table()
-        output.print_table([Column(title, right=at > 0) for at, title in enumerate(titles)], cells)
+        print_runs(*self.table())
         for passage in self.passages():
             output.print_line()
             output.print_line(passage.title)

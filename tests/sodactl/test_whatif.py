@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,3 +132,21 @@ def test_a_policy_is_there_once_in_each_role(whatif: WhatIf, tmp_path: Path) -> 
     assert {("fifo", "slurm"), ("fifo", "tried"), ("backfill", "slurm"), ("backfill", "tried"), ("srsf", "tried"),
             ("tiresias-las", "tried"), ("tiresias-gittins", "tried")} < set(rows)  # fmt: skip
     assert {row["role"] for row in found["policies"] if row["label"] == "tiresias-las (tuned)"} <= {"tuned"}
+
+
+def test_a_narrow_terminal_gets_the_columns_that_matter() -> None:
+    reader, writer = pty.openpty()
+    subprocess.run(
+        [Path(sys.executable).parent / "sodactl", "whatif"],
+        stdout=writer,
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+        check=True,
+    )
+    os.close(writer)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(reader, 65536).decode())
+    os.close(reader)
+    rows = shown.replace("\r", "").split("\n\n")[1].splitlines()
+    assert rows[0].split()[:5] == ["policy", "avg", "JCT", "times", "better"]
+    assert any(row.startswith("backfill (stands for the present) ") for row in rows)
+    assert len(rows) == 8
+    assert max(map(len, rows)) <= 80
