@@ -91,14 +91,15 @@ _OPTIONS: Mapping[str, Any] = {
     "start_cost_s": click.option(
         "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long in vain."),
     "restart_cost_s": click.option(
-        "--restart-cost-s", **_SECONDS, help="The same of each later start."),
+        "--restart-cost-s", **_SECONDS, help="The same of each later start; a first one has its own --start-cost-s."),
     "checkpoint_cost_s": click.option(
         "--checkpoint-cost-s", **_SECONDS, help="A preempted job leaves so much later."),
     "round_s": click.option(
         "--round-s", **_SECONDS, help="Decide at multiples of this only; 0: whenever something happens."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
-    "pairs": click.option("--pairs", type=_FILE, help="JSON of measured speeds, alone and in pairs (Gavel)."),
+    "pairs": click.option(
+        "--pairs", type=_FILE, help="JSON of measured speeds, as Gavel has them: run times of its traces."),
     "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
     "history": click.option(
         "--history", type=_FILE, help="Trace of past jobs, for policies that learn.  [default: the jobs themselves]"),
@@ -109,7 +110,7 @@ _OPTIONS: Mapping[str, Any] = {
                            help="auto takes the fastest that will do."),
     "placement": click.option(
         "--placement", type=click.Choice(PLACEMENTS), default="policy", show_default=True,
-        help="Where jobs run: where the policy says, or on the nodes with the most free GPUs."),
+        help="Where the policy says, or on the nodes with the most free GPUs, as in Pollux' simulator."),
     "lenient": click.option(
         "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
 }  # fmt: skip

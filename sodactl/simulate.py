@@ -49,7 +49,8 @@ def simulate(
     """What one policy would do to a cluster.
 
     Runs the policy, the very one that sodad runs, on a trace and a virtual cluster. JCT, job completion time, is submission
-    to end; the wait is all time without GPUs, also after preemptions. Costs are zero unless given.
+    to end; the wait is all time without GPUs, also after preemptions. Costs are zero unless given. Parameters for --set:
+    sodactl policy --list, and docs/policies.
 
     \b
     Examples:
@@ -58,6 +59,8 @@ def simulate(
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
       sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
       sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
+      sodactl simulate --trace w.csv --profiles models --cluster 16x4 --round-s 60 --start-cost-s 30 --restart-cost-s 30
+          --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit     as Pollux' simulator counts
       sodactl simulate --json | jq .avg_jct_s
     """  # noqa: D301 - click reads the control character
     choice = choices([policy], assignments)[0]
