@@ -13,8 +13,9 @@ from typing import Protocol
 
 from slurm_soda.agent.contention.bandwidth import Meter, Rates
 from slurm_soda.agent.contention.eliminator import Action, LimitCores, Release, RestoreCores, Throttle
+from slurm_soda.agent.contention.features import FULL_PERCENT, Features
 from slurm_soda.agent.contention.record import LimitRecord, LimitRecordError, read_record, write_record
-from slurm_soda.agent.contention.resctrl import Features, Group, Resctrl, ResctrlError, ResctrlFull
+from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError, ResctrlFull
 from slurm_soda.wire.errors import SodaError
 
 MOST_SAID = 256
@@ -117,7 +118,7 @@ class Keeper:
         done = (self._carry_out(action, jobs.get(action.job_id, ())) for action in actions)
         refusals = tuple(refused for refused in done if refused is not None)
         for refused in refusals:
-            self._say(refused.why if not refused.full else self._full(100))
+            self._say(refused.why if not refused.full else self._full(FULL_PERCENT))
         return refusals
 
     def end(self, job_id: int) -> None:
@@ -194,27 +195,36 @@ class Keeper:
             self._say(f"{error}; tried again later")
 
     def _place_once(self, job_id: int, task_ids: Collection[int], percent: int | None) -> None:
-        throttle = self.features.throttle
         group = Group(job_id, control=percent is not None)
         other = Group(job_id, control=percent is None)
+        alone = {group.path, other.path} & self._record.groups == {group.path}
+        if alone and set(task_ids) <= set(self._resctrl.tasks(group)) and self._holds(group, percent):
+            return
         if percent is None:
             self._remove(other)  # first: a thread must be the root's before a monitoring group of the root can have it
-        if group.path not in self._record.groups:
-            self._store(replace(self._record, groups=self._record.groups | {group.path}))
+        self._store(replace(self._record, groups=self._record.groups | {group.path}))
         self._resctrl.create(group)
         strangers: frozenset[int] = frozenset()
         if percent is not None:
-            if throttle is None:
-                raise ResctrlError(f"no throttling on this node: {self.features.missing}")
-            limit = throttle.round(percent)
-            if self._resctrl.limits(group) != dict.fromkeys(throttle.domains, limit):
-                self._resctrl.limit(group, limit, throttle.domains)
+            self._resctrl.inherit(group)
+            if not self._holds(group, percent):
+                self._resctrl.limit(group, self._percents(percent))
             strangers = self._resctrl.foreign_tasks()
             if task_ids and strangers.issuperset(task_ids):
                 raise ResctrlError("its threads are in a control group that somebody else made")
-        missing = sorted(set(task_ids) - strangers - set(self._resctrl.tasks(group)))
-        self._resctrl.add_tasks(group, missing)
+        self._resctrl.add_tasks(group, sorted(set(task_ids) - strangers - set(self._resctrl.tasks(group))))
         self._remove(other)
+
+    def _holds(self, group: Group, percent: int | None) -> bool:
+        return percent is None or self._resctrl.limits(group) == self._percents(percent)
+
+    def _percents(self, percent: int) -> dict[int, int]:
+        """The limit by domain: never above what the site left to the root group, where the job came from."""
+        throttle = self.features.throttle
+        if throttle is None:
+            raise ResctrlError(f"no throttling on this node: {self.features.missing}")
+        root = self._resctrl.limits(None)
+        return {domain: min(throttle.round(percent), root.get(domain, FULL_PERCENT)) for domain in throttle.domains}
 
     def _remove(self, group: Group) -> None:
         if group.path in self._record.groups:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_soda.agent.contention.features import FULL_PERCENT, Features, Throttle
 from slurm_soda.wire.errors import SodaError
 
 MOUNT = Path("/sys/fs/resctrl")
@@ -22,7 +23,7 @@ _OURS = re.compile(r"soda-([1-9][0-9]{0,9})")
 _DOMAIN = re.compile(r"mon_L3_(\d+)")
 _GONE = frozenset({errno.ENOENT, errno.ENODEV})
 """A group that was removed: by name, or while its file was open."""
-_FULL_PERCENT = 100
+_READ_BYTES = 1 << 16
 
 
 class ResctrlError(SodaError):
@@ -58,44 +59,6 @@ class Group:
         if match is None or above not in ("", MON_GROUPS):
             return None
         return cls(int(match[1]), control=not above)
-
-
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """Memory-bandwidth allocation, from ``info/MB``: a percentage per group and L3 domain."""
-
-    least_percent: int
-    step_percent: int
-    groups: int
-    """Control groups at the same time, the root included."""
-    linear: bool
-    domains: tuple[int, ...]
-
-    def round(self, percent: float) -> int:
-        """The value that the kernel will take for this one: the next step upwards, at most 100."""
-        wanted = max(int(-(-percent // 1)), self.least_percent)
-        return min(-(-wanted // self.step_percent) * self.step_percent, _FULL_PERCENT)
-
-    def steps(self, wanted_percent: Iterable[float]) -> tuple[int, ...]:
-        """The steps that differ on this node, downwards; 100 is no step."""
-        found = {self.round(percent) for percent in wanted_percent}
-        return tuple(sorted((percent for percent in found if percent < _FULL_PERCENT), reverse=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """What this node's resctrl can do."""
-
-    throttle: Throttle | None
-    """None without MBA, or where limits are absolute (AMD, mount option ``mba_MBps``)."""
-    event: str
-    """The counter that is read, or empty: no bandwidth monitoring."""
-    monitor_ids: int
-    """Groups with counters at the same time, the root included."""
-    domains: tuple[int, ...]
-    """L3 domains with counters, ascending; one per socket on most machines; there may be gaps."""
-    missing: str
-    """Why something is not there, or empty."""
 
 
 class Resctrl:
@@ -177,21 +140,34 @@ class Resctrl:
         """The threads in a group, none where it is gone."""
         return tuple(int(word) for word in self._words(f"{group.path}/tasks"))
 
-    def limit(self, group: Group, percent: int, domains: Iterable[int]) -> None:
-        """Set a control group's bandwidth in every domain; other resources (cache ways) are left as they are.
+    def limit(self, group: Group, percents: Mapping[int, int]) -> None:
+        """Set a control group's bandwidth by domain; other resources (cache ways) are left as they are.
 
         Raises:
             ResctrlError: the kernel refused, or the group is gone.
         """
-        values = ";".join(f"{domain}={percent}" for domain in domains)
-        try:
-            self._write(f"{group.path}/schemata", f"MB:{values}\n")
-        except OSError as error:
-            raise self._error(f"MB:{values} cannot be set on {group.path}", error) from error
+        self._set(group, "MB:" + ";".join(f"{domain}={percent}" for domain, percent in percents.items()))
 
-    def limits(self, group: Group) -> dict[int, int]:
-        """A group's bandwidth limits by domain, as the kernel holds them; none without MBA or where it is gone."""
-        return self._bandwidth_line(f"{group.path}/schemata")
+    def limits(self, group: Group | None) -> dict[int, int]:
+        """Bandwidth limits by domain, None: the root's. Empty without MBA or where the group has gone."""
+        return self._bandwidth_line(f"{group.path}/schemata" if group else "schemata")
+
+    def inherit(self, group: Group) -> None:
+        """Give a control group what the root has of all but bandwidth: a site may confine jobs to some cache ways.
+
+        Raises:
+            ResctrlError: the kernel refused, as it does where somebody holds those ways for himself alone.
+        """
+        own = set(_other_resources(self._text(f"{group.path}/schemata")))
+        for line in _other_resources(self._text("schemata")):
+            if line not in own:
+                self._set(group, line)
+
+    def _set(self, group: Group, line: str) -> None:
+        try:
+            self._write(f"{group.path}/schemata", f"{line}\n")
+        except OSError as error:
+            raise self._error(f"{line} cannot be set on {group.path}", error) from error
 
     def foreign_tasks(self) -> frozenset[int]:
         """Threads that somebody else put into a control group: they are not ours to move."""
@@ -206,29 +182,24 @@ class Resctrl:
         """
         paths = ["", *(name for name in self._names("") if self._is_group(name))]
         paths += [f"{MON_GROUPS}/{name}" for name in self._names(MON_GROUPS)]
-        found = {path: self._counter(path, event) for path in paths}
-        return {path: values for path, values in found.items() if values}
+        domains = self._domains()
+        found = {path: {d: self._counter(path, d, event) for d in domains} for path in paths}
+        return found if domains else {}
 
-    def _counter(self, path: str, event: str) -> dict[int, int | None]:
-        values: dict[int, int | None] = {}
-        for name in self._names(f"{path}/mon_data".lstrip("/")):
-            match = _DOMAIN.fullmatch(name)
-            if match is None:
-                continue
-            words = self._words(f"{path}/mon_data/{name}/{event}".lstrip("/"))
-            # "Unavailable", "Error", "Unassigned", a group that went meanwhile: no value.
-            values[int(match[1])] = int(words[0]) if words and words[0].isdecimal() else None
-        return values
+    def _counter(self, path: str, domain: int, event: str) -> int | None:
+        """One value; none where the kernel says "Unavailable", "Error" or "Unassigned", or the group has gone."""
+        text = self._text(f"{path}/mon_data/mon_L3_{domain:02d}/{event}".lstrip("/")).strip()
+        return int(text) if text.isdecimal() else None
 
     def _throttle(self) -> tuple[Throttle | None, str]:
         limits = self._bandwidth_line("schemata")
         if not limits or not (self._mount / "info/MB").is_dir():
             return None, "no memory-bandwidth allocation (MBA)"
-        if max(limits.values()) > _FULL_PERCENT:
+        if max(limits.values()) > FULL_PERCENT:
             return None, "memory-bandwidth limits of this node are absolute, not percentages: not used"
         number = self._number
         step, least = number("info/MB/bandwidth_gran"), number("info/MB/min_bandwidth")
-        if not 1 <= step <= _FULL_PERCENT or least > _FULL_PERCENT:
+        if not 1 <= step <= FULL_PERCENT or least > FULL_PERCENT:
             raise ResctrlError(
                 f"{self._mount}/info/MB: min_bandwidth {least} and bandwidth_gran {step} are no percentages"
             )
@@ -262,11 +233,18 @@ class Resctrl:
 
     def _text(self, path: str) -> str:
         try:
-            return (self._mount / path).read_text(encoding="ascii", errors="replace")
+            handle = os.open(f"{self._mount}/{path}", os.O_RDONLY)  # every sample reads many: no Path, no decoder
+            try:
+                parts = []
+                while part := os.read(handle, _READ_BYTES):
+                    parts.append(part)
+            finally:
+                os.close(handle)
         except OSError as error:
             if error.errno in {*_GONE, errno.ENOTDIR, errno.EIO, errno.EINVAL}:
                 return ""
             raise self._error(f"{path} cannot be read", error) from error
+        return b"".join(parts).decode("ascii", "replace")
 
     def _words(self, path: str) -> list[str]:
         return self._text(path).split()
@@ -300,3 +278,8 @@ class Resctrl:
                 f"{text}: remove groups that nobody uses, or the node is left without this limit", errno.ENOSPC
             )
         return ResctrlError(text, error.errno or 0)
+
+
+def _other_resources(schemata: str) -> list[str]:
+    lines = ("".join(line.split()) for line in schemata.splitlines())
+    return [line for line in lines if line and not line.startswith("MB:")]

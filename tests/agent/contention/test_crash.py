@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,8 @@ class DyingResctrl(Resctrl):
     def remove(self, group: Group) -> None:
         self.fuse.burn(lambda: Resctrl.remove(self, group))
 
-    def limit(self, group: Group, percent: int, domains: Iterable[int]) -> None:
-        self.fuse.burn(lambda: Resctrl.limit(self, group, percent, domains))
+    def limit(self, group: Group, percents: Mapping[int, int]) -> None:
+        self.fuse.burn(lambda: Resctrl.limit(self, group, percents))
 
     def add_tasks(self, group: Group, task_ids: Iterable[int]) -> int:
         for task_id in task_ids:

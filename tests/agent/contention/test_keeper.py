@@ -10,6 +10,7 @@ import pytest
 from slurm_soda.agent.contention.eliminator import LimitCores, Release, RestoreCores, State, Throttle, decide
 from slurm_soda.agent.contention.keeper import Keeper, Refused
 from slurm_soda.agent.contention.limits import Limits
+from slurm_soda.agent.contention.record import LimitRecord, read_record, write_record
 from slurm_soda.agent.contention.resctrl import Resctrl
 from slurm_soda.agent.contention.sample import CpuJob, GpuJob, Sample
 from slurm_soda.wire.errors import SodaError
@@ -83,6 +84,18 @@ def test_a_group_is_limited_before_it_gets_threads(node: Node) -> None:
     node.machine.run({7: {}})
     node.keeper().carry_out([Throttle(12, 50)], {12: [7]})
     assert node.machine.log() == ["mkdir soda-12", "write soda-12/schemata MB:0=50;1=50", "write soda-12/tasks 7"]
+
+
+def test_a_throttled_job_keeps_what_the_site_left_to_the_root(node: Node) -> None:
+    """Cache ways of the root group, and no more bandwidth than it has on either socket."""
+    (node.machine.mount / "schemata").write_text("L3:0=ff;1=f0\nMB:0=30;1=100\n")
+    node.machine.run({7: {}})
+    keeper = node.keeper()
+    keeper.carry_out([Throttle(12, 50)], {12: [7]})
+    assert node.machine.look()["soda-12"] == {"tasks": [7], "mb": [30, 50], "l3": [0xFF, 0xF0]}
+    before = len(node.machine.log())
+    keeper.refresh({12: [7]})
+    assert len(node.machine.log()) == before
 
 
 def test_a_refresh_writes_only_new_threads(node: Node) -> None:
@@ -198,6 +211,18 @@ def test_a_damaged_record_is_a_fault_and_groups_are_found_by_name(node: Node, co
     assert sorted(node.machine.look()) == ["", "site", "soda-lab"]
     assert len(node.faults) == 1
     assert node.recorded() == []
+
+
+def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "limits.json"
+    old, new = LimitRecord(frozenset({"soda-1"})), LimitRecord(frozenset({"soda-2"}), frozenset({3}), 5e9)
+    write_record(path, old)
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        write_record(path, new)
+        assert reader.read() == before
+    assert read_record(path) == new
+    assert [entry.name for entry in tmp_path.iterdir()] == ["limits.json"]
 
 
 def test_a_record_that_names_foreign_groups_removes_none(node: Node) -> None:

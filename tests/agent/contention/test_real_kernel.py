@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from slurm_soda.agent.contention.bandwidth import Meter
-from slurm_soda.agent.contention.resctrl import MOUNT, Features, Group, Resctrl
+from slurm_soda.agent.contention.features import Features
+from slurm_soda.agent.contention.resctrl import MOUNT, Group, Resctrl
 
 JOB = 4_000_000_000
 """No job of any site has this number."""
@@ -59,7 +60,8 @@ def test_a_control_group_holds_its_limit_and_is_removed(port: Resctrl, features:
     group = Group(JOB, control=True)
     port.create(group)
     wanted = features.throttle.round(35)
-    port.limit(group, wanted, features.throttle.domains)
+    port.inherit(group)
+    port.limit(group, dict.fromkeys(features.throttle.domains, wanted))
     assert port.limits(group) == dict.fromkeys(features.throttle.domains, wanted)
     port.remove(group)
     assert group not in port.ours()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError, ResctrlFull, Throttle
+from slurm_soda.agent.contention.features import Throttle
+from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError, ResctrlFull
 
 from .conftest import Machine
 
@@ -102,7 +103,7 @@ def test_what_is_rounded_here_is_what_the_kernel_holds(machine: Machine, percent
     throttle = port.features().throttle
     assert throttle is not None
     port.create(CONTROL)
-    port.limit(CONTROL, throttle.round(percent), throttle.domains)
+    port.limit(CONTROL, dict.fromkeys(throttle.domains, throttle.round(percent)))
     assert port.limits(CONTROL) == dict.fromkeys((0, 1), throttle.round(percent))
 
 
@@ -115,16 +116,16 @@ def test_cache_ways_stay_as_somebody_set_them(machine: Machine) -> None:
     port = Resctrl(machine.mount)
     port.create(CONTROL)
     (machine.mount / "soda-12/schemata").write_text("L3:0=f0;1=f\n")
-    port.limit(CONTROL, 30, (0, 1))
+    port.limit(CONTROL, {0: 30, 1: 60})
     assert machine.look()["soda-12"]["l3"] == [0xF0, 0xF]
-    assert machine.look()["soda-12"]["mb"] == [30, 30]
+    assert machine.look()["soda-12"]["mb"] == [30, 60]
 
 
 def test_a_refusal_carries_the_kernels_words(machine: Machine) -> None:
     port = Resctrl(machine.mount)
     port.create(CONTROL)
     with pytest.raises(ResctrlError, match=r"MB:0=5 cannot be set on soda-12.*out of range \[10,100\]") as caught:
-        port.limit(CONTROL, 5, [0])
+        port.limit(CONTROL, {0: 5})
     assert caught.value.code == errno.EINVAL
     assert "\n" not in str(caught.value)
 
@@ -169,7 +170,7 @@ def test_a_group_that_vanishes_between_open_and_write(machine: Machine, operatio
     port.create(CONTROL)
     machine.tell(vanish="soda-12")
     with pytest.raises(ResctrlError, match="No such device") as caught:
-        port.add_tasks(CONTROL, [7]) if operation == "tasks" else port.limit(CONTROL, 50, [0])
+        port.add_tasks(CONTROL, [7]) if operation == "tasks" else port.limit(CONTROL, {0: 50})
     assert caught.value.code == errno.ENODEV
 
 
