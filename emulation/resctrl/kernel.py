@@ -69,6 +69,8 @@ class Kernel:
         """Threads that run, and the bytes/s that each would like from each domain."""
         self.vanish: set[str] = set()
         """Groups, by last name, that vanish at the next write to one of their files."""
+        self.vanish_read: set[str] = set()
+        """The same at the next reading of one of their files."""
         self.limbo = False
         """Freed monitoring ids are not free yet: EBUSY."""
         self.log: list[str] = []
@@ -128,6 +130,10 @@ class Kernel:
 
     def read(self, path: Path) -> str:
         folder, name = path[:-1], path[-1]
+        owner = folder[: folder.index("mon_data")] if "mon_data" in folder else folder
+        if owner and owner[-1] in self.vanish_read:
+            self.vanish_read.discard(owner[-1])
+            self.rmdir(owner)
         if not self.is_file(path):
             raise Refusal(errno.ENODEV)
         setup = self.setup

@@ -177,8 +177,11 @@ class Control:
         elif do == "say":  # {"say": {"GROUP PATH": "Unavailable"}}, "" for numbers again
             for path, word in value.items():
                 kernel.groups[tuple(filter(None, path.split("/")))].said = word
-        elif do == "vanish":  # {"vanish": NAME}: that group goes at the next write to it
-            kernel.vanish.add(value)
+        elif do in (
+            "vanish",
+            "vanish_read",
+        ):  # {"vanish": NAME}: that group goes at the next write to it, or reading of it
+            (kernel.vanish if do == "vanish" else kernel.vanish_read).add(value)
         elif do == "limbo":  # {"limbo": true}
             kernel.limbo = value
         elif do == "restart_counters":  # {"restart_counters": "GROUP PATH"}

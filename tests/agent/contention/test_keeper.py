@@ -86,6 +86,17 @@ def test_a_group_is_limited_before_it_gets_threads(node: Node) -> None:
     assert node.machine.log() == ["mkdir soda-12", "write soda-12/schemata MB:0=50;1=50", "write soda-12/tasks 7"]
 
 
+def test_a_throttled_job_goes_a_step_further_and_a_changed_limit_is_set_again(node: Node) -> None:
+    node.machine.run({7: {}})
+    keeper = node.keeper()
+    keeper.carry_out([Throttle(12, 50)], {12: [7]})
+    keeper.carry_out([Throttle(12, 20)], {12: [7]})
+    assert node.machine.look()["soda-12"]["mb"] == [20, 20]
+    (node.machine.mount / "soda-12/schemata").write_text("MB:1=90\n")
+    keeper.refresh({12: [7]})
+    assert node.machine.look()["soda-12"]["mb"] == [20, 20]
+
+
 def test_a_throttled_job_keeps_what_the_site_left_to_the_root(node: Node) -> None:
     """Cache ways of the root group, and no more bandwidth than it has on either socket."""
     (node.machine.mount / "schemata").write_text("L3:0=ff;1=f0\nMB:0=30;1=100\n")

@@ -174,6 +174,14 @@ def test_a_group_that_vanishes_between_open_and_write(machine: Machine, operatio
     assert caught.value.code == errno.ENODEV
 
 
+@pytest.mark.parametrize("name", ["site", "soda-12"])
+def test_a_group_that_vanishes_between_open_and_read_has_no_value(machine: Machine, name: str) -> None:
+    (machine.mount / name).mkdir()
+    machine.tell(vanish_read=name)
+    assert Resctrl(machine.mount).counters(TOTAL)[name] == {0: None, 1: None}
+    assert Resctrl(machine.mount).counters(TOTAL) == {"": {0: 0, 1: 0}}
+
+
 def test_counters_of_every_group_and_the_words_that_are_no_number(machine: Machine) -> None:
     machine.run({7: {0: 5e9}, 8: {1: 2e9}, 9: {0: 1e9}})
     port = Resctrl(machine.mount)
