@@ -24,6 +24,8 @@ Progress = Callable[[int, int], None]
 """Called now and then with the number of jobs that ended, and of all jobs."""
 
 _PROGRESS_EVERY = 1000
+_MANY_IN_VAIN, _EACH_IN_VAIN = 1000, 10
+"""Preemptions on end without progress, in all and for each job, after which a run is taken to go on so for ever."""
 _MANY_DECISIONS = 1000
 """Who wants to be asked so often in a row, while no event tells anything new, may never be content."""
 _INSTANT_S = 1e-3
@@ -92,6 +94,8 @@ class Loop:
         self._outages: dict[int, int] = {}
         """Failures of each node that last, since one may begin before, or as, another one ends."""
         self._record = Record()
+        self._in_vain = 0
+        """Preemptions since any job made progress."""
         self._decisions = 0
         self._ended = 0
 
@@ -147,6 +151,7 @@ class Loop:
         self._turn[row] += 1
         self._left_s[row] = 0.0
         self._end_s[row] = end_s
+        self._in_vain = 0
         self._stop_clock(job, row, end_s)
         decider.end(job)
         self._ended += 1
@@ -203,6 +208,13 @@ class Loop:
 
     def _save_progress(self, job: SessionJob, row: int, now_s: float) -> None:
         done_s = max(now_s - job.resumes_s, 0.0) * job.speed_ratio
+        self._in_vain = 0 if done_s else self._in_vain + 1
+        if self._in_vain > _MANY_IN_VAIN + _EACH_IN_VAIN * len(self._jobs):
+            raise SimulatorError(
+                f"at {now_s:.0f} s jobs have been preempted {self._in_vain} times on end before they made any progress: "
+                "a start costs more time than the policy leaves a job; give it a longer min_run_s or quantum_s, or a lower "
+                "restart cost"
+            )
         self._left_s[row] = max(self._left_s[row] - done_s, 0.0)
         job.remaining_s = max(job.remaining_s - done_s, 0.0)
 

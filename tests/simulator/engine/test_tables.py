@@ -292,3 +292,11 @@ def test_a_policy_may_look_as_often_as_it_likes_while_time_passes() -> None:
     outcome = simulate(workload, ONE, Fickle(0.1), costs=Costs(round_s=0.26))
     assert outcome.decisions > 2000
     assert starts(outcome) == [pytest.approx(12 * 0.26), pytest.approx(1166 * 0.26)]
+
+
+def test_jobs_that_are_preempted_before_they_can_do_anything_are_an_error() -> None:
+    workload = Workload.build("w", [job(0, 100, 4), job(1, 100, 4), job(2, 100, 4)])
+    with pytest.raises(SimulatorError, match=r"preempted 1031 times on end .* a longer min_run_s or quantum_s"):
+        simulate(workload, parse_cluster("1x4"), policy("gandiva", quantum_s=1), costs=Costs(start_s=2, restart_s=2))
+    slow = simulate(workload, parse_cluster("1x4"), policy("gandiva", quantum_s=3), costs=Costs(start_s=2, restart_s=2))
+    assert not np.isnan(slow.end_s).any()
