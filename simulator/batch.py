@@ -61,7 +61,10 @@ class Batch:
             SimulatorError: it cannot be run, or its file cannot be written.
         """
         scenario, choice = self.member(number)
-        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+        try:
+            outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+        except SimulatorError as error:
+            raise SimulatorError(f"{choice.name}: {error}") from error
         path = self.csv_path(number)
         if path is not None:
             write_whole(path, per_job_csv(outcome).encode("utf-8", "surrogateescape"))

@@ -25,6 +25,10 @@ SAMPLES = "samples_gpu_s"
 MIN_RUN = "min_run_s"
 """The parameter that keeps preemptions of one job apart."""
 
+SLICE, SLICE_S, STOPS_IN_A_SLICE = "quantum_s", 60.0, 10.0
+"""The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
+stop a job and start another one: Gandiva's own stops take a second of the minute."""
+
 ESTIMATES = ("trace", "exact", "limit", "none")
 """What policies are told about run times: what the trace says, the truth, the job's time limit, or nothing."""
 
@@ -47,7 +51,9 @@ class Scenario:
     """Of a generated workload."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
-        """A policy that knows the past of this scenario, if it wants to; ``min_run_s`` is 0 while preemption is free.
+        """A policy that knows the past of this scenario, if it wants to.
+
+        ``min_run_s`` is 0 while preemption is free, and time slices are ten times what a change of jobs costs.
 
         Raises:
             PolicyError: no such policy or parameter, or a value that is not allowed.
@@ -58,7 +64,15 @@ class Scenario:
             learnt[SAMPLES] = service_gpu_s(self.workload) if self.history_gpu_s is None else self.history_gpu_s
         if MIN_RUN in wanted and self.preemption_is_free:
             learnt[MIN_RUN] = 0.0
+        if SLICE in wanted:
+            learnt[SLICE] = max(SLICE_S, STOPS_IN_A_SLICE * self.change_s)
         return make_policy(name, {**learnt, **parameters})
+
+    @property
+    def change_s(self) -> float:
+        """The longest time that a GPU can be without progress while it changes jobs."""
+        restart_s = self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
+        return self.costs.checkpoint_s + max(self.costs.start_s, restart_s)
 
     @property
     def preemption_is_free(self) -> bool:

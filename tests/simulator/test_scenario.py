@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.gandiva import Gandiva
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.tiresias.policy import Tiresias
 from slurm_soda.simulator.batch import Batch, run_batch
@@ -55,6 +56,31 @@ def test_a_history_or_samples_that_were_set_go_before() -> None:
     assert isinstance(learnt, Tiresias)
     assert isinstance(told, Tiresias)
     assert (learnt.samples_gpu_s.tolist(), told.samples_gpu_s.tolist()) == ([7], [9])
+
+
+@pytest.mark.parametrize(
+    ("costs", "restart_s", "quantum_s"),
+    [
+        (Costs(), 0, 60),
+        (Costs(restart_s=5), 0, 60),
+        (Costs(restart_s=62), 0, 620),
+        (Costs(restart_s=62, checkpoint_s=8), 20, 900),
+        (Costs(start_s=100, restart_s=62), 0, 1000),
+    ],
+)
+def test_slices_are_long_against_what_a_change_of_jobs_costs(costs: Costs, restart_s: float, quantum_s: float) -> None:
+    scenario = replace(SCENARIO, workload=WORKLOAD.with_columns(restart_s=np.full(3, restart_s)), costs=costs)
+    policy, told = scenario.policy("gandiva", {}), scenario.policy("gandiva", {"quantum_s": 7.0})
+    assert isinstance(policy, Gandiva)
+    assert isinstance(told, Gandiva)
+    assert (policy.quantum_s, told.quantum_s) == (quantum_s, 7.0)
+
+
+def test_a_run_that_fails_says_of_which_policy() -> None:
+    slow = replace(SCENARIO, costs=Costs(restart_s=2, start_s=2))
+    choices = (Choice("fifo"), Choice("gandiva", {"quantum_s": 1.0}))
+    with pytest.raises(SimulatorError, match=r"^gandiva: at .* before they made any progress"):
+        run_batch(Batch((slow,), choices), workers=1)
 
 
 def test_a_scenario_travels_between_processes() -> None:

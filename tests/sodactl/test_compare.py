@@ -42,6 +42,12 @@ def test_without_policies_the_well_known_ones_take_part(compare: Compare) -> Non
     assert (found["source"], found["cluster"], found["seeds"]) == ("generated: small", "16x4", [1])
 
 
+def test_all_well_known_policies_stand_costly_restarts(compare: Compare) -> None:
+    found = compare("--jobs", 80, "--load", 2, "--workers", 1, "--restart-cost-s", 62, "--checkpoint-cost-s", 5)
+    assert [row["policy"] for row in found["policies"]] == list(DEFAULTS)
+    assert all(row["unfinished"] == 0 for row in found["policies"])
+
+
 def test_rows_are_what_simulate_says(compare: Compare, capsys: pytest.CaptureFixture[str]) -> None:
     rows = compare(*FEW)["policies"]
     for row in rows:
