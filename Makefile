@@ -11,9 +11,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEED ?= 1
 OUT ?= build/demo
+DATA ?= ../shared/data
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint unit slurm bench install lock clean system
+.PHONY: help demo test lint unit slurm bench reproduce install lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -35,10 +36,14 @@ unit: $(READY) ## Unit and property tests (seconds), with branch coverage
 slurm: $(READY) ## Tests on real Slurm clusters in containers, two at a time (minutes)
 	$(BIN)/pytest -q -m slurm -n 2 --dist loadfile --durations=10 tests/slurm
 
-bench: $(READY) ## Measure: decisions at scale, hooks and flags, cycles over a long queue
+bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide
+	$(BIN)/python -m benchmarks.simulate --data $(DATA)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.queue
+
+reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)
+	$(BIN)/python -m benchmarks.reproduce --data $(DATA)
 
 # On a controller, a login node or a compute node. A site without a registry says where its wheels are:
 # make install PIP_FLAGS='--no-index --find-links DIR'

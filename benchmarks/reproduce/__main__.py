@@ -1,0 +1,100 @@
+"""Figures of papers and peers, side by side with ours: ``python -m benchmarks.reproduce``, ``make reproduce``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.slurm_ext.errors import SodaError
+
+from benchmarks.reproduce import (
+    lower_bounds,
+    philly,
+    pollux,
+    preface,
+    sensitivity,
+    speed,
+    testbed,
+    tiresias_simulator,
+    unseen,
+)  # fmt: skip
+from benchmarks.reproduce.document import Claim, Section, Written
+from benchmarks.reproduce.pictures import draw
+from benchmarks.reproduce.simulation import Results, check_data, run_commands
+from benchmarks.simulate import measure_all
+
+MONTHS, TESTBED = "philly-month", "tiresias480"
+
+
+def sections(*, data: bool) -> list[Section]:
+    """All sections in their order; without traces those of generated workloads."""
+    return [
+        *([tiresias_simulator.yardsticks(), tiresias_simulator.least_attained()] if data else []),
+        unseen.section(data=data),
+        *([pollux.section()] if data else []),
+        testbed.section(),
+        philly.table_1(data=data),
+        philly.table_5(data=data),
+        sensitivity.section(),
+        *([lower_bounds.section()] if data else []),
+    ]
+
+
+def document(parts: Sequence[tuple[str, Written]], images: str) -> str:
+    """The whole text; ``images`` is where pictures are, from the document."""
+    claims: list[Claim] = [claim for _, written in parts for claim in written.claims]
+    lines = preface.head(claims)
+    for title, written in parts:
+        lines += [f"## {title}", "", *written.lines, *preface.picture(title, images)]
+    return "\n".join([*lines, *preface.tail()]).rstrip() + "\n"
+
+
+def draw_all(results: Results, folder: Path) -> None:
+    """The pictures of the document."""
+    months = philly.pictured(results)
+    about = f"generated months like Philly's, {len(months[0][1])} seeds (Gandiva {len(philly.GANDIVA_SEEDS)}), 32x8"
+    draw(months, about, ("jct",), folder, MONTHS)
+    testbeds = testbed.pictured(results)
+    draw(testbeds, f"Tiresias' testbed mix, {len(testbed.SEEDS)} seeds, 15x4, preemption at 62 s", ("jct", "utilisation"),
+         folder, TESTBED)  # fmt: skip
+
+
+def _progress(done: int, total: int) -> None:
+    end = "\n" if done == total or not sys.stderr.isatty() else ""
+    if end == "" or done == total or done % 25 == 0:
+        click.echo(f"\r{done} of {total} simulations" if sys.stderr.isatty() else f"{done} of {total} simulations",
+                   nl=bool(end), err=True)  # fmt: skip
+
+
+@click.command()
+@click.option("--data", default=Path("../shared/data"), show_default=True, type=click.Path(path_type=Path),
+              help="Folder of the traces.")  # fmt: skip
+@click.option("--generated", is_flag=True, help="Only what needs no traces; written to build/ unless --out says where.")
+@click.option("--out", type=click.Path(path_type=Path), help="The document.  [default: docs/reproduction.md]")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
+def main(data: Path, generated: bool, out: Path | None, workers: int | None) -> None:
+    """Figures of papers and peers, side by side with ours, as a document."""
+    began_s = time.monotonic()
+    whole = sections(data=not generated)
+    lines = [line for section in whole for line in section.commands]
+    path = out or Path("build/reproduction.md" if generated else "docs/reproduction.md")
+    try:
+        if not generated:
+            check_data(lines, data)
+        click.echo("measuring speed first, alone", err=True)
+        speeds = measure_all(None if generated else data, lambda name: click.echo(f"  {name}", err=True))
+        results = run_commands(lines, None if generated else data, workers, _progress)
+        parts = [(section.title, section.write(results)) for section in whole]
+        draw_all(results, path.parent / "images/reproduction")
+        write_whole(path, document([*parts, (preface.SPEED, speed.write(speeds))], "images/reproduction").encode())
+    except SodaError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{path} written in {time.monotonic() - began_s:.0f} s", err=True)
+
+
+if __name__ == "__main__":
+    main()

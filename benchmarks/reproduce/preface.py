@@ -1,0 +1,97 @@
+"""What stands before and after the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.reproduce.document import Claim, paragraph, table
+
+SPEED = "Speed"
+_PICTURES = {
+    "Tiresias' testbed: Figures 10 and 11, Tables 3 and 4": (
+        ("Figure 10 as distributions: part of the jobs that completed within a time", "tiresias480-jct"),
+        ("Figure 11: GPUs held over time, of the first seed", "tiresias480-utilisation"),
+    ),
+    "Tiresias, Table 5 and Figure 13: a month like Philly's": (
+        ("Figure 13: part of the jobs that completed within a time", "philly-month-jct"),
+    ),
+}
+
+
+def head(claims: Sequence[Claim]) -> list[str]:
+    """Title, summary and how to read and repeat."""
+    lines = ["# Reproduction", ""]
+    lines += paragraph(
+        "Figures of the Tiresias paper and of other simulators, beside those of `sodactl simulate` on the same jobs.",
+        "Written by `make reproduce`; edit `benchmarks/reproduce/` instead of this file. Every figure here comes from",
+        "the command that stands under its table.",
+    )
+    lines += ["## In short", ""]
+    lines += [f"- {_mark(claim)}{claim.text}" for claim in claims]
+    lines += [
+        "- **Not reproduced:** what resizes jobs (Optimus, Pollux), shares GPUs (Gavel's packed policies) or needs hardware;"
+        " see [what is missing](#what-is-missing).",
+        "",
+    ]
+    lines += _how()
+    return lines
+
+
+def _mark(claim: Claim) -> str:
+    return "" if claim.holds is None else "**Holds.** " if claim.holds else "**Does not hold.** "
+
+
+def _how() -> list[str]:
+    lines = ["## How to read it", ""]
+    lines += [
+        "- JCT, job completion time, is end less submission, in seconds.",
+        "- *paper*: printed in the publication. *peer's simulator*: what the authors' own simulator gives on the same jobs"
+        " ([peers.md](peers.md) has its rules, found by re-implementing it). *ours*: this run.",
+        "- *difference*: ours against the peer's simulator, or where that has no figure, against the paper.",
+        "- The same commit gives the same bytes, but for the last section, [speed](#speed).",
+        "",
+    ]
+    lines += ["## To repeat it", ""]
+    lines += paragraph(
+        "`make reproduce DATA=DIR` takes some minutes; `$DATA` in commands is that folder. Without traces, `python -m",
+        "benchmarks.reproduce --generated` does the sections of generated workloads. The traces are public:",
+    )
+    rows = (
+        ("tiresias/60_job.csv", "SymbioticLab/Tiresias, simulator/"),
+        ("pollux/models, pollux/workloads", "petuum/adaptdl, branch osdi21-artifact, simulator/: traces and workloads"),
+        (
+            "pollux/exclusive",
+            "the workloads of load 1.0 (seeds 1, 6), 1.5 and 2.0 (seed 6) with the run times of the tables:"
+            " `sodactl simulate --trace … --profiles … --save-trace …`",
+        ),
+        ("philly/philly.csv", "msr-fiddle/philly-traces as CSV: timestamp, duration, num_gpus, cluster"),
+        ("philly/seq5000.csv, vc_0e4a51.csv", "5,000 consecutive jobs of it; the 1,419 jobs of one virtual cluster"),
+    )
+    return [*lines, *table(["file", "from"], rows, text=(0, 1)), ""]
+
+
+def picture(title: str, images: str) -> list[str]:
+    """The pictures of a section."""
+    return [text for words, name in _PICTURES.get(title, ()) for text in (f"![{words}]({images}/{name}.png)", "")]
+
+
+def tail() -> list[str]:
+    """What of the papers is not here."""
+    rows = (
+        ("Tiresias, Figures 3 to 5, 12, 16 to 19", "measured on its hardware, or about Microsoft's trace itself"),
+        ("Tiresias, Figure 7", "a test: tests/policies/test_figure7.py; average JCT 9.3, 10.0 and 11.7, as printed"),
+        (
+            "Tiresias, Table 6 and PACKLIMIT",
+            "facts of policies/tiresias; no public table says what its placement is worth",
+        ),
+        ("Tiresias, Figure 15c", "PROMOTEKNOB of Tiresias-G is not run: promotion is slow to simulate"),
+        ("Pollux, Optimus, Pollux' own policy", "they change how many GPUs a running job has"),
+        (
+            "Gavel's simulator",
+            "its measured table is not among the traces here. Its rounds wait for the last job of each, and"
+            " new decisions for 1,920 s, which alone is worth 18 % of FIFO (docs/peers.md); its best policies share GPUs",
+        ),
+        ("Lucid's simulator", "its speed only, below"),
+        ("SJF-BSBF, SODA, Co-location, OJPP", "sharing, CPU cores and memory: other policies than these"),
+    )
+    return ["## What is missing", "", *table(["what", "why"], rows, text=(0, 1)), ""]

@@ -1,0 +1,81 @@
+"""The reproduction: its lower bound by hand, and its figures are what the commands beside them give."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl.main import run
+
+# The benchmarks are no part of the package, so they are found by their place.
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks.reproduce.__main__ import sections
+from benchmarks.reproduce.bounds import lower_bound_s, srpt_s
+from benchmarks.reproduce.simulation import check_data, command, data_files, run_command
+
+
+@pytest.mark.parametrize(
+    ("submit_s", "work_s", "average_s"),
+    [
+        ([0.0], [5.0], 5.0),
+        ([0.0, 0.0], [4.0, 2.0], 4.0),
+        ([0.0, 1.0], [10.0, 2.0], 7.0),  # the second one passes the first: 12 and 2
+        ([0.0, 9.0], [10.0, 2.0], 6.5),  # it does not: 10, and 2 after one second of waiting
+        ([0.0, 100.0], [1.0, 1.0], 1.0),
+    ],
+)
+def test_one_machine_that_works_on_the_shortest_rest(
+    submit_s: list[float], work_s: list[float], average_s: float
+) -> None:
+    assert srpt_s(submit_s, work_s) == average_s
+
+
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries(
+            {"submit_s": st.integers(0, 50), "run_s": st.integers(1, 60), "gpus": st.sampled_from((1, 2, 4, 8))}
+        ),
+        min_size=1,
+        max_size=15,
+    )
+)
+def test_nobody_is_below_the_bound(rows: list[dict[str, int]]) -> None:
+    workload = Workload.build("drawn", rows)
+    bound_s = lower_bound_s(workload, 8)
+    for name in ("fifo", "fifo-skip", "srtf", "srsf", "tiresias-las"):
+        outcome = simulate(workload, parse_cluster("2x4"), make_policy(name))
+        assert float(np.mean(outcome.end_s - workload.submit_s)) >= bound_s * (1 - 1e-9)
+
+
+def test_a_figure_is_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    line = command(
+        "--workload small --jobs 60 --seed 3 --cluster 16x4", "srtf", "min_run_s=30", options="--restart-cost-s 5"
+    )
+    found = run_command(line, None)
+    assert run([*line.split()[1:], "--json"]) == 0
+    assert found.avg_s == pytest.approx(json.loads(capsys.readouterr().out)["avg_jct_s"], abs=1e-3)
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_sections_name_their_commands(data: bool) -> None:
+    parts = sections(data=data)
+    lines = [line for part in parts for line in part.commands]
+    assert len({part.title for part in parts}) == len(parts) > 3
+    assert all(line.startswith("sodactl simulate ") for line in lines)
+    assert bool(data_files(lines)) == data
+
+
+def test_traces_that_are_not_there_are_named(tmp_path: Path) -> None:
+    line = command("--trace $DATA/some/where.csv --cluster 1x1", "fifo")
+    with pytest.raises(click.ClickException, match=r"some/where\.csv"):
+        check_data([line], tmp_path)
