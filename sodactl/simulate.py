@@ -34,7 +34,13 @@ TIMES = (
 @click.command()
 @scenario_options
 @click.option("--policy", default="tiresias-las", show_default=True, type=click.Choice(policy_names()))
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A parameter of the policy; repeatable.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter of the policy; repeatable. See docs/policies; a wrong KEY lists them.",
+)
 @click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
 @click.option("--csv", "csv_path", type=_PATH, help="Write one line a job.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
@@ -49,8 +55,7 @@ def simulate(
     """What one policy would do to a cluster.
 
     Runs the policy, the very one that sodad runs, on a trace and a virtual cluster. JCT, job completion time, is submission
-    to end; the wait is all time without GPUs, also after preemptions. Costs are zero unless given. Parameters for --set:
-    sodactl policy --list, and docs/policies.
+    to end; the wait is all time without GPUs, also after preemptions. Costs are zero unless given.
 
     \b
     Examples:
