@@ -48,7 +48,7 @@ def _how() -> list[str]:
         "- *paper*: printed in the publication. *peer's simulator*: what the authors' own simulator gives on the same jobs"
         " ([peers.md](peers.md) has its rules, found by re-implementing it). *ours*: this run.",
         "- *difference*: ours against the peer's simulator, or where that has no figure, against the paper.",
-        "- The same commit gives the same bytes, but for the last section, [speed](#speed).",
+        "- The same commit gives the same bytes, but for the section [Speed](#speed).",
         "",
     ]
     lines += ["## To repeat it", ""]

@@ -42,7 +42,7 @@ def write(found: Sequence[Speed]) -> Written:
     slowest = f", {min(each.jobs_per_cpu_s for each in philly):,.0f} jobs per CPU second or more" if philly else ""
     # The summary is the same after every run: figures stand here alone.
     lines = [f"{good} of {len(found)} targets are met{slowest}.", "", *lines]
-    text = "Speed, the one thing that differs from run to run: see the last section."
+    text = "Speed, the one thing that differs from run to run: see [Speed](#speed)."
     return Written(lines, [Claim(None, text)])
 
 

@@ -11,7 +11,15 @@ import pytest
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.slurm_ext.accounting import AccountedJob, Accounting
-from slurm_soda.slurm_ext.actuator import apply, order_changes, release_changes, requeue, signal, start_now
+from slurm_soda.slurm_ext.actuator import (
+    RESTART_GAP_S,
+    apply,
+    order_changes,
+    release_changes,
+    requeue,
+    signal,
+    start_now,
+)
 from slurm_soda.slurm_ext.cli.backend import CliSlurm
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.slurm_ext.client import JobRecord, Update
@@ -210,6 +218,7 @@ def test_accounting_knows_every_run(cluster: Cluster, client: CliSlurm) -> None:
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
     client.requeue(job_id)
     _within(90, lambda: job_of(client, job_id).state == "PENDING")
+    time.sleep(RESTART_GAP_S)  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
     client.update([Update(job_id, (("StartTime", "now"),))])
     _within(60, lambda: job_of(client, job_id).state == "FAILED")
 

@@ -68,9 +68,11 @@ def test_the_dumps_are_what_whatif_reads(told: tuple[dict[str, Any], Path, list[
     report, out, said, _ = told
     for phase, name in DUMPS.items():
         run, dump = report["runs"][phase], read_dump(out / name, lenient=False)
-        assert len(dump.trace.workload) == JOBS
-        jct_s = dump.trace.observed_end_s - dump.trace.workload.submit_s
-        assert float(jct_s.mean()) == pytest.approx(run["avg_jct_s"], abs=0.01)
+        read, end_s = dump.trace.workload, dump.trace.observed_end_s
+        jct_s = dict(zip(read.label, (end_s - read.submit_s).tolist(), strict=True))
+        measured = {str(job["job_id"]): job for job in run["per_job"] if job["run_s"]}  # others ended within a second
+        assert jct_s == pytest.approx({label: job["jct_s"] for label, job in measured.items()})
+        assert len(measured) > JOBS / 2
     assert not [line for line in said if "no prediction" in line]
     assert report["predicted"]["soda"]["policy"] == "tiresias-las"
     assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMPS)
