@@ -26,14 +26,14 @@ def dump_command() -> tuple[Mapping[str, str], tuple[str, ...]]:
 def write_dump(cluster: Cluster, phase: str, job_ids: Sequence[int], folder: Path) -> None:
     """Ask the cluster's accounting as root what became of a phase's jobs, and write it into its file.
 
-    The first phase's dump is what a site would get: all that accounting knows. The second one leaves out the first.
+    Only those: the cluster's warm-up and the other phase are left out.
 
     Raises:
         ClusterError: sacct failed.
     """
     environment, argv = dump_command()
-    only = () if phase == "stock" else (f"--jobs={','.join(map(str, job_ids))}",)
-    reply = cluster.exec("root", (*argv, *only), environment=environment).check()
+    only = f"--jobs={','.join(map(str, job_ids))}"
+    reply = cluster.exec("root", (*argv, only), environment=environment).check()
     (folder / DUMPS[phase]).write_text(reply.stdout, errors="surrogateescape")
 
 

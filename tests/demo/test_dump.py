@@ -49,12 +49,12 @@ def test_a_dump_is_made_as_the_manual_says() -> None:
     assert f"{typed(*dump_command())} > dump.txt\n" in MANUAL.read_text()
 
 
-def test_the_first_dump_has_all_jobs_and_the_second_one_only_its_own(tmp_path: Path) -> None:
+def test_each_dump_has_only_its_own_jobs(tmp_path: Path) -> None:
     accounting = Accounting("JobID|User\n7|\udcff\n")
     write_dump(accounting.cluster, "stock", [7], tmp_path)
     write_dump(accounting.cluster, "soda", [8, 9], tmp_path)
     environment, argv = dump_command()
-    assert accounting.asked == [("root", argv, environment), ("root", (*argv, "--jobs=8,9"), environment)]
+    assert accounting.asked == [("root", (*argv, jobs), environment) for jobs in ("--jobs=7", "--jobs=8,9")]
     assert {path.name for path in tmp_path.iterdir()} == {"sacct-stock.txt", "sacct-soda.txt"}
     assert (tmp_path / "sacct-stock.txt").read_bytes() == b"JobID|User\n7|\xff\n"
 

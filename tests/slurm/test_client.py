@@ -23,7 +23,7 @@ from slurm_soda.slurm_ext.actuator import (
 from slurm_soda.slurm_ext.cli.backend import CliSlurm
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.slurm_ext.client import JobRecord, Update
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.ordering import SITE_FACTOR_LIMIT
 from slurm_soda.slurm_ext.snapshot import build_snapshot
 
@@ -74,7 +74,14 @@ def fill(cluster: Cluster, client: CliSlurm) -> None:
 
 
 def job_of(client: CliSlurm, job_id: int) -> JobRecord:
-    return next(job for job in client.jobs() if job.job_id == job_id)
+    """What Slurm says of a job now. A reply that Docker's stream lost on the way is asked for again, as sodad does."""
+    for patience in (2, 1, 0):
+        try:
+            return next(job for job in client.jobs() if job.job_id == job_id)
+        except SlurmReplyError:
+            if not patience:
+                raise
+    raise AssertionError
 
 
 def plan_of(order: Sequence[int]) -> Plan:
