@@ -84,14 +84,14 @@ def tail() -> list[str]:
             "Tiresias, Table 6 and PACKLIMIT",
             "facts of policies/tiresias; no public table says what its placement is worth",
         ),
-        ("Tiresias, Figure 15c", "PROMOTEKNOB of Tiresias-G is not run: promotion is slow to simulate"),
+        ("Tiresias, Figure 15c", "PROMOTEKNOB of Tiresias-G: promotion is slow to simulate"),
         ("Pollux, Optimus, Pollux' own policy", "they change how many GPUs a running job has"),
         (
             "Gavel's simulator",
             "its measured table is not among the traces here. Its rounds wait for the last job of each, and"
             " new decisions for 1,920 s, which alone is worth 18 % of FIFO (docs/peers.md); its best policies share GPUs",
         ),
-        ("Lucid's simulator", "its speed only, below"),
+        ("Lucid's simulator", "its policies need profiles and share GPUs; its speed stands above"),
         ("SJF-BSBF, SODA, Co-location, OJPP", "sharing, CPU cores and memory: other policies than these"),
     )
     return ["## What is missing", "", *table(["what", "why"], rows, text=(0, 1)), ""]
