@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.agent.config import AgentConfig
@@ -15,6 +15,7 @@ from slurm_soda.agent.events import read_event
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import GpuReading, Gpus
 from slurm_soda.agent.intake import Intake
+from slurm_soda.agent.keeper import Keeper, Sample
 from slurm_soda.agent.ledger import Ledger, Run
 from slurm_soda.agent.upload import Backoff, Uploader, UploadError
 from slurm_soda.wire.errors import RecordError, SpoolError
@@ -25,6 +26,9 @@ log = logging.getLogger("soda-agent")
 
 REBOOTED_LOST_AFTER_S = 30.0
 """A run from before the node's last start cannot be alive; time for a clock that is being set."""
+
+SHORTEST_PAUSE_S = 0.05
+"""No keeper can have samples faster than this."""
 
 GAP_INTERVALS = 3.0
 """A GPU reading stands for at most so many intervals before it."""
@@ -44,6 +48,8 @@ class Parts:
     environ: Mapping[str, str]
     booted_s: float
     """When this node last started."""
+    keepers: tuple[Keeper, ...] = ()
+    """Take their turns in this order after each sample."""
 
 
 class Agent:
@@ -68,6 +74,8 @@ class Agent:
         """
         intake = Intake(self._config.socket, self.take_line, self._resample.set)
         await intake.start()
+        now_s = self._parts.clock()
+        self._ask_keepers("recover", lambda keeper: keeper.recover(now_s))
         self._notifier.ready()
         log.info("agent of node %s reports to %s", self._node, self._config.controller)
         loops = (self._sample_forever(), self._upload_forever())
@@ -85,6 +93,7 @@ class Agent:
             await asyncio.gather(*jobs, stopping, return_exceptions=True)
             await intake.stop()
             self.sample(gpus=False)
+            self._ask_keepers("close", lambda keeper: keeper.close())
             await self._last_upload()
 
     def take_line(self, line: bytes) -> str:
@@ -101,14 +110,14 @@ class Agent:
         return ""
 
     def sample(self, *, gpus: bool = True) -> None:
-        """Take one reading of every run; those that are closed get their last one."""
+        """Take one reading of every run, those that are closed get their last one; then the keepers take their turns."""
         now_s = self._parts.clock()
         ledger = self._parts.ledger
         ledger.adopt(now_s)
         runs = ledger.active()
         self._parts.cpu.read(runs, now_s)
         unread = [run for run in runs if run.usage is not None and run.usage.gpu_covered_s == 0]
-        self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
+        readings = self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
         for run in runs:
             if run.closed is not None:
                 run.over = True
@@ -116,9 +125,22 @@ class Agent:
                 run.over = True
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
+        sample = Sample(now_s, tuple(run for run in runs if not run.over), readings)
+        self._ask_keepers("turn", lambda keeper: keeper.turn(sample))
         if ledger.has_news():
             self._news.set()
             ledger.trim(now_s)
+
+    def _ask_keepers(self, what: str, ask: Callable[[Keeper], Sequence[str]]) -> None:
+        """Have every keeper do one thing. One that fails must take neither the others nor the reports with it."""
+        for keeper in self._parts.keepers:
+            try:
+                faults = ask(keeper)
+            except Exception as error:  # see above; it is tried again at its next turn
+                faults = [f"{type(keeper).__module__}: {what} failed: {type(error).__name__}: {error}"]
+                log.debug("%s", faults[0], exc_info=True)
+            for fault in faults:
+                self._fault(fault)
 
     async def upload(self) -> bool:
         """Send one report; says whether more news waits.
@@ -157,7 +179,7 @@ class Agent:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
         return now_s - run.seen_s > (REBOOTED_LOST_AFTER_S if rebooted else self._config.lost_after_s)
 
-    def _read_gpus(self, runs: list[Run], now_s: float) -> None:
+    def _read_gpus(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
         self._parts.gpus.open(now_s)
         indices = {index for run in runs if run.opened for index in run.opened.gpus}
         readings = self._parts.gpus.read(sorted(indices), now_s) if indices else {}
@@ -171,6 +193,7 @@ class Agent:
             if own:
                 util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
                 run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
+        return readings
 
     async def _sample_forever(self) -> None:
         gpus = True
@@ -187,7 +210,9 @@ class Agent:
             for run in self._parts.ledger.active()
             if run.opened is not None
         )
-        return self._config.young_interval_s if young else self._config.interval_s
+        pause_s = self._config.young_interval_s if young else self._config.interval_s
+        keepers_s = min((keeper.interval_s for keeper in self._parts.keepers), default=pause_s)
+        return min(pause_s, max(keepers_s, SHORTEST_PAUSE_S))
 
     async def _upload_forever(self) -> None:
         while True:

@@ -1,22 +1,27 @@
 """The agent's configuration: every key has a default, so that the file may be absent; a wrong one stops the start.
 
-Precedence: command line, environment (``SODA_AGENT_`` and the key in capitals), file, default.
+Precedence: command line, environment (``SODA_AGENT_`` and the key in capitals, ``SODA_AGENT_CORES_STEP_S`` for one of a
+table), file, default. A keeper's table is a frozen dataclass of its own package, which raises SodaError for values out of
+range, and a field of :class:`AgentConfig`.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
+from slurm_soda.agent.tuning.settings import CoreSettings
 from slurm_soda.epilog.cgroups import CGROUP_ROOT
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.handover import AGENT_SOCKET
 from slurm_soda.wire.spool import MAX_FILES, SPOOL_DIRECTORY
 
 CONFIG_FILE = Path("/etc/slurm-soda/agent.toml")
+STATE_DIRECTORY = "/var/lib/slurm-soda-agent"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -51,6 +56,9 @@ class AgentConfig:
     spool_files: int = MAX_FILES
     cgroup_root: str = CGROUP_ROOT
     log_level: str = "info"
+    state: str = STATE_DIRECTORY
+    """Where keepers record their limits before they set them: root's, and kept over a restart of the agent."""
+    cores: CoreSettings = field(default_factory=CoreSettings)
 
 
 def load(path: Path, environ: Mapping[str, str], *, required: bool = False) -> AgentConfig:
@@ -64,58 +72,95 @@ def load(path: Path, environ: Mapping[str, str], *, required: bool = False) -> A
     Raises:
         ConfigError: the file cannot be read, or a key is unknown, of a wrong type or out of range.
     """
-    values: dict[str, object] = {}
+    content: dict[str, object] = {}
     try:
-        values = _checked(tomllib.loads(path.read_text("utf-8")), str(path))
+        content = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         if required:
             raise ConfigError(f"{path}: there is no such file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
-    config = AgentConfig(**{**values, **_from_environment(environ)})  # type: ignore[arg-type]  # _checked checks types
-    return _in_range(config, str(path))
+    return _read(AgentConfig(), content, environ, _Place(str(path)))
 
 
-def _types() -> dict[str, type]:
-    return {spec.name: type(spec.default) for spec in fields(AgentConfig)}
+_Section = TypeVar("_Section")
 
 
-def _checked(values: Mapping[str, object], source: str) -> dict[str, object]:
-    types = _types()
-    for key, value in values.items():
-        if key not in types:
-            raise ConfigError(f"{source}: unknown key {key!a}; known are {', '.join(types)}")
-        expected = types[key]
-        allowed = (int, float) if expected is float else (expected,)
-        if isinstance(value, bool) or not isinstance(value, allowed):
-            raise ConfigError(f"{source}: {key} is {value!a}; expected {_TYPE_NAMES[expected]}")
-    return dict(values)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the file, for messages."""
+
+    file: str
+    section: str = ""
+
+    def key(self, name: str) -> str:
+        return f"{self.section}.{name}" if self.section else name
+
+    def variable(self, name: str) -> str:
+        return f"SODA_AGENT_{self.key(name).replace('.', '_').upper()}"
 
 
-_TYPE_NAMES: dict[type, str] = {str: "text in quotes", float: "a number", int: "a whole number"}
+def _read(defaults: _Section, content: Mapping[str, object], environ: Mapping[str, str], place: _Place) -> _Section:
+    """A dataclass with what file and environment say; a field that holds a dataclass is a table of the file."""
+    known = {spec.name: getattr(defaults, spec.name) for spec in fields(defaults)}  # type: ignore[arg-type]
+    for key in content:
+        if key not in known:
+            raise ConfigError(f"{place.file}: unknown key {place.key(key)!a}; known are {', '.join(known)}")
+    values: dict[str, object] = {}
+    for key, default in known.items():
+        if is_dataclass(default):
+            table = content.get(key, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{place.file}: {place.key(key)} is {table!a}; expected a table [{place.key(key)}]")
+            values[key] = _read(default, table, environ, replace(place, section=place.key(key)))
+        elif place.variable(key) in environ:
+            values[key] = _from_text(environ[place.variable(key)], type(default), place.variable(key))
+        elif key in content:
+            values[key] = _checked(content[key], type(default), f"{place.file}: {place.key(key)}")
+    try:
+        section: _Section = replace(defaults, **values)  # type: ignore[type-var]  # a dataclass, as checked by fields()
+    except SodaError as error:
+        raise ConfigError(f"{place.file}: {error}") from error
+    _check_seconds(section, place)
+    if isinstance(section, AgentConfig):
+        _check_agent(section, place.file)
+    return section
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, kind in _types().items():
-        name = f"SODA_AGENT_{key.upper()}"
-        if name in environ:
-            try:
-                found[key] = kind(environ[name])
-            except ValueError:
-                raise ConfigError(f"environment: {name} is {environ[name]!a}; expected {_TYPE_NAMES[kind]}") from None
-    return found
+_TYPE_NAMES: dict[type, str] = {
+    str: "text in quotes",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+}
 
 
-def _in_range(config: AgentConfig, source: str) -> AgentConfig:
-    for spec in fields(AgentConfig):
-        value = getattr(config, spec.name)
+def _checked(value: object, expected: type, what: str) -> object:
+    allowed = (int, float) if expected is float else (expected,)
+    if isinstance(value, bool) != (expected is bool) or not isinstance(value, allowed):
+        raise ConfigError(f"{what} is {value!a}; expected {_TYPE_NAMES[expected]}")
+    return value
+
+
+def _from_text(text: str, expected: type, variable: str) -> object:
+    try:
+        return {"true": True, "false": False}[text] if expected is bool else expected(text)
+    except (ValueError, KeyError):
+        raise ConfigError(f"environment: {variable} is {text!a}; expected {_TYPE_NAMES[expected]}") from None
+
+
+def _check_seconds(section: object, place: _Place) -> None:
+    for spec in fields(section):  # type: ignore[arg-type]
+        value = getattr(section, spec.name)
         if spec.name.endswith("_s") and not 0.05 <= value <= 86_400:
-            raise ConfigError(f"{source}: {spec.name} is {value}; expected a number of seconds from 0.05 to 86400")
+            key = place.key(spec.name)
+            raise ConfigError(f"{place.file}: {key} is {value}; expected a number of seconds from 0.05 to 86400")
+
+
+def _check_agent(config: AgentConfig, source: str) -> None:
     if not 64 <= config.spool_files <= 1_000_000:
         raise ConfigError(f"{source}: spool_files is {config.spool_files}; expected a whole number from 64 to 1000000")
     if config.log_level not in LOG_LEVELS:
         raise ConfigError(f"{source}: log_level is {config.log_level!a}; expected one of {', '.join(LOG_LEVELS)}")
     if urlsplit(config.controller).scheme not in ("http", "https") or not urlsplit(config.controller).hostname:
         raise ConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")
-    return config

@@ -18,6 +18,7 @@ from slurm_soda.agent.config import AgentConfig
 from slurm_soda.agent.cpu import CpuReader
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import GpuReading, Gpus
+from slurm_soda.agent.keeper import Keeper
 from slurm_soda.agent.ledger import Ledger
 from slurm_soda.agent.upload import Backoff, HttpUploader, UploadError
 from slurm_soda.wire.handover import hand_over
@@ -88,6 +89,7 @@ class Bench:
     def __init__(self, path: Path, port: int) -> None:
         self.now_s = 1001.0
         self.booted_s = 0.0
+        self.keepers: tuple[Keeper, ...] = ()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
             cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
@@ -109,6 +111,7 @@ class Bench:
             faults=faults,
             environ={},
             booted_s=self.booted_s,
+            keepers=self.keepers,
         )
         return Agent(config, parts)
 

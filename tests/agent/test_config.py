@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from slurm_soda.agent.config import AgentConfig, ConfigError, load
+from slurm_soda.agent.tuning.settings import CoreSettings
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,11 @@ from slurm_soda.agent.config import AgentConfig, ConfigError, load
         ('log_level = "loud"', "expected one of debug, info, warning, error"),
         ("[agent]\ninterval_s = 2", "unknown key 'agent'"),
         ("interval_s = ", "cannot be read"),
+        ("cores = true", "cores is True; expected a table [cores]"),
+        ("[cores]\nstep = 60", "unknown key 'cores.step'; known are enabled, step_s"),
+        ("[cores]\nenabled = 1", "cores.enabled is 1; expected true or false"),
+        ("[cores]\nstep_s = 0.01\nsample_s = 0.001", "cores.step_s is 0.01; expected a number of seconds"),
+        ("[cores]\nstep_s = 1", "cores.step_s is 1 and cores.sample_s 1; a step needs three samples"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, said: str) -> None:
@@ -46,6 +52,11 @@ def test_defaults_file_and_environment(tmp_path: Path) -> None:
     assert (changed.controller, changed.interval_s, changed.heartbeat_s) == ("http://other:2", 1, 9.5)
     with pytest.raises(ConfigError, match="environment: SODA_AGENT_INTERVAL_S is 'soon'; expected a number"):
         load(path, {"SODA_AGENT_INTERVAL_S": "soon"})
+    path.write_text("[cores]\nenabled = true\nstep_s = 30\n")
+    assert load(path, {}).cores == CoreSettings(enabled=True, step_s=30)
+    assert load(path, {"SODA_AGENT_CORES_ENABLED": "false"}).cores == CoreSettings(step_s=30)
+    with pytest.raises(ConfigError, match="environment: SODA_AGENT_CORES_ENABLED is 'no'; expected true or false"):
+        load(path, {"SODA_AGENT_CORES_ENABLED": "no"})
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path / "none", {}, required=True)
 

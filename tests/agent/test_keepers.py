@@ -1,0 +1,101 @@
+"""The agent gives its keepers their turns, and outlives what they do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from slurm_soda.agent.keeper import Sample
+
+from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
+
+
+@dataclass
+class Diary:
+    """A keeper that writes down what it is asked to do."""
+
+    interval_s: float = 0.06
+    asked: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    def recover(self, now_s: float) -> Sequence[str]:
+        self.asked.append("recover")
+        return ["something was left behind"]
+
+    def turn(self, sample: Sample) -> Sequence[str]:
+        self.asked.append("turn")
+        self.samples.append(sample)
+        return []
+
+    def close(self) -> Sequence[str]:
+        self.asked.append("close")
+        return []
+
+
+class Broken(Diary):
+    def turn(self, sample: Sample) -> Sequence[str]:
+        raise ZeroDivisionError("a mistake")
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    server = Controller()
+    yield server
+    server.stop()
+
+
+def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, controller: Controller) -> None:
+    bench, diary = Bench(tmp_path, controller.port), Diary()
+    bench.keepers = (Broken(), diary)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until((tmp_path / "sock").exists)
+        await bench.hand_over(OPEN)
+        await until(lambda: any(sample.runs and sample.gpus for sample in diary.samples))
+        await until(lambda: any(len(report.faults) == 2 for report in controller.reports))
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+    assert diary.asked[0] == "recover"
+    assert set(diary.asked[1:-1]) == {"turn"}
+    assert diary.asked[-1] == "close"
+    seen = next(sample for sample in diary.samples if sample.runs)
+    assert [run.key.job_id for run in seen.runs] == [JOB]
+    assert {index: gpu.util_ratio for index, gpu in seen.gpus.items()} == {0: 0.5, 1: 0.5}
+    faults = {fault.partition(" (x")[0] for fault in controller.reports[-1].faults}
+    module = Broken.__module__
+    assert faults == {"something was left behind", f"{module}: turn failed: ZeroDivisionError: a mistake"}
+
+
+def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Controller) -> None:
+    bench, diary = Bench(tmp_path, controller.port), Diary()
+    bench.keepers = (diary,)
+    agent = bench.agent()
+    agent.take_line(json.dumps(OPEN).encode())
+    agent.sample()
+    agent.take_line(json.dumps(CLOSE).encode())
+    agent.sample()
+    assert [len(sample.runs) for sample in diary.samples] == [1, 0]
+
+
+def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Controller) -> None:
+    bench, diary = Bench(tmp_path, controller.port), Diary(interval_s=0.1)
+    bench.keepers = (diary,)
+    bench.config = replace(bench.config, interval_s=3600.0, young_interval_s=3600.0)
+
+    async def scene() -> None:
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until(lambda: len(diary.samples) >= 4)
+        diary.interval_s = float("inf")
+        stop.set()
+        await working
+
+    asyncio.run(scene())
