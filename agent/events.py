@@ -51,15 +51,25 @@ def read_event(line: bytes) -> Event:
         return Event(RunKey(closed.job_id, start_s), closed, faults, cpu_s, memory_mib)
     if kind != "open" or not isinstance(data, dict):
         raise RecordError(f"event: kind is {kind!a}; allowed is open or close")
-    cpus = _cpus_here(read.text("cpus_per_node", 4096, ""), read.text("node_names", 8192, ""), read.name("node"))
+    names = _names(read.text("node_names", 8192, ""))
+    cpus = _cpus_here(read.text("cpus_per_node", 4096, ""), names, read.name("node"))
     problems: list[str] = []
     hints = codec.hints_from_env(read.text_map("env", 32, 256), "SPANK_", problems)
-    opened = JobOpened.from_dict({**data, "cpus": cpus, "hints": codec.to_dict(hints)})
+    found = {"cpus": cpus, "hints": codec.to_dict(hints), "nodes": max(len(names), 1)}
+    opened = JobOpened.from_dict({**data, **found})
     faults += tuple(f"job {opened.job_id}: {problem}"[:MAX_FAULT_LENGTH] for problem in problems[:8])
     return Event(RunKey(opened.job_id, start_s), opened, faults)
 
 
-def _cpus_here(cpus_per_node: str, node_names: str, node: str) -> int:
+def _names(node_list: str) -> tuple[str, ...]:
+    """The nodes of SLURM_JOB_NODELIST; none where it cannot be read."""
+    try:
+        return hostlist.expand(node_list)
+    except SlurmError:
+        return ()
+
+
+def _cpus_here(cpus_per_node: str, names: tuple[str, ...], node: str) -> int:
     """This node's part of SLURM_JOB_CPUS_PER_NODE, such as ``28(x2),4``, or 0 where it cannot be told."""
     counts: list[int] = []
     for item in cpus_per_node.split(","):
@@ -72,8 +82,4 @@ def _cpus_here(cpus_per_node: str, node_names: str, node: str) -> int:
         counts.extend([int(count)] * int(repeat))
     if len(set(counts)) == 1:
         return counts[0]
-    try:
-        names = hostlist.expand(node_names)
-    except SlurmError:
-        return 0
     return counts[names.index(node)] if node in names and len(names) == len(counts) else 0

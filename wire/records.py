@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from slurm_soda.wire.cores import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.fields import Fields, decode_object
 
@@ -24,6 +25,8 @@ MAX_GPUS = 256
 MAX_JOB_ID = 0x7FFF_FFFF
 MAX_RESTARTS = 1_000_000
 MAX_CPUS = 1_000_000
+MAX_NODES = 1_000_000
+MAX_NODES = 1_000_000
 MAX_TIME_S = 1e11
 
 RecordKind = Literal["open", "close", "sample"]
@@ -45,6 +48,8 @@ class JobOpened:
     """Absolute indices of the job's GPUs on this node (SLURM_JOB_GPUS)."""
     cpus: int
     hints: dict[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    """Nodes of the job's allocation, this one included."""
 
     @classmethod
     def from_dict(cls, data: object) -> JobOpened:
@@ -65,6 +70,8 @@ class JobOpened:
             gpus=read.wholes("gpus", MAX_GPUS, 0, 65_535),
             cpus=read.whole("cpus", 0, MAX_CPUS),
             hints=read.text_map("hints", 32, 256),
+            nodes=read.whole("nodes", 1, MAX_NODES, 1),
+            nodes=read.whole("nodes", 1, MAX_NODES, 1),
         )
 
 
@@ -157,6 +164,10 @@ class NodeReport:
     gpu_count: int = 0
     faults: tuple[str, ...] = ()
     """What prolog, epilog or agent could not do, for ``sodactl status``."""
+    core_measurements: tuple[CoreMeasurement, ...] = ()
+    """Finished since the last report that was taken; one that comes twice is the same again."""
+    core_fits: tuple[CoreFit, ...] = ()
+    """Searches that ended since then."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,6 +196,10 @@ class NodeReport:
             usage=tuple(JobUsage.from_dict(item) for item in read.objects("usage", MAX_RECORDS)),
             gpu_count=read.whole("gpu_count", 0, MAX_GPUS, 0),
             faults=read.texts("faults", MAX_FAULTS, MAX_FAULT_LENGTH),
+            core_measurements=tuple(
+                CoreMeasurement.from_dict(item) for item in read.objects("core_measurements", MAX_RECORDS)
+            ),
+            core_fits=tuple(CoreFit.from_dict(item) for item in read.objects("core_fits", MAX_RECORDS)),
         )
 
     @classmethod

@@ -56,6 +56,13 @@ def test_this_nodes_share_of_the_cpus(cpus_per_node: str, node_names: str, node:
     assert record.cpus == cpus
 
 
+@pytest.mark.parametrize(("node_names", "nodes"), [("n1", 1), ("n[1-2]", 2), ("n1,m[3-9]", 8), ("", 1), ("n[", 1)])
+def test_the_nodes_of_the_job(node_names: str, nodes: int) -> None:
+    record = read_event(line(OPEN, node_names=node_names)).record
+    assert isinstance(record, JobOpened)
+    assert record.nodes == nodes
+
+
 def test_a_bad_hint_is_dropped_and_said() -> None:
     event = read_event(line(OPEN, env={"SPANK_SODA_BATCH_SIZE": "64; rm -rf /", "SPANK_SODA_CATEGORY": "cv"}))
     assert isinstance(event.record, JobOpened)
