@@ -46,6 +46,13 @@ class Fields:
             raise self._wrong(key, value, f"a whole number from {low} to {high}")
         return value
 
+    def flag(self, key: str, *, default: bool | None = None) -> bool:
+        """True or false; required unless there is a ``default``."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
     def number(self, key: str, low: float = 0.0, high: float = MAX_NUMBER, default: float | None = None) -> float:
         """A finite number from ``low`` to ``high``."""
         value = self._get(key, default)

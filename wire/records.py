@@ -26,7 +26,6 @@ MAX_JOB_ID = 0x7FFF_FFFF
 MAX_RESTARTS = 1_000_000
 MAX_CPUS = 1_000_000
 MAX_NODES = 1_000_000
-MAX_NODES = 1_000_000
 MAX_TIME_S = 1e11
 
 RecordKind = Literal["open", "close", "sample"]
@@ -70,7 +69,6 @@ class JobOpened:
             gpus=read.wholes("gpus", MAX_GPUS, 0, 65_535),
             cpus=read.whole("cpus", 0, MAX_CPUS),
             hints=read.text_map("hints", 32, 256),
-            nodes=read.whole("nodes", 1, MAX_NODES, 1),
             nodes=read.whole("nodes", 1, MAX_NODES, 1),
         )
 

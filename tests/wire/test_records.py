@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
 USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cgroup/v1")
-REPORT = NodeReport("n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",))
+MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 60)
+FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
+REPORT = NodeReport(
+    "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,)
+)
+ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
 
 def outcome(kind: Any, data: object) -> tuple[object, str]:
@@ -27,10 +33,17 @@ def outcome(kind: Any, data: object) -> tuple[object, str]:
 
 
 KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE}
+NAMED: dict[str, Any] = KIND | {"core measurement": MEASURED, "core fit": FIT, "core order": ORDER}
 
 
 def test_a_report_survives_the_way_through_json() -> None:
     assert NodeReport.from_json(json.dumps(REPORT.to_dict()).encode()) == REPORT
+
+
+def test_an_answer_survives_the_way_through_json() -> None:
+    answer = ReportAnswer("n1", 3, (ORDER,))
+    assert ReportAnswer.from_json(json.dumps(answer.to_dict()).encode()) == answer
+    assert ReportAnswer.from_json(b'{"node": "n1", "seq": 3}') == ReportAnswer("n1", 3)
 
 
 def test_unknown_keys_are_ignored_everywhere() -> None:
@@ -41,13 +54,13 @@ def test_unknown_keys_are_ignored_everywhere() -> None:
     assert NodeReport.from_dict(data) == REPORT
 
 
-@pytest.mark.parametrize("kind", list(KIND))
+@pytest.mark.parametrize("kind", list(NAMED))
 @pytest.mark.parametrize(
     "bad", [None, [], {}, "x" * 5000, -1, 1e300, float("nan"), float("inf"), True, "a\nb", 10**400]
 )
 def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> None:
     """For each field, a value of a wrong kind or size is refused with the field's name, or is one that it allows."""
-    record = KIND[kind]
+    record = NAMED[kind]
     for key in asdict(record):
         read, refusal = outcome(type(record), json.loads(json.dumps({**asdict(record), key: bad})))
         if refusal:
@@ -55,8 +68,8 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints"}
-            assert not getattr(read, key)
+            assert key in {"gpus", "hints", "settled"}
+            assert not getattr(read, key) or bad is True
 
 
 @pytest.mark.parametrize(
