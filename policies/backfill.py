@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ from slurm_soda.policies.walk import Refusals, Walk
 
 DEPTH = 500
 """Slurm's default of bf_max_job_test: how many jobs one pass of sched/backfill looks at."""
+_ROUNDING_TURNS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,17 @@ class Backfill:
         depth: how many jobs behind blocked ones are looked at, over all partitions.
         reservations: how many blocked jobs of a partition nobody may delay. One is EASY; Slurm's sched/backfill keeps
             room for every job that it looks at, each of which costs time here.
+        whole_nodes: a reservation keeps its nodes whole, as sched/backfill's does, whose plan is a set of nodes for
+            each span of time: no job starts on one that does not end before.
+        interval_s: Slurm decides in two steps. When something happens, its main loop starts jobs in order up to the
+            first that does not fit; those behind it get their turn at the multiples of this (bf_interval). 0: at once.
     """
 
     estimate: str = LIMIT
     depth: int = DEPTH
     reservations: int = 1
+    whole_nodes: bool = False
+    interval_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -47,16 +55,35 @@ class Backfill:
         jobs = snapshot.jobs
         ranked = rank(rankable(snapshot), jobs.submit_s)
         walk = Walk(snapshot)
+        turn_s = next_turn_s(snapshot.now_s, self.interval_s)
+        if turn_s > snapshot.now_s:
+            walk.start_fitting(ranked, skip=False)
+            return assemble(walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s", next_event_s=turn_s)
         reserved_in_s = start_and_backfill(
-            walk, ranked, estimate=self.estimate, depth=self.depth, reservations=self.reservations
+            walk,
+            ranked,
+            estimate=self.estimate,
+            depth=self.depth,
+            reservations=self.reservations,
+            whole_nodes=self.whole_nodes,
         )
         return assemble(
             walk, self.name, ranked, score=jobs.submit_s, score_name="submit_s", reserved_in_s=reserved_in_s
         )
 
 
+def next_turn_s(now_s: float, interval_s: float) -> float:
+    """The first multiple of an interval that is not before now; ``now_s`` itself where it misses one by rounding."""
+    if not interval_s:
+        return now_s
+    turns = now_s / interval_s
+    if abs(turns - round(turns)) < _ROUNDING_TURNS:
+        return now_s
+    return math.ceil(turns) * interval_s
+
+
 def start_and_backfill(
-    walk: Walk, ranked: IntColumn, *, estimate: str, depth: int, reservations: int = 1
+    walk: Walk, ranked: IntColumn, *, estimate: str, depth: int, reservations: int = 1, whole_nodes: bool = False
 ) -> FloatColumn:
     """Give waiting jobs what is free now, in order; returns in how many seconds room is reserved for each job.
 
@@ -70,7 +97,7 @@ def start_and_backfill(
     snapshot = walk.snapshot
     now_s = snapshot.now_s
     run_s = expected_runs_s(snapshot, estimate)
-    calendar = Calendar(snapshot, walk.room.now, expected_ends_s(snapshot, estimate))
+    calendar = Calendar(snapshot, walk.room.now, expected_ends_s(snapshot, estimate), whole_nodes=whole_nodes)
     reserved_in_s = np.full(len(snapshot.jobs), np.nan)
     refusals: dict[tuple[int, ...], Refusals] = {}
     blocked: Counter[int] = Counter()

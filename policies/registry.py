@@ -87,6 +87,13 @@ BACKFILL_RESERVATIONS = Parameter(
     "reservations", 1, "jobs", "how many blocked jobs of a partition nobody may delay: 1 is EASY, many is like Slurm",
     "a whole number from 1", whole_from(1),
 )  # fmt: skip
+BACKFILL_WHOLE_NODES = Parameter(
+    "whole_nodes", False, "yes/no", "room is reserved as whole nodes, like Slurm does", "true or false", truth,
+)  # fmt: skip
+BACKFILL_INTERVAL = Parameter(
+    "interval_s", 0.0, "s", "jobs behind a blocked one get their turn at multiples of this (Slurm's bf_interval); 0: "
+    "whenever something happens", "a number from 0", number_from(0.0),
+)  # fmt: skip
 
 _MULTIFACTOR = (
     Parameter("weight_age", 1000.0, "priority", "PriorityWeightAge", "a number from 0", number_from(0.0)),
@@ -108,7 +115,7 @@ POLICIES: tuple[Entry, ...] = (
           "Tiresias, Section 5.1, with the skip of Pseudocode 2", partial(Fifo, skip=True)),
     Entry("backfill", "by submit time; jobs behind a blocked one start where they do not delay it",
           "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill", Backfill,
-          (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS)),
+          (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS, BACKFILL_WHOLE_NODES, BACKFILL_INTERVAL)),
     Entry("multifactor", "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
           "Slurm's priority/multifactor and sched/backfill", Multifactor, _MULTIFACTOR),
     Entry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,

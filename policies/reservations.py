@@ -32,13 +32,19 @@ class Calendar:
     these is a pool (a lane), kept for each set of reservations that somebody had to mind.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, free: NodePool, ends_s: FloatColumn) -> None:
-        """``free`` is what is free now; the owner of this calendar takes from it what it starts."""
+    def __init__(
+        self, snapshot: ClusterSnapshot, free: NodePool, ends_s: FloatColumn, *, whole_nodes: bool = False
+    ) -> None:
+        """``free`` is what is free now; the owner of this calendar takes from it what it starts.
+
+        With ``whole_nodes`` a reservation leaves nothing of its nodes to others while it holds.
+        """
         jobs = snapshot.jobs
         owner, entry = entries_of(jobs, np.flatnonzero(np.isin(jobs.state, HOLDING)))
         by_end = np.argsort(ends_s[owner], kind="stable")
         owner, entry = owner[by_end], entry[by_end]
         self._now_s = snapshot.now_s
+        self._whole_nodes = whole_nodes
         self._free = free
         self._ends = ends_s[owner]
         self._node = jobs.alloc_node[entry]
@@ -104,12 +110,12 @@ class Calendar:
 
     def _keep(self, start_s: float, run_s: float, pieces: list[Piece]) -> Reservation:
         left = self._free_at(start_s, keep_all=False)
-        _take(left, pieces)
+        self._reserve(left, pieces)
         classes = frozenset(self._free.classes.of.item(piece.node) for piece in pieces)
         made = Reservation(start_s, start_s + run_s, pieces, classes, left)
         for item in self.reservations:
             if made.start_s <= item.start_s < made.end_s:
-                _take(item.left, pieces)
+                self._reserve(item.left, pieces)
         self.reservations.append(made)
         self._refresh(pieces)
         return made
@@ -125,8 +131,15 @@ class Calendar:
                 _take(free, [Piece(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
         for item in self.reservations:
             if time_s < item.end_s and (keep_all or item.start_s <= time_s):
-                _take(free, item.pieces)
+                self._reserve(free, item.pieces)
         return free
+
+    def _reserve(self, columns: tuple[IntColumn, IntColumn, IntColumn], pieces: list[Piece]) -> None:
+        if not self._whole_nodes:
+            _take(columns, pieces)
+            return
+        for column in columns:
+            column[[piece.node for piece in pieces]] = 0
 
     def _refresh(self, pieces: list[Piece]) -> None:
         for minded, lane in self._lanes.items():

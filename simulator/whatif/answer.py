@@ -147,9 +147,8 @@ class _Rig:
         self.workloads = ensemble(site.workload)
 
     def slurm(self) -> Costs:
-        """What Slurm alone takes: it looks for something to start in rounds, of which half a one is part of the lag."""
-        lag_s = max(self._site.hand_over_s - candidates.SLURM_ROUND_S / 2, 0.0)
-        return Costs(start_s=lag_s, round_s=candidates.SLURM_ROUND_S)
+        """What Slurm alone takes: its main loop starts the first in line at once, a moment after nodes are free."""
+        return Costs(start_s=self._site.hand_over_s)
 
     def soda(self, restart_s: float) -> Costs:
         """What slurm-soda takes, which is woken by every event."""

@@ -10,12 +10,15 @@ import numpy as np
 from slurm_soda.simulator.scenario import Choice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
-STAND_INS: tuple[Choice, ...] = (Choice("backfill", {"reservations": 10}), Choice("fifo"))
+SLURM_TURN_S = 1.0
+"""Slurm looks for jobs to start behind blocked ones at intervals (bf_interval, usually half a minute): a second at the
+least. What accounting tells in whole seconds shows no more."""
+STAND_INS: tuple[Choice, ...] = (
+    Choice("backfill", {"reservations": 10, "whole_nodes": True, "interval_s": SLURM_TURN_S}),
+    Choice("fifo"),
+)
 """What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
-keeps room for every blocked job that it looks at, of which the first ones matter."""
-SLURM_ROUND_S = 1.0
-"""Slurm looks for jobs to start behind blocked ones at intervals (bf_interval), and waits a moment after a submission to
-gather more of them (batch_sched_delay): seconds at the least. What accounting tells in whole seconds shows no more."""
+keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter."""
 TRIED = ("tiresias-las", "tiresias-gittins")
 """What could be turned on."""
 BOUND = "srsf"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
-from slurm_soda.policies.backfill import Backfill
+from hypothesis import strategies as st
+from slurm_soda.policies.backfill import Backfill, next_turn_s
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
 from slurm_soda.policies.holders import held_by
@@ -17,6 +19,9 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 
 from tests.policies.cases import cluster, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
+
+Stay = tuple[float, float, list[Piece]]
+"""From when until when a job holds which places."""
 
 
 def busy(job_id: int, *alloc: tuple[int, int], ends_in_s: float) -> dict[str, Any]:
@@ -50,15 +55,50 @@ def test_nobody_delays_a_job_with_a_reservation(
     assert {note.job_id: note.reserved_in_s for note in notes if not np.isnan(note.reserved_in_s)} == due
 
 
+# Two nodes of ten GPUs, the first with eight busy for 100 s, the second for 300 s; job 2 needs eight, due on the first.
+@pytest.mark.parametrize(
+    ("whole_nodes", "limit_s", "node"),
+    [(False, 9999, 0), (True, 100, 0), (True, 101, 1)],
+)
+def test_a_whole_node_is_kept_from_those_that_outlast_its_start(whole_nodes: bool, limit_s: float, node: int) -> None:
+    """Slurm plans with sets of nodes: two GPUs that stay free beside the reservation are not given away for longer."""
+    busy_nodes = [busy(1, (0, 8), ends_in_s=100), busy(5, (1, 8), ends_in_s=300)]
+    snapshot = cluster([*busy_nodes, job(2, 8, 50), job(3, 2, limit_s)], NodeTable.uniform(2, 10))
+    plan = Backfill(whole_nodes=whole_nodes).decide(snapshot)
+    assert plan.notes.of(2).reserved_in_s == 100
+    assert [piece.node for piece in plan.places[3]] == [node]
+
+
+@pytest.mark.parametrize(
+    ("now_s", "starts", "asked_again_s"),
+    [(210.0, [2, 4], float("inf")), (239.9, [2], 240.0), (240.0, [2, 4], float("inf")), (240.1, [2], 270.0)],
+)
+def test_behind_a_blocked_job_there_are_turns(now_s: float, starts: list[int], asked_again_s: float) -> None:
+    """The first in line start whenever something happens; job 4, behind job 3, only at multiples of thirty seconds."""
+    jobs = [busy(1, (0, 6), ends_in_s=900), job(2, 1, 50), job(3, 9, 50), job(4, 1, 50)]
+    plan = Backfill(interval_s=30.0).decide(replace(cluster(jobs, NodeTable.uniform(1, 10)), now_s=now_s))
+    assert plan.starts.tolist() == starts
+    assert plan.next_event_s == asked_again_s
+
+
+@pytest.mark.parametrize(
+    ("now_s", "turn_s"), [(0.3 / 0.1 * 0.1, 0.30000000000000004), (0.31, 0.4), (7e8 + 0.1, 7e8 + 0.1)]
+)
+def test_a_turn_missed_by_rounding_is_that_turn(now_s: float, turn_s: float) -> None:
+    assert next_turn_s(now_s, 0.1) == pytest.approx(turn_s, abs=1e-9)
+
+
 @on_some_worlds
-@given(snapshot=worlds())
-def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot) -> None:
+@given(snapshot=worlds(), whole_nodes=st.booleans())
+def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot, whole_nodes: bool) -> None:
     """All waiting jobs start now or get a reservation; all that runs and all that is promised fits at every moment."""
     jobs, nodes, demand = snapshot.jobs, snapshot.nodes, demand_of(snapshot)
     ends, runs = expected_ends_s(snapshot, LIMIT), expected_runs_s(snapshot, LIMIT)
     free = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
-    calendar = Calendar(snapshot, free, ends)
-    stays: list[tuple[float, float, list[Piece]]] = [
+    calendar = Calendar(snapshot, free, ends, whole_nodes=whole_nodes)
+    behind: list[tuple[int, Stay]] = []
+    """Whoever got its places after so many reservations had been made."""
+    stays: list[Stay] = [
         (snapshot.now_s, float(ends[row]), held_by(jobs, row))
         for row in np.flatnonzero(np.isin(jobs.state, HOLDING)).tolist()
     ]
@@ -69,8 +109,10 @@ def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot) -> Non
             free.take(pieces)
             calendar.start(pieces, snapshot.now_s + run_s)
             stays.append((snapshot.now_s, snapshot.now_s + run_s, pieces))
+            behind.append((len(calendar.reservations), stays[-1]))
         elif made := calendar.reserve(shape, run_s):
             stays.append((made.start_s, made.end_s, made.pieces))
+            behind.append((len(calendar.reservations) - 1, stays[-1]))
     whole = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
     for moment in {start for start, _, _ in stays}:
         there = whole.copy()
@@ -78,3 +120,8 @@ def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot) -> Non
             if start <= moment < end:
                 there.take(pieces)
         assert min(there.gpus.min(), there.cpus.min(), there.memory_mib.min()) >= 0
+    if whole_nodes:
+        for number, item in enumerate(calendar.reservations):
+            kept = {piece.node for piece in item.pieces}
+            for start, end, pieces in (stay for before, stay in behind if before > number):
+                assert end <= item.start_s or item.end_s <= start or kept.isdisjoint(piece.node for piece in pieces)
