@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from slurm_soda.daemon.config import MODES
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreMissingError
 from slurm_soda.policies import registry
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.errors import SodaError
@@ -107,15 +108,20 @@ def _draw_parameters(document: Document) -> None:
 
 
 def _show_or_set(site: Site, key: str, new: str | None, configured: str) -> Document:
-    """The value in force, who set it, and whether somebody follows it."""
-    with site.store() as store:
+    """The value in force, who set it, and whether somebody follows it; the configured one before sodad's first start."""
+    setting, alive = None, False
+    try:
+        with site.store() as store:
+            if new is not None:
+                with store.write() as session:
+                    queries.put_setting(session, key, new, now_s=site.now_s(), by=site.outside.who())
+                wake_daemon(site)
+            with store.read() as session:
+                setting = queries.settings(session).get(key)
+                alive = is_alive(queries.latest_epoch(session), site, site.now_s())
+    except StoreMissingError:
         if new is not None:
-            with store.write() as session:
-                queries.put_setting(session, key, new, now_s=site.now_s(), by=site.outside.who())
-            wake_daemon(site)
-        with store.read() as session:
-            setting = queries.settings(session).get(key)
-            alive = is_alive(queries.latest_epoch(session), site, site.now_s())
+            raise
     return {
         "key": key,
         "value": configured if setting is None else setting.value,

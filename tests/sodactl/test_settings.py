@@ -51,6 +51,14 @@ def test_nobody_listens(soda: Bench) -> None:
     assert "sodad is not running; it will follow this when it starts" in soda("mode", "advise").err
 
 
+def test_before_the_first_start_of_sodad_the_configuration_is_shown(soda: Bench, tmp_path: Path) -> None:
+    soda.config.write_text(f'mode = "advise"\n[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
+    assert soda("mode").out.startswith("mode advise: ")
+    assert "tiresias-las" in soda("policy", "--list").out
+    assert "none.db does not exist" in soda("policy", "fifo", status=1).err
+    assert not (tmp_path / "none.db").exists()
+
+
 def test_policy_lists_all(soda: Bench) -> None:
     soda.daemon()
     document = soda("policy", "--json").document
