@@ -1,0 +1,1 @@
+"""What sodad does for jobs in arrays: puts borrowers back in line, keeps each array's own order, and keeps its log."""
