@@ -19,7 +19,7 @@ from slurm_soda.simulator.traces.gavel import looks_like_gavel, read_gavel
 from slurm_soda.simulator.traces.run_times import Profiles
 from slurm_soda.simulator.traces.swf import looks_like_swf, read_swf
 from slurm_soda.simulator.traces.table import split_line
-from slurm_soda.simulator.traces.text import COMPRESSED, is_compressed
+from slurm_soda.simulator.traces.text import COMPRESSED, is_compressed, with_newlines
 from slurm_soda.simulator.traces.tiresias import read_tiresias
 from slurm_soda.simulator.traces.trace import Trace
 
@@ -123,7 +123,7 @@ def detect_format(path: Path) -> Format:
         raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
     if is_compressed(head):
         raise TraceError(str(path), 0, COMPRESSED)
-    lines = head.decode("utf-8-sig", errors="replace").split("\n")
+    lines = with_newlines(head).decode("utf-8-sig", errors="replace").split("\n")
     first = next((line.removesuffix("\r") for line in lines if line.strip()), None)
     if first is None:
         raise TraceError(str(path), 0, "it is empty")

@@ -39,8 +39,13 @@ def is_compressed(head: bytes) -> bool:
     return head.startswith(_MAGIC)
 
 
+def with_newlines(data: bytes) -> bytes:
+    """A text whose lines end with carriage returns alone, with newlines instead; any other as it is."""
+    return data if b"\n" in data else data.replace(b"\r", b"\n")
+
+
 def read_lines(path: Path, faults: Faults) -> Lines:
-    """Read a file; a byte order mark is dropped, lines end with a newline, alone or behind a carriage return.
+    """Read a file; a byte order mark is dropped, lines end with a newline, a carriage return, or both.
 
     A line that is no UTF-8 is a fault of that line.
 
@@ -54,7 +59,7 @@ def read_lines(path: Path, faults: Faults) -> Lines:
         faults.fail(0, f"it cannot be read: {reason}")
     if is_compressed(data):
         faults.fail(0, COMPRESSED)
-    lines = _decode(data, faults)
+    lines = _decode(with_newlines(data), faults)
     faults.settle()
     lines = lines.select([bool(text) and not text.isspace() for text in lines.text])
     if not len(lines):

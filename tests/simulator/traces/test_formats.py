@@ -106,6 +106,12 @@ def test_line_ends_marks_blanks_quotes_and_spaces_do_no_harm(write):
     assert trace.line.tolist() == [3, 5]
 
 
+def test_carriage_returns_alone_end_lines_too(write):
+    trace = load_trace(write("num_gpu,submit_time,duration\r1,0,5\r2,1,100\r"))
+    assert trace.workload.run_s.tolist() == [5, 100]
+    assert trace.line.tolist() == [2, 3]
+
+
 def test_pollux_run_times_come_from_measured_tables(write):
     trace = load_trace(write(POLLUX), profiles=Measured())
     jobs = trace.workload
