@@ -1,0 +1,1 @@
+"""What happens on nodes while jobs run: CPU cores feed GPUs, neighbours take bandwidth, agents adjust both (SODA)."""
