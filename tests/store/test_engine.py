@@ -109,7 +109,7 @@ def test_a_store_of_a_newer_version_gives_one_clear_error(store_url: str) -> Non
 
 def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
     (tmp_path / "soda.db").touch()
-    with pytest.raises(StoreVersionError, match="is empty, not yet '0001'; restart sodad"):
+    with pytest.raises(StoreVersionError, match=f"is empty, not yet '{SCHEMA_VERSION}'; restart sodad"):
         open_store(f"sqlite:///{tmp_path}/soda.db", migrate=False)
 
 
