@@ -27,21 +27,35 @@ class TreeReading:
 
 def read_trees(jobs: Iterable[int]) -> dict[int, TreeReading]:
     """Readings of the jobs that have processes here, in one walk over the process table."""
-    wanted = set(jobs)
+    found: dict[int, TreeReading] = {}
+    for job_id, root, children in _step_trees(set(jobs)):
+        _add_tree(found.setdefault(job_id, TreeReading()), root, children)
+    return found
+
+
+def read_pids(jobs: Iterable[int]) -> dict[int, list[int]]:
+    """Process ids of the jobs that have processes here, without their slurmstepds."""
+    found: dict[int, list[int]] = {}
+    for job_id, root, children in _step_trees(set(jobs)):
+        found.setdefault(job_id, []).extend(process.pid for process in _below(root.pid, children))
+    return found
+
+
+_Children = dict[int, list[psutil.Process]]
+
+
+def _step_trees(wanted: set[int]) -> Iterator[tuple[int, psutil.Process, _Children]]:
+    """The wanted jobs' slurmstepds, with all processes by their parent, in one walk over the process table."""
     if not wanted:
-        return {}
+        return
     table = {p.pid: p for p in psutil.process_iter(["ppid", "name"])}
-    children: dict[int, list[psutil.Process]] = {}
+    children: _Children = {}
     for process in table.values():
         children.setdefault(process.info["ppid"], []).append(process)
-    found: dict[int, TreeReading] = {}
     for process in table.values():
-        if process.info["name"] != "slurmstepd":
-            continue
-        job_id = _job_of(process, children)
-        if job_id in wanted:
-            _add_tree(found.setdefault(job_id, TreeReading()), process, children)
-    return found
+        job_id = _job_of(process, children) if process.info["name"] == "slurmstepd" else None
+        if job_id is not None and job_id in wanted:
+            yield job_id, process, children
 
 
 def _job_of(stepd: psutil.Process, children: dict[int, list[psutil.Process]]) -> int | None:
