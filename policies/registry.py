@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from slurm_soda.policies.arrays.division import CPU_CORES, LARGE_NODES
+from slurm_soda.policies.arrays.policy import MAX_ABORTS, Coda
 from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.errors import PolicyError
@@ -108,6 +110,15 @@ _MULTIFACTOR = (
     BACKFILL_RESERVATIONS,
 )  # fmt: skip
 
+_ARRAYS = (
+    Parameter("cpu_cores", CPU_CORES, "cores", "cores of each GPU node that CPU jobs may hold without borrowing; below 1 "
+              "a part of the node's", "a number from 0", number_from(0.0)),
+    Parameter("large_nodes", LARGE_NODES, "nodes", "nodes of each class that are the large array's; below 1 a part of "
+              "the class's", "a number from 0", number_from(0.0)),
+    Parameter("max_aborts", MAX_ABORTS, "requeues", "so often a job gives back what it borrowed; then it borrows no more",
+              "a whole number from 0", whole_from(0)),
+)  # fmt: skip
+
 POLICIES: tuple[Entry, ...] = (
     Entry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
           "Tiresias, Section 5.1 (YARN-CS)", Fifo),
@@ -126,6 +137,8 @@ POLICIES: tuple[Entry, ...] = (
           "SODA, Section VI-A (KELP-FIFO)", KelpFifo),
     Entry("kelp-drf", "the next job of the user that holds the fewest GPUs", "SODA, Section VI-A (KELP-DRF)",
           partial(Drf, name="kelp-drf", gpus_only=True)),
+    Entry("coda", "arrays for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
+          "in each; preempts borrowers", "SODA, Section V-C", Coda, _ARRAYS),
     Entry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
           "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
     Entry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",

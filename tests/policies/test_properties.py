@@ -36,7 +36,7 @@ RIPE_S = dict.fromkeys(PARAMETERS, MIN_RUN_S) | {"gandiva": 1e-3}
 """How long a job must have run before it may give way; every world is at the beginning of one of Gandiva's slices."""
 ALL = [make_policy(name, PARAMETERS.get(name)) for name in policy_names()]
 ALL.append(make_policy("tiresias-las", {**PARAMETERS["tiresias-las"], "packlimit": 0.4}))
-HOLDING_BACK = ("fifo", "backfill", "multifactor", "drf", "kelp-fifo", "kelp-drf")
+HOLDING_BACK = ("fifo", "backfill", "multifactor", "drf", "kelp-fifo", "kelp-drf", "coda")
 """Policies that let a job wait although it fits, for the sake of jobs before it."""
 SKIPPING = [policy for policy in ALL if policy.name not in HOLDING_BACK]
 PREEMPTIVE = [policy for policy in ALL if policy.name in PARAMETERS]

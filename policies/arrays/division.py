@@ -1,0 +1,99 @@
+"""How nodes are divided between the arrays (SODA, Section V-C), node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS, NodeClass, Share
+from slurm_soda.policies.demand import group_rows
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
+
+CPU_CORES = 0.5
+"""Our choice where nobody says more: half of each GPU node's cores are the CPU array's."""
+LARGE_NODES = 0.5
+"""Our choice where nobody says more: half of the GPU nodes of each class are the large array's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """One value a node.
+
+    A node of the large array on which GPUs are left over when jobs of four fill it (one of five) is the small array's as
+    far as these reach, with their part of its cores: no job of four could use them.
+    """
+
+    large: BoolColumn
+    """Nodes of the large array."""
+    small: BoolColumn
+    """Nodes of the small array. A class that is not divided is both arrays' as a whole."""
+    cpu_cores: IntColumn
+    """Cores that CPU jobs may hold without borrowing."""
+    small_gpus: IntColumn
+    """GPUs that the small array owns."""
+    small_cpus: IntColumn
+    """Cores that small jobs may hold beside these without borrowing."""
+
+    @property
+    def lent(self) -> BoolColumn:
+        """Nodes on which small jobs beyond what they own are the large array's guests."""
+        guests: BoolColumn = self.large & ~self.small
+        return guests
+
+
+def part_of(amount: float, whole: int) -> int:
+    """``amount`` below 1 is a part of the whole, rounded to the nearest; from 1 on it is a number, cut to the whole."""
+    return min(round(amount * whole) if amount < 1 else int(amount), whole)
+
+
+def divide(
+    nodes: NodeTable, *, cpu_cores: float, large_nodes: float, shares: Mapping[NodeClass, Share] | None = None
+) -> Division:
+    """Divide every class of nodes.
+
+    Args:
+        nodes: all nodes, unusable ones too: a node that comes back belongs to the same array.
+        cpu_cores: of each GPU node, and ``large_nodes`` of each class, as :func:`part_of` reads them.
+        shares: classes of which more is known.
+
+    The last nodes of a class are the large array's, so that a share that moves by one moves one node.
+    """
+    count = len(nodes)
+    large, small = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    cores = nodes.cpus.copy()
+    first, code = group_rows((nodes.gpu_type, nodes.gpus, nodes.cpus)) if count else (np.zeros(0, np.intp), cores)
+    known = shares or {}
+    for number, row in enumerate(first.tolist()):
+        if not nodes.gpus[row]:
+            continue
+        members = np.flatnonzero(code == number)
+        share = known.get(_class_of(nodes, row)) or Share(
+            cpu_cores=part_of(cpu_cores, int(nodes.cpus[row])), large_nodes=part_of(large_nodes, len(members))
+        )
+        cores[members] = min(max(share.cpu_cores, 0), int(nodes.cpus[row]))
+        cut = len(members) - min(max(share.large_nodes, 0), len(members))
+        divided = 0 < cut < len(members)
+        large[members[cut:] if divided else members] = True
+        small[members[:cut] if divided else members] = True
+    over = nodes.gpus % LARGE_FROM_GPUS
+    over_cpus = nodes.cpus * over // np.maximum(nodes.gpus, 1)
+    return Division(
+        large=large, small=small, cpu_cores=cores, small_gpus=np.where(small, nodes.gpus, np.where(large, over, 0)),
+        small_cpus=np.where(small, nodes.cpus, np.where(large, over_cpus, 0)),
+    )  # fmt: skip
+
+
+def _class_of(nodes: NodeTable, row: int) -> NodeClass:
+    kind = int(nodes.gpu_type[row])
+    return NodeClass(nodes.gpu_types[kind] if kind >= 0 else "", int(nodes.gpus[row]), int(nodes.cpus[row]))
+
+
+def with_arrays(nodes: NodeTable, division: Division) -> NodeTable:
+    """The nodes with two more columns for each partition: its nodes of the large, and of the small array.
+
+    A request for a partition's large nodes asks for partition number P + p, one for its small nodes for 2 P + p.
+    """
+    member = nodes.in_partition
+    columns = (member, member & division.large[:, None], member & division.small[:, None])
+    return replace(nodes, in_partition=np.hstack(columns))

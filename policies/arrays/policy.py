@@ -1,0 +1,155 @@
+"""The multi-array scheduler of SODA (Section V-C)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from slurm_soda.policies.arrays.dispatch import Decision, Dispatch, Held, totals_of
+from slurm_soda.policies.arrays.division import CPU_CORES, LARGE_NODES, Division, divide, with_arrays
+from slurm_soda.policies.arrays.ground import Ground
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.order import Standing
+from slurm_soda.policies.arrays.requests import Request, Requests, Turn
+from slurm_soda.policies.arrays.tenants import Tenant
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.holders import entries_of, held_by, memory_shares_mib
+from slurm_soda.policies.plan import Plan, Preempt, Verdict
+from slurm_soda.policies.reservations import HOLDING
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.walk import Walk
+
+MAX_ABORTS = 3
+"""Our choice: so often a job gives back what it borrowed; then it borrows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coda:
+    """Arrays for CPU jobs, small and large GPU jobs; borrowing between them; DRF between the users of each.
+
+    Attributes:
+        name: ``coda`` or ``soda``.
+        cpu_cores: cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part of the node's.
+        large_nodes: nodes of each class that are the large array's; below 1 a part of the class's.
+        max_aborts: a job that was requeued so often keeps to its own array and is not aborted again.
+        shares: node classes of which more is known, for instance from history.
+    """
+
+    name: str = "coda"
+    cpu_cores: float = CPU_CORES
+    large_nodes: float = LARGE_NODES
+    max_aborts: int = MAX_ABORTS
+    shares: Mapping[NodeClass, Share] = field(default_factory=dict)
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job that
+        others must make room for.
+        """
+        division = divide(snapshot.nodes, cpu_cores=self.cpu_cores, large_nodes=self.large_nodes, shares=self.shares)
+        decided = replace(snapshot, nodes=with_arrays(snapshot.nodes, division))
+        return _Deciding(self, decided, division).plan()
+
+
+class _Deciding:
+    """One decision on one snapshot; handles are rows."""
+
+    def __init__(self, policy: Coda, snapshot: ClusterSnapshot, division: Division) -> None:
+        self._policy, self._snapshot = policy, snapshot
+        self._walk = Walk(snapshot)
+        jobs = snapshot.jobs
+        self._may_borrow: BoolColumn = jobs.preemptible & (jobs.preemptions < policy.max_aborts)
+        self._abortable = self._may_borrow & (jobs.state == JobState.RUNNING)
+        self._requests = Requests(self._walk.demand.shapes, snapshot.nodes, division)
+        self._asked = self._requests_of_rows()
+        self._dispatch = Dispatch(
+            Ground(self._walk.room, division, self._tenants()), totals_of(snapshot.nodes, division)
+        )
+
+    def plan(self) -> Plan:
+        jobs, walk = self._snapshot.jobs, self._walk
+        by_submission = rank(rankable(self._snapshot), jobs.submit_s)
+        self._hold()
+        waiting = walk.candidates(by_submission)
+        decision = self._dispatch.run(self._line_up(waiting), self._held_by, self._start)
+        for row, claim in decision.starts:
+            walk.record(row, claim)
+        walk.verdict[list(decision.aborts)] = Verdict.PREEMPT
+        standing = Standing(self._asked, jobs, self._dispatch)
+        ranked = self._whole_order(by_submission, [row for row, _ in decision.starts], standing)
+        return assemble(
+            walk, self._policy.name, ranked, score=standing.score(), score_name="dominant_share_ratio",
+            queue=standing.queue(), preempts=self._preempts(decision),
+        )  # fmt: skip
+
+    def _requests_of_rows(self) -> list[Request]:
+        jobs, demand, of = self._snapshot.jobs, self._walk.demand, self._requests.of
+        # A job that runs may be counted with whatever rights: its array is the same.
+        pairs = zip(demand.code.tolist(), self._may_borrow.tolist(), strict=True)
+        return [of(code, may_borrow=may_borrow) for code, may_borrow in pairs] if len(jobs) else []
+
+    def _tenants(self) -> Iterator[tuple[int, Tenant]]:
+        jobs = self._snapshot.jobs
+        # Who is leaving has left, as far as shares are concerned: nobody becomes a borrower on its account.
+        rows = np.flatnonzero((jobs.state == JobState.RUNNING) | (jobs.state == JobState.SUSPENDED)).astype(np.int64)
+        owner, entry = entries_of(jobs, rows)
+        columns: tuple[NDArray[np.generic], ...] = (
+            jobs.alloc_node[entry], self._abortable[owner], jobs.start_s[owner], jobs.job_id[owner], owner,
+            jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_shares_mib(jobs, owner, entry),
+        )  # fmt: skip
+        for node, *rest in zip(*(column.tolist() for column in columns), strict=True):
+            yield node, Tenant(*rest)
+
+    def _hold(self) -> None:
+        jobs = self._snapshot.jobs
+        leaving = JobState.COMPLETING
+        rows = np.flatnonzero(np.isin(jobs.state, HOLDING) & (jobs.state != leaving))
+        for row, user in zip(rows.tolist(), jobs.user[rows].tolist(), strict=True):
+            request = self._asked[row]
+            self._dispatch.lines(request.array).hold(user, request.total)
+
+    def _line_up(self, rows: IntColumn) -> dict[tuple[int, bool, int], list[Request]]:
+        jobs = self._snapshot.jobs
+        columns = (rows, jobs.user[rows], jobs.submit_s[rows], jobs.job_id[rows], jobs.preemptions[rows] > 0)
+        for row, user, submit_s, job_id, aborted in zip(*(column.tolist() for column in columns), strict=True):
+            request = self._asked[row]
+            self._dispatch.lines(request.array).wait(request, user, (submit_s, job_id), row, aborted=aborted)
+        wanted: dict[tuple[int, bool, int], list[Request]] = defaultdict(list)
+        for array, lines in self._dispatch.arrays.items():
+            wanted[array] = lines.waiting()
+        return wanted
+
+    def _held_by(self, row: int) -> Held:
+        jobs = self._snapshot.jobs
+        return Held(
+            self._asked[row], int(jobs.user[row]), held_by(jobs, row), bool(self._abortable[row]),
+            float(jobs.start_s[row]), int(jobs.job_id[row]), row,
+        )  # fmt: skip
+
+    def _start(self, request: Request, row: int, claim: Claim) -> Held:
+        jobs = self._snapshot.jobs
+        # Who gets places in a decision is not asked to leave them in the same one.
+        return Held(request, int(jobs.user[row]), claim.pieces, False, self._snapshot.now_s, int(jobs.job_id[row]), row)
+
+    def _whole_order(self, by_submission: IntColumn, started: list[int], standing: Standing) -> IntColumn:
+        state, verdict = self._snapshot.jobs.state[by_submission], self._walk.verdict[by_submission]
+        running = by_submission[state == JobState.RUNNING]
+        never = by_submission[verdict == Verdict.TOO_LARGE]
+        waiting = standing.in_turn(by_submission[verdict == Verdict.WAIT])
+        at_once = [row for row in started if self._walk.verdict[row] == Verdict.START]
+        soon = [row for row in started if self._walk.verdict[row] != Verdict.START]
+        return np.concatenate((running, np.array([*at_once, *soon], dtype=np.int64), waiting, never))
+
+    def _preempts(self, decision: Decision) -> tuple[Preempt, ...]:
+        job_id = self._snapshot.jobs.job_id
+        plan = []
+        for victim, beneficiary in decision.aborts.items():
+            small = self._asked[victim].turn == Turn.SMALL
+            what = "GPUs of the large array" if small else "cores of the GPU arrays"
+            owner = int(job_id[beneficiary])
+            reason = f"it borrowed {what}, which job {owner} needs"
+            plan.append(Preempt(int(job_id[victim]), (owner,), reason))
+        return tuple(plan)

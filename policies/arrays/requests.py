@@ -1,0 +1,92 @@
+"""What jobs ask for, and what they may use: of their own array's, or of everybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from slurm_soda.policies.arrays.division import Division
+from slurm_soda.policies.arrays.kinds import ArrayKind, array_of
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.placement import NodeClasses, NodePool
+from slurm_soda.policies.snapshot import NodeTable
+
+
+class Turn(IntEnum):
+    """Arrays in the order in which they are served; the numbers are those of ``JobNotes.queue``."""
+
+    LARGE = 0
+    SMALL = 1
+    CPU = 2
+
+
+TURNS = {ArrayKind.LARGE: Turn.LARGE, ArrayKind.SMALL: Turn.SMALL, ArrayKind.CPU: Turn.CPU}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A shape with the rights of the job that asks for it; :class:`Requests` makes each once."""
+
+    code: int
+    """Number of the shape."""
+    anywhere: bool
+    """The job may use what another array owns."""
+    turn: int
+    """Its array, a :class:`Turn`."""
+    shape: Shape
+    """On all nodes of the job's partition."""
+    own: Shape
+    """On its array's nodes among them."""
+    part: tuple[int, int, int]
+    """GPUs, cores and MiB without which a node is of no use to it."""
+    total: tuple[int, int, int]
+    """GPUs, cores and MiB over all nodes."""
+
+    @property
+    def array(self) -> tuple[int, bool, int]:
+        """The array whose users share: one for each kind and GPU type; jobs of any type come after the others."""
+        return self.turn, self.shape.gpu_type < 0, self.shape.gpu_type
+
+
+class Requests:
+    """All requests of a run, made once for each shape and right."""
+
+    def __init__(self, shapes: Sequence[Shape], nodes: NodeTable, division: Division) -> None:
+        """``nodes`` have the columns of :func:`~slurm_soda.policies.arrays.division.with_arrays`."""
+        self._shapes = shapes
+        self._partitions = nodes.in_partition.shape[1] // 3
+        every = NodeClasses(nodes, np.ones(len(nodes), dtype=np.bool_))
+        self._cpu = NodePool(every, nodes.gpus, division.cpu_cores, nodes.memory_mib)
+        self._small = NodePool(every, division.small_gpus, division.small_cpus, nodes.memory_mib)
+        self._known: dict[tuple[int, bool], Request] = {}
+        self._too_wide: dict[int, bool] = {}
+
+    def of(self, code: int, *, may_borrow: bool) -> Request:
+        """The request of a job of this shape; ``may_borrow``: it can be aborted, and has not been often enough."""
+        known = self._known.get((code, may_borrow))
+        if known is None:
+            known = self._known[code, may_borrow] = self._make(code, may_borrow)
+        return known
+
+    def _make(self, code: int, may_borrow: bool) -> Request:
+        shape = self._shapes[code]
+        gpus = (shape.units or shape.nodes * shape.gpus) if shape.wants_gpus else 0
+        turn = TURNS[array_of(gpus)]
+        anywhere = turn == Turn.LARGE or may_borrow or self._is_too_wide(code, turn)
+        part = (shape.gpus, shape.cpus, shape.memory_mib)
+        if shape.units:
+            part = (int(shape.wants_gpus), shape.unit_cpus, shape.unit_memory_mib)
+        own = shape
+        if turn != Turn.CPU and shape.partition >= 0:
+            own = shape._replace(partition=shape.partition + (1 if turn == Turn.LARGE else 2) * self._partitions)
+        total = (gpus, shape.nodes * shape.cpus, shape.nodes * shape.memory_mib)
+        return Request(code, anywhere, int(turn), shape, own, part, total)
+
+    def _is_too_wide(self, code: int, turn: Turn) -> bool:
+        """Whether its array could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""
+        if code not in self._too_wide:
+            whole = self._cpu if turn == Turn.CPU else self._small
+            self._too_wide[code] = whole.find(self._shapes[code]) is None
+        return self._too_wide[code]
