@@ -46,7 +46,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: L
         try:
             munge.check(body, credential, settings.report_uids)
             report = NodeReport.from_json(body)
-            writer.submit(report).result(COMMIT_TIMEOUT_S)
+            answer = writer.submit(report).result(COMMIT_TIMEOUT_S)
         except SealError as error:
             log(logging.WARNING, "report-refused", error=error)
             raise HTTPException(403, str(error)) from error
@@ -55,7 +55,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: L
             raise HTTPException(422, str(error)) from error
         except (BusyError, FutureTimeoutError, SQLAlchemyError) as error:
             raise HTTPException(503, f"not written: {error}; send it again later") from error
-        return {"node": report.node, "seq": report.seq}
+        return answer.to_dict()
 
     app.post("/v1/reports")(take_report)
     app.include_router(looks.routes())

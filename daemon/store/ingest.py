@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from slurm_soda.daemon.store.cores import take_fit, take_measurement
 from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Usage
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 from sqlalchemy import select
@@ -21,6 +22,10 @@ def ingest(session: Session, report: NodeReport, now_s: float) -> int:
     new = sum(_add_event(session, kind, record) for kind, record in _events(report))
     for usage in report.usage:
         _put_usage(session, usage)
+    for measurement in report.core_measurements:
+        take_measurement(session, measurement)
+    for fit in report.core_fits:
+        take_fit(session, fit)
     return new
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.daemon.store.memory import RememberedJob, RememberedRun
 from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
 from slurm_soda.slurm_ext import codec
@@ -76,7 +77,7 @@ def _move(session: Session, job: RememberedJob) -> None:
     """Job id and submit time name a job everywhere: what was written under a later time follows it."""
     if job.moved_from_s is None:
         return
-    for table in (Action, Preemption):
+    for table in (Action, Preemption, CoreFitted, CoreStart):
         mine = (table.job_id == job.job_id) & (table.submit_s == job.moved_from_s)
         session.execute(update(table).where(mine).values(submit_s=job.submit_s))
     job.moved_from_s = None
