@@ -81,7 +81,7 @@ class JobTable:
     user: IntColumn
     """Index into :attr:`users`."""
     partition: IntColumn
-    """Index into :attr:`partitions`; the first one where Slurm was given a list."""
+    """Index into :attr:`partitions`; a list that Slurm was given is a partition of its own, with the nodes of all in it."""
     submit_s: FloatColumn
     first_start_s: FloatColumn
     """Start of the job's very first run (Tiresias orders a queue by it); :data:`NEVER` before it."""

@@ -10,7 +10,7 @@ from slurm_soda.policies.plan import Plan, Rewrite
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient, Update
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
-from slurm_soda.slurm_ext.ordering import site_factors_for
+from slurm_soda.slurm_ext.ordering import PRIORITY_CEILING, site_factors_for
 from slurm_soda.slurm_ext.states import waits_for_resources
 
 ChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
@@ -44,7 +44,13 @@ class ChangeResult:
 
 
 def order_changes(
-    snapshot: ClusterSnapshot, plan: Plan, *, depth: int = DEFAULT_DEPTH, base: int = DEFAULT_BASE
+    snapshot: ClusterSnapshot,
+    plan: Plan,
+    *,
+    depth: int = DEFAULT_DEPTH,
+    base: int = DEFAULT_BASE,
+    least: int = 0,
+    ceiling: int = PRIORITY_CEILING,
 ) -> list[Change]:
     """SiteFactors after which Slurm's order equals ``plan.order`` for its first ``depth`` jobs (0: all), most urgent first.
 
@@ -53,7 +59,7 @@ def order_changes(
     """
     jobs, order = snapshot.jobs, plan.order.tolist()
     depth = depth or len(order)
-    wanted = site_factors_for(jobs, order, depth=depth, base=base)
+    wanted = site_factors_for(jobs, order, depth=depth, base=base, least=least, ceiling=ceiling)
     present = dict(zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True))
     rank = {job_id: position for position, job_id in enumerate(order)}
     starts = set(plan.starts.tolist())

@@ -52,7 +52,9 @@ class _Standing:
         return self.priority != self.other
 
 
-def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: int) -> dict[int, int]:
+def site_factors_for(
+    jobs: JobTable, order: Sequence[int], *, depth: int, base: int, least: int = 0, ceiling: int = PRIORITY_CEILING
+) -> dict[int, int]:
     """New SiteFactors by job id, only for jobs that need another one than they have.
 
     Args:
@@ -61,6 +63,8 @@ def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: 
         depth: how many of them, from the first, shall be in exactly this order and before all others. Jobs whose present
             SiteFactor is unknown are passed over.
         base: least priority that a first numbering gives out, so that other components can grow beneath it.
+        least: a job with less gets another priority, also where its place is right.
+        ceiling: no priority goes above it as long as what is not ours leaves room.
     """
     ids = jobs.job_id.tolist()
     priority, factor = jobs.priority.tolist(), jobs.site_factor.tolist()
@@ -77,10 +81,11 @@ def site_factors_for(jobs: JobTable, order: Sequence[int], *, depth: int, base: 
     tail = [standing[i] for i in jobs.job_id[waiting].tolist() if i in standing and i not in in_head]
     kept = [head[i] for i in _longest_increasing([job.key for job in head])]
     floor = _cheapest_floor(kept, tail)
-    wanted = _number(head, {job.job_id for job in kept if job.key < floor}, floor=-floor[0], base=base)
-    if max(wanted.values(), default=0) > PRIORITY_CEILING:
+    keep = {job.job_id for job in kept if job.key < floor and least <= job.priority <= ceiling}
+    wanted = _number(head, keep, floor=-floor[0], base=base, ceiling=ceiling)
+    if max(wanted.values(), default=0) > ceiling:
         floor = _lowest_floor(tail)
-        wanted = _number(head, frozenset(), floor=-floor[0], base=base)
+        wanted = _number(head, frozenset(), floor=-floor[0], base=base, ceiling=ceiling)
     changes = {job.job_id: wanted[job.job_id] - job.other for job in head if job.job_id in wanted}
     changes |= {job.job_id: 0 for job in tail if job.written and job.key < floor}
     return {i: max(-SITE_FACTOR_LIMIT, min(f, SITE_FACTOR_LIMIT)) for i, f in changes.items()}
@@ -124,7 +129,9 @@ def _cheapest_floor(kept: Sequence[_Standing], tail: Sequence[_Standing]) -> Key
     return min([lowest, *(key for key in ours if key < lowest)], key=writes)
 
 
-def _number(head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor: int, base: int) -> dict[int, int]:
+def _number(
+    head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor: int, base: int, ceiling: int
+) -> dict[int, int]:
     """Priorities for the jobs of ``head`` that are not kept; walks from the last job to the first.
 
     A kept job whose neighbours below do not fit beneath it is numbered with them.
@@ -139,7 +146,7 @@ def _number(head: Sequence[_Standing], kept: frozenset[int] | set[int], *, floor
         wanted |= _spread(run, below, job.priority)
         below, run = job.priority, []
     below = max(below, base) if below == floor else below
-    spacing = max(1, min(SPACING, (PRIORITY_CEILING - below) // (2 * len(head))))
+    spacing = max(1, min(SPACING, (ceiling - below) // (2 * len(head))))
     wanted |= {job.job_id: below + spacing * (rank + 1) for rank, job in enumerate(run)}
     return wanted
 

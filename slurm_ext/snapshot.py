@@ -97,10 +97,11 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
         requeued: jobs that we requeued: their begin time is Slurm's way of requeueing, so it does not block them.
 
     Returns:
-        Jobs by ascending id, nodes in the given order, partitions sorted by name.
+        Jobs by ascending id, nodes in the given order, partitions sorted by name. A list of partitions that a job may run
+        in is one partition more, with the nodes of all of them.
     """
     live = sorted((job for job in jobs if job.state not in ENDED), key=lambda job: job.job_id)
-    partitions = tuple(sorted({name for node in nodes for name in node.partitions} | {_partition(job) for job in live}))
+    partitions = tuple(sorted({name for node in nodes for name in node.partitions} | {job.partition for job in live}))
     gpu_types = tuple(sorted({t for t in chain((n.gpu_type for n in nodes), (j.gpu_type for j in live)) if t}))
     begun = [job.eligible_s <= now_s or job.job_id in requeued for job in live]
     state = np.array(
@@ -129,10 +130,6 @@ def _requeue_wait(job: JobRecord) -> bool:
     return job.state == "PENDING" and job.reason == "BeginTime" and job.restarts > 0
 
 
-def _partition(job: JobRecord) -> str:
-    return job.partition.partition(",")[0]
-
-
 def _skew(hints: Hints) -> float:
     """Skew of the model by its name; a job that only says that its weights are large counts as skewed."""
     known = skew_of(hints.model) if hints.model else NEVER
@@ -159,7 +156,7 @@ def _own_columns(live: Sequence[JobRecord], partitions: tuple[str, ...], gpu_typ
     return {
         "job_id": _ints([job.job_id for job in live]),
         "user": _codes([job.user for job in live], users),
-        "partition": _codes([_partition(job) for job in live], partitions),
+        "partition": _codes([job.partition for job in live], partitions),
         "time_limit_s": _floats([job.time_limit_s for job in live]),
         "gpus": _ints([job.gpus for job in live]),
         "nodes": _ints([job.nodes for job in live]),
@@ -237,12 +234,22 @@ def _even_spread(job: JobRecord) -> Allocation:
     return list(zip(names, gpus, cpus, strict=True))
 
 
-def _node_table(nodes: Sequence[NodeRecord], partitions: tuple[str, ...], gpu_types: tuple[str, ...]) -> NodeTable:
-    usable = np.array([node.usable for node in nodes], dtype=np.bool_)
+def _membership(nodes: Sequence[NodeRecord], partitions: tuple[str, ...]) -> BoolColumn:
+    """Which node is in which partition; a list of partitions, as jobs may give, has the nodes of all of them."""
     column = {name: i for i, name in enumerate(partitions)}
     member = np.zeros((len(nodes), len(partitions)), dtype=np.bool_)
     for row, node in enumerate(nodes):
         member[row, [column[name] for name in node.partitions]] = True
+    for name in partitions:
+        if "," in name:
+            parts = [column[part] for part in name.split(",") if part in column]
+            member[:, column[name]] = member[:, parts].any(axis=1)
+    return member
+
+
+def _node_table(nodes: Sequence[NodeRecord], partitions: tuple[str, ...], gpu_types: tuple[str, ...]) -> NodeTable:
+    usable = np.array([node.usable for node in nodes], dtype=np.bool_)
+    member = _membership(nodes, partitions)
 
     def free(total: IntColumn, used: Sequence[int]) -> IntColumn:
         return np.where(usable, np.maximum(total - _ints(used), 0), 0)

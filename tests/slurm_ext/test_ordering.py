@@ -181,3 +181,20 @@ def test_repeated_insertions_at_one_place_stay_right_and_cheap(insertions: int) 
 
 def test_no_pending_job_is_no_write() -> None:
     assert site_factors_for(JobTable.empty(), [], depth=10, base=BASE) == {}
+
+
+BAND = 1_000_000_000
+"""Where the GPU arrays' priorities begin."""
+
+
+@given(queues())
+@settings(max_examples=200, deadline=None)
+def test_a_band_holds_the_whole_head_and_keeps_its_order(queue: tuple[JobTable, list[int], int]) -> None:
+    jobs, order, _ = queue
+    above = applied(jobs, site_factors_for(jobs, order, depth=99, base=BAND, least=BAND))
+    assert slurm_order(above) == order
+    assert above.priority.min() >= BAND
+    assert site_factors_for(above, order, depth=99, base=BAND, least=BAND) == {}
+    below = applied(above, site_factors_for(above, order, depth=99, base=BASE, ceiling=BAND - 1))
+    assert slurm_order(below) == order
+    assert below.priority.max() < BAND

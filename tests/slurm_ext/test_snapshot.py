@@ -181,9 +181,9 @@ def test_nodes_keep_their_order_and_unusable_ones_have_nothing_free() -> None:
     assert table.name == ("b", "a", "c")
     assert (table.gpus_free.tolist(), table.cpus_free.tolist()) == ([1, 0, 0], [20, 0, 28])
     assert table.memory_free_mib.tolist() == [0, 0, 64_000]
-    assert snapshot.partitions == ("debug", "late", "main")
-    assert table.in_partition.tolist() == [[False, False, True], [True, False, True], [False, False, False]]
-    assert snapshot.partitions[snapshot.jobs.partition[0]] == "late"
+    assert snapshot.partitions == ("debug", "late,main", "main")  # a list is a partition with the nodes of all in it
+    assert table.in_partition.tolist() == [[False, True, True], [True, True, True], [False, False, False]]
+    assert snapshot.partitions[snapshot.jobs.partition[0]] == "late,main"
     assert table.gpu_type.tolist() == [0, 0, -1]
 
 
