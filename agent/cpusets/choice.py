@@ -1,0 +1,52 @@
+"""Which of a job's cores it keeps when it gets fewer: an order of all of them, of which any first part is a good choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_soda.agent.cpusets.cpulist import Cpus, parse
+
+SYSFS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is known of the node and of the job when its cores are put in order."""
+
+    near: Cpus = frozenset()
+    """CPUs on the side of the job's GPUs; empty: not known."""
+    shares: Sequence[Cpus] = ()
+    """Parts of the job that are bound to some of its cores each (its tasks): each keeps some as long as that is possible."""
+    siblings: Mapping[int, int] = field(default_factory=dict)
+    """The first hardware thread of each CPU's core; a CPU that is missing stands for itself."""
+
+
+def order(working: Cpus, allocated: Cpus, layout: Layout) -> tuple[int, ...]:
+    """All allocated CPUs, those first that the job keeps longest.
+
+    First those that it works on now, then those near its GPUs, then one core (all of its hardware threads, since Slurm
+    gives and takes whole cores) of each share in turn, then by number.
+    """
+    place: dict[int, tuple[int, int]] = {}
+    for number, share in enumerate([*layout.shares, allocated]):
+        mine = sorted(share - place.keys(), key=lambda cpu: (layout.siblings.get(cpu, cpu), cpu))
+        place |= {cpu: (position, number) for position, cpu in enumerate(mine)}
+    return tuple(
+        sorted(
+            allocated,
+            key=lambda cpu: (cpu not in working, bool(layout.near) and cpu not in layout.near, place[cpu], cpu),
+        )
+    )
+
+
+def read_siblings(cpus: Cpus, sysfs: Path = SYSFS) -> dict[int, int]:
+    """The first hardware thread of each core, as far as the kernel tells."""
+    found: dict[int, int] = {}
+    for cpu in cpus:
+        try:
+            found[cpu] = min(parse((sysfs / f"cpu{cpu}/topology/thread_siblings_list").read_text("ascii")))
+        except (OSError, ValueError):
+            continue
+    return found

@@ -1,0 +1,102 @@
+"""Jobs with other cores than Slurm gave them, on disk before they have them, so that whoever comes next can restore them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slurm_soda.agent.cpusets.cpulist import Cpus, parse
+from slurm_soda.agent.statefile import StateFileError, read_state, write_state
+from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.fields import Fields
+from slurm_soda.wire.records import MAX_CPUS, MAX_JOB_ID, MAX_TIME_S
+
+VERSION = 1
+MOST_JOBS = 4096
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job whose cores are, or were about to be, changed."""
+
+    job_id: int
+    start_s: int
+    """With ``job_id`` this names the run."""
+    source: str
+    """``cgroup/v1``, ``cgroup/v2`` or ``affinity``."""
+    path: str
+    """The job's group; empty with affinity."""
+    order: tuple[int, ...]
+    """The CPUs that it may have here; with n cores it has the first n."""
+    start: int
+    """How many of them it worked on when it was found."""
+    step: str
+    """The one step that does all the work with fewer cores than the job has and may therefore have more; mostly empty."""
+    original: Mapping[str, str]
+    """What every group had, by its path below the job's; with affinity the different sets that threads were bound to."""
+    limits: Mapping[str, int]
+    """Cores by who wants them; the fewest count."""
+    applied: tuple[str, ...] = ()
+    """The sets that the job's threads may have: what was given last, and while that is being changed the next one too."""
+
+    @property
+    def allocated(self) -> Cpus:
+        """The job's CPUs as Slurm gave them."""
+        return parse(self.original.get("", "")) or frozenset(self.order)
+
+    @property
+    def cpus(self) -> Cpus:
+        """What the job should have now."""
+        return self.first(min(self.limits.values())) if self.limits else self.allocated
+
+    @property
+    def given(self) -> tuple[Cpus, ...]:
+        """:attr:`applied` as sets."""
+        return tuple(map(parse, self.applied))
+
+    def first(self, cores: int) -> Cpus:
+        """The CPUs of so many cores."""
+        return frozenset(self.order[:cores])
+
+
+def read_held(path: Path) -> dict[int, Held]:
+    """Jobs on record, by id.
+
+    Raises:
+        StateFileError: the file is damaged.
+    """
+    content = read_state(path, VERSION)
+    try:
+        jobs = [_held(item) for item in Fields("cores record", content).objects("jobs", MOST_JOBS)]
+    except RecordError as error:
+        raise StateFileError(f"{path}: {error}: cores that were taken are not known any more") from error
+    return {held.job_id: held for held in jobs}
+
+
+def write_held(path: Path, jobs: Iterable[Held]) -> None:
+    """Put jobs on record.
+
+    Raises:
+        StateFileError: it cannot be written, so nothing may be changed.
+    """
+    write_state(path, VERSION, {"jobs": [asdict(held) for held in jobs]})
+
+
+def _held(data: object) -> Held:
+    read = Fields("core record", data)
+    limits = Fields("limits", data["limits"] if isinstance(data, dict) else None)
+    names = list(data["limits"]) if isinstance(data, dict) else []
+    return Held(
+        job_id=read.whole("job_id", 1, MAX_JOB_ID),
+        start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
+        source=read.text("source", 32),
+        path=read.text("path", _LONGEST),
+        order=read.wholes("order", MAX_CPUS, 0, MAX_CPUS),
+        start=read.whole("start", 1, MAX_CPUS),
+        step=read.text("step", _LONGEST),
+        original=read.text_map("original", MOST_JOBS, _LONGEST * 4),
+        limits={name: limits.whole(name, 1, MAX_CPUS) for name in names},
+        applied=read.texts("applied", 2, _LONGEST * 4),
+    )

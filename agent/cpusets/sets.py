@@ -1,0 +1,246 @@
+"""The cores of this node's running jobs: fewer of them for a while, never others than Slurm gave, and all of them back.
+
+Several keepers may want fewer cores for one job; it gets the fewest that anyone wants, and what one gives back changes
+nothing for the others. What a job had is on disk before it is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_soda.agent.cpusets.choice import Layout, order, read_siblings
+from slurm_soda.agent.cpusets.cpulist import Cpus, write
+from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
+from slurm_soda.agent.cpusets.groups import JobGroups, find
+from slurm_soda.agent.cpusets.means import AFFINITY, GroupMeans, Means, ThreadMeans
+from slurm_soda.agent.cpusets.record import Held, read_held, write_held
+from slurm_soda.agent.ledger import Run
+from slurm_soda.agent.statefile import StateFileError
+from slurm_soda.wire.errors import SodaError
+from slurm_soda.wire.records import JobOpened
+
+MOST_CORRECTIONS = 5
+"""A job that puts itself back onto other cores this often in a row is left alone."""
+
+Near = Callable[[Sequence[int]], Cpus]
+"""The CPUs near some GPUs; empty where that is not known."""
+Pids = Callable[[int], Iterable[int]]
+"""The processes of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What can be done with a job's cores."""
+
+    start: int
+    """Cores that it works on when nothing is changed."""
+    limit: int
+    """The most that it may have here: its allocation, or the start where its steps divide that among themselves."""
+
+
+class CoreSets:
+    """Sets cores; see the module. Not safe to share between threads."""
+
+    def __init__(self, cgroup_root: str, path: Path, pids: Pids, near: Near) -> None:
+        """``path``: the record, in a directory of root's."""
+        self._root = cgroup_root
+        self._path = path
+        self._pids = pids
+        self._near = near
+        self._runs: dict[int, Run] = {}
+        self._held: dict[int, Held] = {}
+        self._defiant: dict[int, int] = {}
+        """Corrections in a row."""
+
+    def recover(self) -> list[str]:
+        """Give every job on record its cores back; returns faults."""
+        try:
+            self._held = read_held(self._path)
+        except StateFileError as error:
+            return [str(error)]
+        return self.restore_all()
+
+    def restore_all(self) -> list[str]:
+        """Give every job its cores back, whoever wanted fewer; returns faults.
+
+        A job that cannot be restored stays on record.
+        """
+        faults = []
+        for job_id in list(self._held):
+            try:
+                self._release(job_id)
+            except SodaError as error:
+                faults.append(f"job {job_id} does not get its cores back yet: {error}")
+        return faults
+
+    def see(self, runs: Iterable[Run]) -> None:
+        """Take note of the runs that are here; what others had is forgotten, as their groups are gone."""
+        self._runs = {run.key.job_id: run for run in runs}
+        gone = [held.job_id for held in self._held.values() if not self._is_here(held)]
+        for job_id in gone:
+            del self._held[job_id]
+        self._defiant = {job_id: times for job_id, times in self._defiant.items() if job_id in self._runs}
+        if gone:
+            self._write()
+
+    def look_after(self) -> list[str]:
+        """Set again what a new step or the job itself has set otherwise; returns faults."""
+        faults = []
+        for held in list(self._held.values()):
+            try:
+                if self._means(held).strayed(held, held.cpus):
+                    self._correct(held)
+                else:
+                    self._defiant.pop(held.job_id, None)
+            except JobGoneError:
+                continue
+            except SodaError as error:
+                faults.append(f"job {held.job_id}: {error}")
+        return faults
+
+    def room(self, job_id: int) -> Room:
+        """What can be done with a job's cores.
+
+        Raises:
+            JobGoneError: it ended, or has no process yet.
+            CoresError: its cores cannot be set on this node.
+        """
+        held = self._held.get(job_id) or self._found(job_id)
+        return Room(held.start, len(held.order))
+
+    def limit(self, job_id: int, cores: int, holder: str) -> int:
+        """Let a job run on so many of its cores; returns how many it has now, fewer if another holder wants fewer.
+
+        Raises:
+            JobGoneError: it ended.
+            CoresError: they cannot be set; then it has what it had.
+        """
+        if self._defiant.get(job_id, 0) >= MOST_CORRECTIONS:
+            raise CoresError(f"job {job_id} puts itself onto other cores again and again")
+        before = self._held.get(job_id) or self._found(job_id)
+        limits = {**before.limits, holder: max(1, min(cores, len(before.order)))}
+        self._set(before, replace(before, limits=limits))
+        return min(limits.values())
+
+    def restore(self, job_id: int, holder: str) -> None:
+        """Let go of what one holder wanted; a job that is gone, or that it does not hold, is no error.
+
+        Raises:
+            CoresError: they cannot be set.
+        """
+        held = self._held.get(job_id)
+        if held is None or holder not in held.limits:
+            return
+        limits = {name: cores for name, cores in held.limits.items() if name != holder}
+        try:
+            if limits:
+                self._set(held, replace(held, limits=limits))
+            else:
+                self._release(job_id)
+        except JobGoneError:
+            return
+
+    def holder(self, name: str) -> Holder:
+        """The same for one keeper, under its name."""
+        return Holder(self, name)
+
+    def _set(self, before: Held, held: Held) -> None:
+        now = write(held.cpus)
+        held = self._held[held.job_id] = replace(held, applied=tuple({now, *before.applied[:1]}))
+        try:
+            self._write()
+            fresh = self._means(held).apply(held, held.cpus)
+        except SodaError:
+            self._undo(before)
+            raise
+        self._held[held.job_id] = replace(held, applied=(now,), original={**held.original, **fresh})
+        self._write()
+
+    def _undo(self, before: Held) -> None:
+        """After a change that failed half-way: back to what was, as far as that can be."""
+        if before.limits:
+            self._held[before.job_id] = before
+            self._means(before).apply(before, before.cpus)
+        else:
+            self._release(before.job_id)
+
+    def _release(self, job_id: int) -> None:
+        held = self._held[job_id]
+        with contextlib.suppress(JobGoneError):
+            self._means(held).apply(held, None)
+        del self._held[job_id]
+        self._write()
+
+    def _correct(self, held: Held) -> None:
+        times = self._defiant[held.job_id] = self._defiant.get(held.job_id, 0) + 1
+        if times >= MOST_CORRECTIONS:
+            self._release(held.job_id)
+            raise CoresError(f"put itself onto other cores {times} times in a row; it is left alone")
+        fresh = self._means(held).apply(held, held.cpus)
+        if fresh:
+            self._held[held.job_id] = replace(held, original={**held.original, **fresh})
+            self._write()
+
+    def _found(self, job_id: int) -> Held:
+        run = self._runs.get(job_id)
+        if run is None or run.opened is None:
+            raise JobGoneError(f"job {job_id} does not run here")
+        opened = run.opened
+        groups = find(self._root, opened.node, opened.uid, job_id)
+        survey = (GroupMeans(groups) if groups else self._threads(opened)).survey()
+        if opened.cpus and len(survey.allocated) > opened.cpus:
+            raise CoresError(
+                f"job {job_id} was given {opened.cpus} CPUs and may use {len(survey.allocated)}: Slurm does not limit its "
+                "cores; set ConstrainCores=yes in cgroup.conf"
+            )
+        layout = Layout(self._near(opened.gpus), survey.shares, read_siblings(survey.allocated))
+        # What steps divide among themselves is not theirs to take from each other.
+        usable = survey.allocated if survey.step else survey.working
+        return Held(
+            job_id=job_id,
+            start_s=run.key.start_s,
+            source=survey.source,
+            path=survey.path,
+            order=order(survey.working, usable, layout),
+            start=len(survey.working),
+            step=survey.step,
+            original=survey.original,
+            limits={},
+            applied=(write(survey.working),),
+        )
+
+    def _means(self, held: Held) -> Means:
+        if held.source != AFFINITY:
+            return GroupMeans(JobGroups(held.source, held.path))
+        run = self._runs.get(held.job_id)
+        cpus = run.opened.cpus if run and run.opened else 0
+        return ThreadMeans(held.job_id, cpus, lambda: self._pids(held.job_id))
+
+    def _threads(self, opened: JobOpened) -> Means:
+        return ThreadMeans(opened.job_id, opened.cpus, lambda: self._pids(opened.job_id))
+
+    def _is_here(self, held: Held) -> bool:
+        run = self._runs.get(held.job_id)
+        return run is not None and run.key.start_s == held.start_s
+
+    def _write(self) -> None:
+        write_held(self._path, self._held.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One keeper's way to the cores of jobs."""
+
+    sets: CoreSets
+    name: str
+
+    def limit(self, job_id: int, cores: int) -> None:
+        """Let the job run on so many of its cores at most; errors as of :meth:`CoreSets.limit`."""
+        self.sets.limit(job_id, cores, self.name)
+
+    def restore(self, job_id: int) -> None:
+        """Want nothing of the job any more; errors as of :meth:`CoreSets.restore`."""
+        self.sets.restore(job_id, self.name)
