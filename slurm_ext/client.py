@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,14 @@ class SlurmClient(Protocol):
 
     def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
         """``(node, gpus, cpus)`` of a running job, exactly as allocated."""
+        ...
+
+    def request(self, job_id: int) -> JobRequest:
+        """What a waiting job asks for, in detail."""
+        ...
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        """Limits of every partition, by name."""
         ...
 
     def update(self, updates: Sequence[Update]) -> list[UpdateResult]:

@@ -10,11 +10,14 @@ from slurm_soda.slurm_ext.cli.allocations import parse_allocation, show_job
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
 from slurm_soda.slurm_ext.cli.jobs import SQUEUE, JobReader, squeue_env
 from slurm_soda.slurm_ext.cli.nodes import SHOW_NODES, parse_nodes
+from slurm_soda.slurm_ext.cli.partitions import SHOW_CONFIG, SHOW_PARTITIONS, cluster_memory_limit, parse_partitions
 from slurm_soda.slurm_ext.cli.priorities import SPRIO, parse_site_factors
+from slurm_soda.slurm_ext.cli.requests import parse_request
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Completed, Runner
 from slurm_soda.slurm_ext.cli.updates import TRANSIENT, outcomes, refused, script
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
 _VERSION = re.compile(r"\b(\d+\.\d+\.\d+)")
@@ -57,6 +60,15 @@ class CliSlurm:
     def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
         framing = Framing(self.nonce())
         return parse_allocation(self._read(show_job(job_id), framing), framing, job_id)
+
+    def request(self, job_id: int) -> JobRequest:
+        framing = Framing(self.nonce())
+        return parse_request(self._read(show_job(job_id), framing), framing, job_id)
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        framing = Framing(self.nonce())
+        cluster_mib = cluster_memory_limit(self._read(SHOW_CONFIG, framing), framing)
+        return parse_partitions(self._read(SHOW_PARTITIONS, framing), framing, cluster_mib)
 
     def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
         errors = {at: refused(update) for at, update in enumerate(updates)}

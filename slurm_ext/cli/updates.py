@@ -15,6 +15,7 @@ from slurm_soda.slurm_ext.ordering import SITE_FACTOR_LIMIT
 
 _MAX_PER_NODE = 64
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_MIB = re.compile(r"[1-9][0-9]{0,9}")
 _SIGNED = re.compile(r"-?[0-9]{1,10}")
 _TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
 _GRES = re.compile(r"gres/[a-z]{1,20}(:[A-Za-z][A-Za-z0-9_]{0,30})?:([0-9]{1,2})")
@@ -38,6 +39,8 @@ _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "CPUsPerTask": (_COUNT.fullmatch, "a positive count"),
     "NumCPUs": (_COUNT.fullmatch, "a positive count"),
     "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),
+    "MinMemoryNode": (_MIB.fullmatch, "a positive number of MiB"),
+    "MinMemoryCPU": (_MIB.fullmatch, "a positive number of MiB"),
     "TresPerNode": (_is_gres, f"nothing, or gres/NAME[:TYPE]:COUNT, comma separated, COUNT at most {_MAX_PER_NODE}"),
     "ReqNodeList": (lambda value: not value or _HOSTS.fullmatch(value), "a host list, or nothing"),
     "Partition": (_NAMES.fullmatch, "partition names, comma separated"),

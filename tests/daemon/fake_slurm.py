@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 
 NAN = float("nan")
 BEGIN_TIME_S = 121.0
@@ -58,9 +59,20 @@ class FakeJob:
     done_s: float = 0.0
     signals: list[str] = field(default_factory=list)
     requeued_s: list[float] = field(default_factory=list)
+    cpus: int = 0
+    """0: one for each GPU."""
+    least_cpus: int = 1
+    memory_per_cpu_mib: int = 0
+    memory_mib: int = 0
+    hints: Hints = field(default_factory=Hints)
+    peculiar: str = ""
     runs: list[tuple[float, float]] = field(default_factory=list)
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
+
+    @property
+    def cores(self) -> int:
+        return self.cpus or self.gpus
 
 
 class FakeSlurm:
@@ -150,6 +162,18 @@ class FakeSlurm:
         job = self.all[job_id]
         return [("n1", job.gpus, job.gpus)]
 
+    def request(self, job_id: int) -> JobRequest:
+        self._answer("request")
+        job = self.all[job_id]
+        return JobRequest(
+            job_id, 1, 1, 1, 0, job.cores, job.cores, job.least_cpus, job.memory_per_cpu_mib, job.memory_mib,
+            peculiar=job.peculiar,
+        )  # fmt: skip
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        self._answer("partition_limits")
+        return {"main": PartitionLimits("main")}
+
     def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
         self._answer("update")
         return [UpdateResult(update.job_id, self._update(update)) for update in updates]
@@ -162,6 +186,16 @@ class FakeSlurm:
                 if job.state != "PENDING":
                     return "Job is no longer pending execution"
                 job.site_factor = int(value)
+            elif job.state != "PENDING" and name != "StartTime":
+                return "Job is no longer pending execution"
+            elif name == "NumCPUs":
+                job.cpus = int(value)
+            elif name == "MinCPUsNode":
+                job.least_cpus = int(value)
+            elif name == "MinMemoryNode":
+                job.memory_mib, job.memory_per_cpu_mib = int(value), 0
+            elif name == "MinMemoryCPU":
+                job.memory_mib, job.memory_per_cpu_mib = 0, int(value)
             elif name == "StartTime" and job.state == "PENDING":
                 job.eligible_s, job.reason = self.clock.now_s(), "None"
         return ""
@@ -213,9 +247,10 @@ class FakeSlurm:
             job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
             uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=whole(job.submit_s),
             eligible_s=whole(job.eligible_s), start_s=whole(job.start_s), end_s=whole(job.end_s), time_limit_s=3600.0,
-            priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.gpus,
-            memory_mib=0, gpus=job.gpus, gpus_per_node=0, gpu_type="",
+            priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.cores,
+            cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
+            gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
             exit_code=job.exit_code, dependency="",
-            hints=Hints(checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
+            hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
         )  # fmt: skip

@@ -15,6 +15,7 @@ from slurm_soda.daemon.epoch import take_over
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Action, Cycle, Job, Preemption, Run
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -71,6 +72,12 @@ class MortalClient:
 
     def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
         return self.slurm.allocation(job_id)
+
+    def request(self, job_id: int) -> JobRequest:
+        return self.slurm.request(job_id)
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        return self.slurm.partition_limits()
 
     def version(self) -> str:
         return self.slurm.version()

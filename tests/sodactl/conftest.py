@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.states import waits_for_resources
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site import Outside
@@ -86,6 +87,12 @@ class MemorySlurm:
     def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
         self._answer()
         return []
+
+    def request(self, job_id: int) -> JobRequest:
+        raise AssertionError("sodactl asks for no request")
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        raise AssertionError("sodactl asks for no limits")
 
     def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
         self._answer()
