@@ -48,6 +48,18 @@ class Shape(NamedTuple):
         """The same share on each of exactly ``nodes`` nodes is one of the splits that will do."""
         return not self.units or not self.wants_gpus or self.gpus * self.nodes == self.units
 
+    def with_cpus(self, cpus: int) -> Shape:
+        """The request of a GPU job for other CPUs over all its nodes."""
+        unit = -(-cpus // self.units) if self.units else 0
+        return self._replace(cpus=-(-cpus // self.nodes), unit_cpus=unit)
+
+    @property
+    def least(self) -> tuple[int, int, int]:
+        """GPUs, CPUs and memory without which a node is of no use to it."""
+        if self.units:
+            return int(self.wants_gpus), self.unit_cpus, self.unit_memory_mib
+        return self.gpus, self.cpus, self.memory_mib
+
     @property
     def size(self) -> tuple[int, ...]:
         """If a shape finds no room, neither does one of its kind that is at least as large in every part."""

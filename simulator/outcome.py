@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.simulator.node.record import NodeRecord
 from slurm_soda.simulator.workload import Workload
 
 
@@ -19,6 +20,7 @@ class Segments:
     end_s: FloatColumn
     gpus: IntColumn
     cpus: IntColumn
+    """Where cores change during a run (:attr:`Outcome.on_nodes`), those at its end."""
     node_start: IntColumn
     """Compressed rows: segment ``i`` was on ``node[node_start[i]:node_start[i + 1]]``; empty where nodes play no part
     (a cluster simulated as one pool)."""
@@ -51,3 +53,5 @@ class Outcome:
     """Times that the policy was asked."""
     cpu_s: float
     """Processor time of the simulation itself, without reading the trace."""
+    on_nodes: NodeRecord | None = None
+    """Cores and GPU utilisation over time; None where nodes had no part in speed."""

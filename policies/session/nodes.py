@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.demand import Demand, Shape
-from slurm_soda.policies.placement import NodeClasses, NodePool
+from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob, Start
 from slurm_soda.policies.session.tail import Tail
 from slurm_soda.policies.snapshot import NodeTable
@@ -61,6 +62,12 @@ class NodeSession:
         """A job gave its ``pieces`` back and waits again."""
         self.ended(job)
         self._wait(job)
+
+    def changed(self, job: SessionJob, before: Sequence[Piece]) -> None:
+        """A running job has other CPUs than ``before``; nothing is preempted here, so its rank plays no part."""
+        self._pool.give(list(before))
+        self._pool.take(list(job.pieces))
+        self._all |= sum(piece.cpus for piece in job.pieces) < sum(piece.cpus for piece in before)
 
     def next_event_s(self) -> float:
         """When the next decision may differ without any event; infinite if nobody waits."""

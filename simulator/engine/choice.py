@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from slurm_soda.policies.demand import group_requests, recode
+from slurm_soda.policies.demand import recode
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.session.events import EventPolicy
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.pool import PoolSession
-from slurm_soda.policies.session.ranking import Ranked, StartsOnly
+from slurm_soda.policies.session.ranking import Ranked, Ranking, StartsOnly
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.decider import Decider
+from slurm_soda.simulator.engine.direct import DirectDecider
+from slurm_soda.simulator.engine.requests import Rewriting
 from slurm_soda.simulator.engine.screened import ScreenedDecider
 from slurm_soda.simulator.engine.sifted import SiftedDecider
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
@@ -28,10 +33,29 @@ PLACEMENTS = ("policy", "spread")
 simulator places jobs."""
 
 
+class Chosen(NamedTuple):
+    """Who decides, and where requests are rewritten."""
+
+    decider: Decider
+    requests: Rewriting
+
+
 def choose_decider(
-    engine: str, policy: Policy, workload: Workload, cluster: Cluster, costs: Costs, *, placement: str, speeds: bool
-) -> Decider:
-    """The decider of an engine; ``speeds`` says that the speed of a job depends on its places.
+    engine: str,
+    policy: Policy,
+    workload: Workload,
+    cluster: Cluster,
+    costs: Costs,
+    *,
+    placement: str,
+    speeds: bool,
+    adjusted: bool = False,
+) -> Chosen:
+    """The decider of an engine.
+
+    Args:
+        speeds: the speed of a job depends on its places.
+        adjusted: speed, cores and requests of jobs may change; the decider is an :class:`AdjustableDecider`.
 
     Raises:
         SimulatorError: no such engine or placement, or it cannot run this.
@@ -41,12 +65,14 @@ def choose_decider(
             raise SimulatorError(f"there is no {kind} {name!r}; choose one of: {', '.join(names)}")
     spread = placement == "spread"
     ranking = policy.ranking() if isinstance(policy, Ranked) else None
-    countable = (spread or not speeds) and is_pool(workload, cluster)
+    by_events = isinstance(policy, EventPolicy) and engine != "pool" and not spread
+    countable = not adjusted and (spread or not speeds) and is_pool(workload, cluster)
     steady = not costs.checkpoint_s and not cluster.failures
     if engine in ("pool", "nodes") or spread:
         reasons = {
-            f"policy {policy.name} needs whole snapshots": ranking is None,
+            f"policy {policy.name} needs whole snapshots": ranking is None and not by_events,
             "jobs take time to leave, or nodes fail": not steady,
+            "cores and speed change, and with them who may be preempted": adjusted and _preempts(ranking),
             "nodes matter here": (spread or engine == "pool") and not countable,
             "it places jobs where the policy says": spread and engine not in ("auto", "pool"),
         }
@@ -54,15 +80,24 @@ def choose_decider(
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
     snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
-    if engine == "snapshot" or not steady:
-        return snapshots
-    demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
+    requests = Rewriting(workload, cluster, snapshots, adjusted=adjusted)
+    if engine == "snapshot" or not steady or (adjusted and _preempts(ranking)):
+        return Chosen(snapshots, requests)
+    demand, codes = requests.demand, requests.codes
+    if isinstance(policy, EventPolicy):
+        events = policy.session(workload, demand, snapshots.nodes())
+        return Chosen(DirectDecider(events, workload.user.tolist(), codes), requests)
     if ranking is None:
-        return ScreenedDecider(snapshots, demand) if isinstance(policy, StartsOnly) else snapshots
+        starts_only = isinstance(policy, StartsOnly)
+        return Chosen(ScreenedDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
     if countable and engine != "nodes":
         session = PoolSession(ranking, cluster.total_gpus)
-        return SpreadDecider(session, cluster) if spread else session
-    return SiftedDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, demand.code.tolist())
+        return Chosen(SpreadDecider(session, cluster) if spread else session, requests)
+    return Chosen(SiftedDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)
+
+
+def _preempts(ranking: Ranking | None) -> bool:
+    return ranking is not None and ranking.rules.preemptive
 
 
 def is_pool(workload: Workload, cluster: Cluster) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.session.ranking import SessionJob, Start
 
 
@@ -48,4 +49,13 @@ class NodeDecider(Decider, Protocol):
 
     def set_usable(self, node: int, usable: bool) -> None:
         """A node failed or came back; jobs on it have been reported as stopped."""
+        ...
+
+
+@runtime_checkable
+class AdjustableDecider(Decider, Protocol):
+    """A decider whose jobs may get other cores while they run."""
+
+    def changed(self, job: SessionJob, before: tuple[Piece, ...]) -> None:
+        """A running job has other cores than ``before`` on the same nodes, or another speed."""
         ...

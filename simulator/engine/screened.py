@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from slurm_soda.policies.demand import Demand
-from slurm_soda.policies.placement import NodeClasses, NodePool
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.policies.walk import Refusals
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
@@ -18,15 +19,23 @@ class ScreenedDecider:
     nothing fitted, for those of the arrivals.
     """
 
-    def __init__(self, snapshots: SnapshotDecider, demand: Demand) -> None:
+    def __init__(self, snapshots: SnapshotDecider, shapes: Sequence[Shape], codes: Sequence[int]) -> None:
+        """``shapes`` are all requests, ``codes`` the number of each job's own, by row."""
         self._snapshots = snapshots
-        self._shapes, self._codes = demand.shapes, demand.code.tolist()
+        self._shapes, self._codes = shapes, codes
         nodes = snapshots.nodes()
         self._pool = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._waiting: Counter[int] = Counter()
         self._unseen: set[int] = set()
         """Requests that have not been refused since room was last freed."""
         self._asked = False
+
+    def changed(self, job: SessionJob, before: tuple[Piece, ...]) -> None:
+        self._pool.give(list(before))
+        self._pool.take(list(job.pieces))
+        if sum(piece.cpus for piece in job.pieces) < sum(piece.cpus for piece in before):
+            self._unseen = set(self._waiting)
+        self._snapshots.changed(job, before)
 
     def submit(self, job: SessionJob) -> None:
         code = self._codes[job.job_id - 1]

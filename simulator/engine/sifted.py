@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
@@ -10,10 +13,14 @@ from slurm_soda.simulator.engine.snapshots import SnapshotDecider
 class SiftedDecider:
     """Keeps a session and a snapshot in step; decides as the snapshot alone would."""
 
-    def __init__(self, session: NodeSession, snapshots: SnapshotDecider, shapes: list[int]) -> None:
+    def __init__(self, session: NodeSession, snapshots: SnapshotDecider, shapes: Sequence[int]) -> None:
         """``shapes`` is the number of each job's request, by row."""
         self._session, self._snapshots, self._shapes = session, snapshots, shapes
         self._look_again_s = INFINITY
+
+    def changed(self, job: SessionJob, before: tuple[Piece, ...]) -> None:
+        self._snapshots.changed(job, before)
+        self._session.changed(job, before)
 
     def submit(self, job: SessionJob) -> None:
         job.shape = self._shapes[job.job_id - 1]

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from typing import Any
 
 import numpy as np
+from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
@@ -33,6 +34,7 @@ class SnapshotDecider:
         self._first_start_s = np.full(jobs, np.nan)
         self._resumes_s = np.full(jobs, np.inf)
         self._speed_ratio = np.ones(jobs)
+        self._cpus = workload.cpus.copy()
         self._remaining_s = workload.expected_s.copy()
         self._executed_s = np.zeros(jobs)
         self._attained_gpu_s = np.zeros(jobs)
@@ -74,6 +76,18 @@ class SnapshotDecider:
         self._hold(job, 1)
         self._state[row] = JobState.RUNNING
         self._start_s[row], self._first_start_s[row] = job.start_s, job.first_start_s
+        self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
+
+    def rewrite(self, row: int, cpus: int) -> None:
+        """A job that is about to wait asks for so many CPUs over all nodes."""
+        self._cpus[row] = cpus
+
+    def changed(self, job: SessionJob, before: tuple[Piece, ...]) -> None:
+        row = job.job_id - 1
+        self._cpus[row] = sum(piece.cpus for piece in job.pieces)
+        for old, new in zip(before, job.pieces, strict=True):
+            self._cpus_free[old.node] += old.cpus - new.cpus
+        self._remaining_s[row] = job.remaining_s if job.remaining_s < INFINITY else np.nan
         self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
 
     def set_usable(self, node: int, usable: bool) -> None:
@@ -129,7 +143,7 @@ class SnapshotDecider:
             job_id=rows + 1, state=self._state[rows], user=work.user[rows], partition=work.partition[rows],
             submit_s=work.submit_s[rows], first_start_s=self._first_start_s[rows], start_s=self._start_s[rows],
             time_limit_s=work.time_limit_s[rows], gpus=work.gpus[rows], nodes=work.nodes[rows],
-            gpus_per_node=work.gpus_per_node[rows], gpu_type=work.gpu_type[rows], cpus=work.cpus[rows],
+            gpus_per_node=work.gpus_per_node[rows], gpu_type=work.gpu_type[rows], cpus=self._cpus[rows],
             memory_mib=work.memory_mib[rows], skew=self._skew[rows], priority=zeros, site_factor=zeros,
             preemptible=work.preemptible[rows], preemptions=self._preemptions[rows], users=work.users,
             partitions=work.partitions, gpu_types=work.gpu_types, **self._times(rows, now_s), **self._allocations(rows),

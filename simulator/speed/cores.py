@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +17,13 @@ from slurm_soda.simulator.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class CoreCurve:
-    """Speed of one model by CPU cores per GPU; linear between points, from (0, 0) to the first, flat beyond the last.
+    """GPU utilisation of one model by CPU cores per GPU; linear between points, from (0, 0) to the first, flat beyond.
+
+    Speed is proportional to it: "GPU utilization and running speed change in a same trend" (SODA, Section V-B).
 
     Attributes:
         cores: ascending, above 0.
-        ratio: speeds relative to a common one, above 0.
+        ratio: utilisations, above 0 and at most 1.
     """
 
     cores: tuple[float, ...]
@@ -28,14 +31,16 @@ class CoreCurve:
 
     def __post_init__(self) -> None:
         if not self.cores or len(self.cores) != len(self.ratio):
-            raise SimulatorError(f"a curve needs as many speeds as cores, not {len(self.ratio)} and {len(self.cores)}")
+            raise SimulatorError(
+                f"a curve needs as many utilisations as cores, not {len(self.ratio)} and {len(self.cores)}"
+            )
         if min(self.cores) <= 0 or any(a >= b for a, b in pairwise(self.cores)):
             raise SimulatorError(f"cores of a curve must be above 0 and ascend, not {self.cores}")
-        if min(self.ratio) <= 0:
-            raise SimulatorError(f"speeds of a curve must be above 0, not {self.ratio}")
+        if min(self.ratio) <= 0 or max(self.ratio) > 1:
+            raise SimulatorError(f"GPU utilisations of a curve must be above 0 and at most 1, not {self.ratio}")
 
     def at(self, cores: float) -> float:
-        """Speed with so many cores per GPU."""
+        """Utilisation with so many cores per GPU."""
         return float(np.interp(cores, (0.0, *self.cores), (0.0, *self.ratio)))
 
 
@@ -61,17 +66,30 @@ class ByCores:
             SimulatorError: a piece has GPUs and no core: the job would never end.
         """
         known = self._fed[row]
-        if known is None:
-            return 1.0
-        curve, asked = known
+        return 1.0 if known is None else known[0].at(self._cores(row, pieces)) / known[1]
+
+    def utilisation(self, row: int, pieces: Sequence[Piece]) -> float:
+        """GPU utilisation with these pieces' cores; NaN for a job without a curve.
+
+        Raises:
+            SimulatorError: as :meth:`ratio`.
+        """
+        known = self._fed[row]
+        return math.nan if known is None else known[0].at(self._cores(row, pieces))
+
+    def knows(self, row: int) -> bool:
+        """Whether a job's cores matter."""
+        return self._fed[row] is not None
+
+    def _cores(self, row: int, pieces: Sequence[Piece]) -> float:
         cores = min((piece.cpus / piece.gpus for piece in pieces if piece.gpus), default=0.0)
         if not cores:
             raise SimulatorError(f"job {self._label[row]}: it has GPUs on a node where it has no CPU core")
-        return curve.at(cores) / asked
+        return cores
 
 
 def load_core_curves(path: Path) -> dict[str, CoreCurve]:
-    """Read curves by model from a CSV file with the columns ``model``, ``cores`` (per GPU) and ``ratio``.
+    """Read curves by model from a CSV file with the columns ``model``, ``cores`` (per GPU) and ``ratio`` (GPU utilisation).
 
     Raises:
         TraceError: the file is malformed, or a model's cores do not ascend.
@@ -87,5 +105,7 @@ def load_core_curves(path: Path) -> dict[str, CoreCurve]:
             raise table.fail(
                 row, f"cores of {model} must ascend from line to line, not {cores!r} after {curve[-1][0]!r}"
             )
+        if ratio > 1:
+            raise table.fail(row, f"ratio is a GPU utilisation, above 0 and at most 1, not {ratio!r}")
         curve.append((cores, ratio))
     return {model: CoreCurve(tuple(c for c, _ in curve), tuple(r for _, r in curve)) for model, curve in points.items()}

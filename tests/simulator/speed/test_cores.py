@@ -28,11 +28,12 @@ def test_more_cores_never_hurt_on_a_curve_that_rises(low: float, more: float) ->
 
 
 @pytest.mark.parametrize(("cores", "ratio", "problem"), [
-    ((), (), "as many speeds as cores"),
-    ((1.0, 2.0), (1.0,), "as many speeds as cores, not 1 and 2"),
+    ((), (), "as many utilisations as cores"),
+    ((1.0, 2.0), (1.0,), "as many utilisations as cores, not 1 and 2"),
     ((2.0, 2.0), (0.5, 1.0), "must be above 0 and ascend"),
     ((0.0, 2.0), (0.5, 1.0), "must be above 0 and ascend"),
-    ((1.0, 2.0), (0.0, 1.0), "speeds of a curve must be above 0"),
+    ((1.0, 2.0), (0.5, 1.5), "must be above 0 and at most 1"),
+    ((1.0, 2.0), (0.0, 1.0), "must be above 0 and at most 1"),
 ])  # fmt: skip
 def test_no_curve(cores: tuple[float, ...], ratio: tuple[float, ...], problem: str) -> None:
     with pytest.raises(SimulatorError, match=problem):
@@ -64,6 +65,7 @@ def test_curves_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "line", "problem"), [
     ("model,cores,ratio\nbert,1,0.5\nbert,1,0.6\n", 3, "cores of bert must ascend from line to line, not 1.0 after 1.0"),
     ("model,cores,ratio\nbert,0,0.5\n", 2, "cores must be a number above 0, not '0'"),
+    ("model,cores,ratio\nbert,1,50\n", 2, "ratio is a GPU utilisation, above 0 and at most 1, not 50.0"),
     ("model,cores,ratio\n,1,0.5\n", 2, "model must be a name, not ''"),
     ("model,cores\nbert,1\n", 1, "the header must name the columns model, cores, ratio, not 'model,cores'"),
 ])  # fmt: skip
