@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from slurm_soda.agent.contention.settings import MemorySettings
+from slurm_soda.agent.network.settings import NetworkSettings
 from slurm_soda.agent.tuning.settings import CoreSettings
 from slurm_soda.epilog.cgroups import CGROUP_ROOT
 from slurm_soda.wire.errors import SodaError
@@ -59,6 +61,8 @@ class AgentConfig:
     state: str = STATE_DIRECTORY
     """Where keepers record their limits before they set them: root's, and kept over a restart of the agent."""
     cores: CoreSettings = field(default_factory=CoreSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
 def load(path: Path, environ: Mapping[str, str], *, required: bool = False) -> AgentConfig:

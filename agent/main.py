@@ -16,10 +16,15 @@ from pathlib import Path
 import psutil
 from slurm_soda.agent.agent import Agent, Parts
 from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
+from slurm_soda.agent.contention.memory import MemoryKeeper
+from slurm_soda.agent.contention.nocores import NoCoreSets
 from slurm_soda.agent.cpu import CpuReader
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import Gpus
+from slurm_soda.agent.keeper import Keeper
 from slurm_soda.agent.ledger import Ledger
+from slurm_soda.agent.members import Members
+from slurm_soda.agent.network.keeper import NetworkKeeper, Ports
 from slurm_soda.agent.upload import Backoff, HttpUploader
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.seal import Munge
@@ -45,8 +50,17 @@ def build(config: AgentConfig) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
+        keepers=_keepers(config),
     )
     return Agent(config, parts)
+
+
+def _keepers(config: AgentConfig) -> tuple[Keeper, ...]:
+    state, members = Path(config.state), Members(config.cgroup_root)
+    return (
+        MemoryKeeper(config.memory, state, members, NoCoreSets()),
+        NetworkKeeper(config.network, state, Ports(members)),
+    )
 
 
 async def _run(config: AgentConfig, *, once: bool) -> None:

@@ -22,9 +22,9 @@ class MemorySettings:
     """Whether CPU jobs that fill the memory beside GPU jobs are held back (SODA, Section V-E)."""
     resctrl: str = str(MOUNT)
     """Where resctrl is mounted; the agent does not mount it."""
-    node_gb_per_s: float = 0.0
+    node_bandwidth_gb: float = 0.0
     """The node's memory bandwidth in 10^9 bytes a second; 0: the highest seen so far."""
-    socket_gb_per_s: float = 0.0
+    socket_bandwidth_gb: float = 0.0
     """One socket's; 0: only the node's sum counts."""
     over_ratio: float = 0.75
     """Above this a CPU job is held back."""
@@ -41,7 +41,10 @@ class MemorySettings:
                 f"memory.release_ratio is {self.release_ratio:g} and memory.over_ratio {self.over_ratio:g}; expected"
                 " 0 < release_ratio < over_ratio <= 1"
             )
-        for name, value in (("node_gb_per_s", self.node_gb_per_s), ("socket_gb_per_s", self.socket_gb_per_s)):
+        for name, value in (
+            ("node_bandwidth_gb", self.node_bandwidth_gb),
+            ("socket_bandwidth_gb", self.socket_bandwidth_gb),
+        ):
             if not 0 <= value <= 1e6:
                 raise SodaError(f"memory.{name} is {value:g}; expected GB a second from 0 (not known) to 1000000")
         if not self.resctrl.startswith("/"):
@@ -50,9 +53,9 @@ class MemorySettings:
     @property
     def node_bytes_per_s(self) -> float:
         """The node's bandwidth, 0 where it is not set."""
-        return self.node_gb_per_s * _GIGA
+        return self.node_bandwidth_gb * _GIGA
 
     @property
     def socket_bytes_per_s(self) -> float:
         """One socket's bandwidth, 0 where it is not set."""
-        return self.socket_gb_per_s * _GIGA
+        return self.socket_bandwidth_gb * _GIGA

@@ -25,8 +25,8 @@ class NetworkSettings:
     """The interface that GPU jobs on several nodes talk over; empty: the network is left alone."""
     cpu_interface: str = ""
     """The interface meant for CPU jobs, where the node has two networks; empty: they share the first one."""
-    link_mbit_per_s: float = 0.0
-    """Speed of ``gpu_interface``; 0: as the driver says (``/sys/class/net/IF/speed``)."""
+    link_mbit: float = 0.0
+    """Speed of ``gpu_interface`` in Mbit a second; 0: as the driver says (``/sys/class/net/IF/speed``)."""
     gpu_percent: float = 75.0
     """Kept for GPU jobs while one of several nodes is here (SODA, Section V-E); the rest is the CPU jobs'."""
     cpu_may_borrow: bool = True
@@ -42,9 +42,9 @@ class NetworkSettings:
             raise SodaError(f"network.cpu_interface is {self.cpu_interface!a}, but network.gpu_interface is not set")
         if not 10 <= self.gpu_percent <= 95:
             raise SodaError(f"network.gpu_percent is {self.gpu_percent:g}; expected a number from 10 to 95")
-        if self.link_mbit_per_s and not 1 <= self.link_mbit_per_s <= 10_000_000:
+        if self.link_mbit and not 1 <= self.link_mbit <= 10_000_000:
             raise SodaError(
-                f"network.link_mbit_per_s is {self.link_mbit_per_s:g}; expected 0 (as the driver says)"
+                f"network.link_mbit is {self.link_mbit:g}; expected 0 (as the driver says)"
                 " or a number from 1 to 10000000"
             )
 

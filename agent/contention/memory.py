@@ -1,0 +1,167 @@
+"""The agent's part for memory bandwidth: samples, has the eliminator decide, and has the groups' keeper carry it out."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_soda.agent.contention.bandwidth import Rates
+from slurm_soda.agent.contention.eliminator import Action, State, decide
+from slurm_soda.agent.contention.features import Features
+from slurm_soda.agent.contention.keeper import CoreSets, Keeper
+from slurm_soda.agent.contention.limits import Limits
+from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError
+from slurm_soda.agent.contention.sample import CpuJob, GpuJob
+from slurm_soda.agent.contention.sample import Sample as Reading
+from slurm_soda.agent.contention.settings import MemorySettings
+from slurm_soda.agent.keeper import Sample
+from slurm_soda.agent.members import Members
+from slurm_soda.wire.records import JobOpened
+
+log = logging.getLogger("soda-agent")
+
+RECORD = "memory.json"
+"""File in the state directory: what may be limited."""
+MBA_STEPS = (60, 40, 20, 10)
+FULL_FOR_S = 60.0
+"""After the node had no control group left, cores are halved instead for so long before MBA is tried again."""
+_EARLY_RATIO = 0.8
+"""A turn that comes earlier than this part of the interval is somebody else's: it is passed over."""
+
+
+class MemoryKeeper:
+    """Holds CPU jobs back that fill the memory beside GPU jobs (SODA, Section V-E)."""
+
+    def __init__(self, settings: MemorySettings, state: Path, members: Members, cores: CoreSets) -> None:
+        self._settings = settings
+        self._path = state / RECORD
+        self._members = members
+        self._cores = cores
+        self._keeper: Keeper | None = None
+        self._state = State()
+        self._busy = False
+        """CPU and GPU jobs are both here, or groups of theirs still are."""
+        self._last_s = -math.inf
+        self._full_until_s = -math.inf
+        self._said: list[str] = []
+
+    @property
+    def interval_s(self) -> float:
+        """While CPU and GPU jobs are both here."""
+        return self._settings.sample_s if self._busy else math.inf
+
+    def recover(self, now_s: float) -> Sequence[str]:
+        """Take back what an agent before this one left, also where this one is not to limit anything."""
+        if not self._settings.enabled and not self._path.exists():
+            return ()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keeper = Keeper(Resctrl(Path(self._settings.resctrl)), self._cores, self._path, self._said.append)
+        except (ResctrlError, OSError) as error:
+            return (f"memory: nothing is limited: {error}",)
+        keeper.recover()
+        if self._settings.enabled:
+            self._keeper = keeper
+            self._state = State(peak_bytes_per_s=keeper.peak_bytes_per_s)
+            self._said += _shortcomings(keeper.features, watches=self._settings.watch_utilisation)
+        return self._tell()
+
+    def turn(self, sample: Sample) -> Sequence[str]:
+        """One sample: measure, decide, limit or release."""
+        keeper = self._keeper
+        if keeper is None or not self._can_decide(keeper.features):
+            return ()
+        jobs = {run.key.job_id: run.opened for run in sample.runs if run.opened is not None}
+        cpu = {job_id: job for job_id, job in jobs.items() if not job.gpus}
+        gpu = {job_id: job for job_id, job in jobs.items() if job.gpus}
+        if not cpu or not gpu:
+            self._rest(keeper)
+            return self._tell()
+        if self._busy and sample.now_s - self._last_s < _EARLY_RATIO * self._settings.sample_s:
+            return ()
+        self._busy, self._last_s = True, sample.now_s
+        threads = self._members.threads(tuple(cpu.values()))
+        keeper.refresh(threads)
+        reading = _reading(keeper.sample(sample.now_s), cpu, gpu, sample)
+        decision = decide(reading, self._state, self._limits(keeper.features, sample.now_s))
+        self._state = decision.state
+        self._carry_out(keeper, decision.actions, threads, sample.now_s)
+        return self._tell()
+
+    def close(self) -> Sequence[str]:
+        """Take everything back: nobody would release what is limited."""
+        if self._keeper is not None:
+            self._keeper.close()
+        self._busy = False
+        return self._tell()
+
+    def _rest(self, keeper: Keeper) -> None:
+        """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes."""
+        if self._busy:
+            keeper.refresh({})
+            self._state = State(peak_bytes_per_s=keeper.peak_bytes_per_s)
+            self._busy = False
+
+    def _carry_out(
+        self, keeper: Keeper, actions: Collection[Action], threads: Mapping[int, Collection[int]], now_s: float
+    ) -> None:
+        refusals = keeper.carry_out(actions, threads)
+        for refused in refusals:
+            self._state = self._state.without(refused.job_id)
+            if refused.full:
+                self._full_until_s = now_s + FULL_FOR_S
+        for action in actions:
+            if action.job_id not in {refused.job_id for refused in refusals}:
+                log.info("memory: %s", action)
+
+    def _can_decide(self, features: Features) -> bool:
+        return bool(features.event) or self._settings.watch_utilisation
+
+    def _limits(self, features: Features, now_s: float) -> Limits:
+        settings = self._settings
+        full = now_s < self._full_until_s
+        return Limits(
+            mba_steps=features.throttle.steps(MBA_STEPS) if features.throttle and not full else (),
+            monitored=bool(features.event),
+            node_bytes_per_s=settings.node_bytes_per_s,
+            domain_bytes_per_s=settings.socket_bytes_per_s,
+            over_ratio=settings.over_ratio,
+            release_ratio=settings.release_ratio,
+        )
+
+    def _tell(self) -> tuple[str, ...]:
+        faults = tuple(f"memory: {fault}" for fault in self._said)
+        self._said.clear()
+        return faults
+
+
+def _shortcomings(features: Features, *, watches: bool) -> list[str]:
+    if not features.missing:
+        return []
+    if features.event:
+        return [f"{features.missing}: the cores of CPU jobs are halved instead"]
+    return [f"{features.missing}: {'the utilisation of GPUs is watched instead' if watches else 'nothing is limited'}"]
+
+
+def _reading(
+    rates: Rates | None, cpu: Mapping[int, JobOpened], gpu: Mapping[int, JobOpened], sample: Sample
+) -> Reading:
+    """What the eliminator sees of this moment."""
+    measured = rates.jobs if rates else {}
+    reading = Reading(
+        cpu_jobs=tuple(CpuJob(j, job.cpus, measured.get(j)) for j, job in sorted(cpu.items())),
+        gpu_jobs=tuple(GpuJob(j, _utilisation(job, sample)) for j, job in sorted(gpu.items())),
+        complete=False,
+    )
+    if rates is None:
+        return reading
+    fullest = max(rates.domains.values(), default=0.0)
+    return replace(reading, node_bytes_per_s=rates.node, domain_bytes_per_s=fullest, complete=rates.complete)
+
+
+def _utilisation(job: JobOpened, sample: Sample) -> float | None:
+    own = [sample.gpus[index].util_ratio for index in job.gpus if index in sample.gpus]
+    return sum(own) / len(own) if own else None

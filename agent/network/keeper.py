@@ -1,0 +1,181 @@
+"""Shares a node's link out while a GPU job of several nodes and a CPU job are on it, and leaves nothing behind.
+
+Order is what makes this safe: a mark on disk, then the tree (which alone limits nobody: what is in no class may use the
+whole link), then groups and rules. Going back it is the other way round, and the mark goes last.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_soda.agent.keeper import Sample
+from slurm_soda.agent.members import Members
+from slurm_soda.agent.network.netcls import NetClasses
+from slurm_soda.agent.network.rules import Marks, Rules
+from slurm_soda.agent.network.settings import NetworkSettings
+from slurm_soda.agent.network.shaper import NetworkError, Shaper, link_mbit_per_s
+from slurm_soda.agent.network.shares import CPU, GPU, Contenders, classes, contenders
+from slurm_soda.agent.statefile import StateFileError, read_state, write_state
+from slurm_soda.wire.records import JobOpened
+
+log = logging.getLogger("soda-agent")
+
+CHECK_S = 30.0
+"""Between two looks whether our tree and table are still there, and between two attempts after a refusal."""
+MARK = "network.json"
+"""File in the state directory: something of ours may be on the network. It names the node whose groups of net_cls may be
+there, if any."""
+_VERSION = 1
+
+
+@dataclass(slots=True)
+class Ports:
+    """What the keeper works with; tests give it others."""
+
+    members: Members
+    shaper: Shaper = field(default_factory=Shaper)
+    rules: Rules = field(default_factory=Rules)
+    net_classes: Callable[[str], NetClasses] = NetClasses
+    """Made for a node's name."""
+
+
+class NetworkKeeper:
+    """The agent's part for the network (SODA, Section V-E)."""
+
+    def __init__(self, settings: NetworkSettings, state: Path, ports: Ports) -> None:
+        self._settings = settings
+        self._mark = state / MARK
+        self._ports = ports
+        self._marks: Marks | None = None
+        """What is in force; None: nothing."""
+        self._groups: NetClasses | None = None
+        """Our groups, where jobs are told apart by them."""
+        self._ready = False
+        self._checked_s = -math.inf
+        self._refused_s = -math.inf
+
+    @property
+    def interval_s(self) -> float:
+        """While the link is shared out, new processes are looked for."""
+        return math.inf if self._marks is None else self._settings.refresh_s
+
+    def recover(self, now_s: float) -> Sequence[str]:
+        """Take back what an agent before this one left; the first turn sets it again where it is still wanted."""
+        self._ready = True
+        return self._take_back()
+
+    def turn(self, sample: Sample) -> Sequence[str]:
+        """Share the link out, keep track of the jobs' processes, or take everything back."""
+        if not self._ready or not self._settings.enabled:
+            return ()
+        wanted = contenders(run.opened for run in sample.runs if run.opened is not None)
+        if wanted is None:
+            return self._take_back()
+        if self._marks is None and sample.now_s - self._refused_s < CHECK_S:
+            return ()
+        try:
+            if sample.now_s - self._checked_s >= CHECK_S or self._marks is None:
+                self._check(wanted)
+                self._checked_s = sample.now_s
+            self._tell_apart(wanted)
+        except NetworkError as error:
+            self._refused_s = sample.now_s
+            return (str(error), *self._take_back())
+        return ()
+
+    def close(self) -> Sequence[str]:
+        """Take everything back: nobody would follow the jobs' processes."""
+        return self._take_back()
+
+    def _check(self, wanted: Contenders) -> None:
+        """Put the tree on the interface, again where it has gone.
+
+        Raises:
+            NetworkError: the interface is somebody else's, or cannot be shared out.
+        """
+        settings, interface = self._settings, self._settings.gpu_interface
+        speed = settings.link_mbit or link_mbit_per_s(interface)
+        foreign = self._ports.shaper.foreign(interface)
+        if foreign:
+            raise NetworkError(
+                f"network: {interface} has a queueing discipline of somebody else ({foreign}), which is left alone: jobs"
+                f" share the link as it says; to have slurm-soda do it: tc qdisc del dev {interface} root"
+            )
+        if self._marks is not None and self._ports.shaper.is_set(interface):
+            if not self._ports.rules.is_set():
+                self._marks = Marks(interface, self._marks.by_net_cls)
+                self._ports.rules.set(self._marks)
+            return
+        by_net_cls = not any(map(self._ports.members.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
+        node = wanted.gpu[0].node if by_net_cls else ""
+        self._write_mark(node)
+        if not self._ports.shaper.is_set(interface):
+            self._ports.shaper.set(interface, classes(settings, speed))
+        self._marks = Marks(interface, by_net_cls)
+        self._groups = self._ports.net_classes(node) if node else None
+        if self._groups is not None:
+            self._groups.make()
+        self._ports.rules.set(self._marks)
+        log.info("network: %s is shared out: %g %% of %g Mbit/s for GPU jobs", interface, settings.gpu_percent, speed)
+
+    def _tell_apart(self, wanted: Contenders) -> None:
+        """Have every process of the jobs send in its job's class.
+
+        Raises:
+            NetworkError: the kernel refuses.
+        """
+        if self._groups is None:
+            try:
+                self._name_groups(wanted)
+            except NetworkError:  # a job may have ended while nft looked for its group
+                self._name_groups(wanted)
+            return
+        for minor, jobs in ((GPU, wanted.gpu), (CPU, wanted.cpu)):
+            pids = self._ports.members.processes(jobs).values()
+            self._groups.place(minor, frozenset().union(*pids))
+
+    def _name_groups(self, wanted: Contenders) -> None:
+        """Have the rules name the jobs' groups of the unified hierarchy."""
+        gpu, cpu = self._paths(wanted.gpu), self._paths(wanted.cpu)
+        fresh = Marks(self._settings.gpu_interface, by_net_cls=False, gpu=gpu, cpu=cpu)
+        if fresh != self._marks:
+            self._ports.rules.set(fresh)
+            self._marks = fresh
+
+    def _paths(self, jobs: Sequence[JobOpened]) -> tuple[str, ...]:
+        return tuple(sorted(filter(None, map(self._ports.members.cgroup_v2, jobs))))
+
+    def _write_mark(self, node: str) -> None:
+        try:
+            self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_state(self._mark, _VERSION, {"net_cls": node})
+        except (OSError, StateFileError) as error:
+            raise NetworkError(f"network: {error}") from error
+
+    def _take_back(self) -> tuple[str, ...]:
+        """Remove rules, tree and groups, if the mark stands. What would not go is told, and tried again next time."""
+        if not self._mark.exists():
+            return ()
+        try:
+            node = str(read_state(self._mark, _VERSION).get("net_cls", ""))
+        except StateFileError:
+            node = os.uname().nodename.partition(".")[0]  # of a damaged mark: the likeliest name
+        faults = []
+        steps: list[Callable[[], None]] = [self._ports.rules.remove, self._ports.shaper.remove]
+        if node:
+            steps.append(self._ports.net_classes(node).remove)
+        for step in steps:
+            try:
+                step()
+            except NetworkError as error:
+                faults.append(str(error))
+        self._marks, self._groups = None, None
+        if not faults:
+            self._mark.unlink(missing_ok=True)
+            log.info("network: nothing is shared out any more")
+        return tuple(faults)
