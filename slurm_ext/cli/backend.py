@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from slurm_soda.slurm_ext.cli.allocations import parse_allocation, show_job
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
 from slurm_soda.slurm_ext.cli.jobs import SQUEUE, JobReader, squeue_env
+from slurm_soda.slurm_ext.cli.limits import SHOW_CONFIG, SHOW_PARTITIONS, cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.cli.nodes import SHOW_NODES, parse_nodes
-from slurm_soda.slurm_ext.cli.partitions import SHOW_CONFIG, SHOW_PARTITIONS, cluster_memory_limit, parse_partitions
 from slurm_soda.slurm_ext.cli.priorities import SPRIO, parse_site_factors
 from slurm_soda.slurm_ext.cli.requests import parse_request
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Completed, Runner
@@ -68,7 +68,7 @@ class CliSlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         framing = Framing(self.nonce())
         cluster_mib = cluster_memory_limit(self._read(SHOW_CONFIG, framing), framing)
-        return parse_partitions(self._read(SHOW_PARTITIONS, framing), framing, cluster_mib)
+        return parse_limits(self._read(SHOW_PARTITIONS, framing), framing, cluster_mib)
 
     def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
         errors = {at: refused(update) for at, update in enumerate(updates)}
