@@ -47,6 +47,10 @@ def _create(client: docker.DockerClient, spec: ClusterSpec, image: str) -> None:
         )
 
 
+FUSE_RULE = "c 10:229 rwm"
+"""/dev/fuse, for emulated file systems of the kernel; its node in the container is root's alone."""
+
+
 def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
     """What slurmd needs beyond a plain container; ``privileged`` fails on engines without CAP_SYS_RESOURCE."""
     return {
@@ -55,7 +59,7 @@ def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
         "cgroupns": "private",
         # A rule a device, not one for all: a rule that covers them all would stay in each job's cgroup and nothing
         # would be denied there.
-        "device_cgroup_rules": [f"c 195:{gpu} rwm" for gpu in range(spec.gpus)],
+        "device_cgroup_rules": [*(f"c 195:{gpu} rwm" for gpu in range(spec.gpus)), FUSE_RULE],
     }
 
 

@@ -7,20 +7,16 @@ files; time does not pass by itself (``advance``), so that tests are exact.
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path as File
 
-Path = tuple[str, ...]
+sys.path.insert(0, str(File(__file__).parents[1] / "fuse"))
+from mount import Path, Refusal
+
 TOP_FILES = ("cpus", "cpus_list", "tasks")
 FULL = 100
-
-
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault
-    """An errno for the caller."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(errno.errorcode[code])
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -60,6 +56,8 @@ def control_of(path: Path) -> Path:
 
 class Kernel:
     """All groups by path: () is the root, (NAME,) control, (…, "mon_groups", NAME) monitoring."""
+
+    writable = frozenset({"tasks", "schemata", "mode", "cpus", "cpus_list"})
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup

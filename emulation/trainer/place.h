@@ -12,8 +12,9 @@ struct place {
  * hides the others, and over the whole node where it does not. */
 void place_read(struct place *place);
 
-/* Cores that the process may use now. Where the node claims no more CPUs than the machine has, its CPU affinity counts
- * too, so that limits set while it runs are felt; else (emulated CPUs) what Slurm gave is believed. */
+/* Cores that the process may use now: those of its group where an emulated cpuset tree is mounted (SODA_CPUSETS names
+ * another place for it). Else, where the node claims no more CPUs than the machine has, its CPU affinity counts too, so that
+ * limits set while it runs are felt; else (emulated CPUs) what Slurm gave is believed. */
 unsigned place_cores(void);
 
 #endif

@@ -13,11 +13,12 @@ int profile_find(const char *path, const char *model, struct profile *profile, c
     known[0] = '\0';
     int found = 0;
     while (!found && fgets(line, sizeof line, file)) {
-        struct profile p;
+        struct profile p = {0};
         if (line[0] == '#' ||
-            sscanf(line, "%31s %15s %u %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf", p.model, p.category, &p.batch,
-                   &p.fixed_ms, &p.sample_us, &p.sync_ms, &p.util_pct, &p.fixed_mib, &p.sample_kib, &p.cores_best,
-                   &p.one_core_ratio, &p.interference_pct, &p.rx_mib_s, &p.save_s, &p.load_s) != 15)
+            sscanf(line, "%31s %15s %u %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf %lf", p.model, p.category,
+                   &p.batch, &p.fixed_ms, &p.sample_us, &p.sync_ms, &p.util_pct, &p.fixed_mib, &p.sample_kib,
+                   &p.cores_best, &p.one_core_ratio, &p.interference_pct, &p.rx_mib_s, &p.save_s, &p.load_s,
+                   &p.serial_share, &p.bend) < 15)
             continue;
         if (strcmp(p.model, model) == 0) {
             *profile = p;
@@ -36,10 +37,20 @@ double profile_iteration_s(const struct profile *profile, unsigned batch, unsign
     return (profile->fixed_ms + profile->sample_us * batch / 1000 + sync_ms) / 1000;
 }
 
+/* Amdahl's speed-up by cores. */
+static double sped_up(double cores, double serial_share)
+{
+    return cores / (1 + serial_share * (cores - 1));
+}
+
 double profile_core_ratio(const struct profile *profile, double cores_per_gpu)
 {
     if (cores_per_gpu >= profile->cores_best)
         return 1;
+    if (profile->bend > 0) {
+        double share = sped_up(cores_per_gpu, profile->serial_share) / sped_up(profile->cores_best, profile->serial_share);
+        return 1 - pow(1 - share, profile->bend);
+    }
     if (cores_per_gpu <= 1)
         return profile->one_core_ratio * cores_per_gpu;
     return profile->one_core_ratio + (1 - profile->one_core_ratio) * (cores_per_gpu - 1) / (profile->cores_best - 1);

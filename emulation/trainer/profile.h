@@ -9,6 +9,7 @@ struct profile {
     double util_pct, fixed_mib, sample_kib;
     double cores_best, one_core_ratio, interference_pct, rx_mib_s;
     double save_s, load_s;
+    double serial_share, bend; /* bend 0: the curve is linear from one_core_ratio on */
 };
 
 /* Find a model. 0; -1 if the file cannot be read; -2 if it has no such model (`known` then lists the names). */
