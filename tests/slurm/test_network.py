@@ -1,0 +1,133 @@
+"""The link shared out between real jobs: a GPU job on two nodes keeps its part while a CPU job sends at full speed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+
+pytestmark = pytest.mark.slurm
+
+LINK_MBIT = 200
+"""Little enough for two nodes that share two loaded cores."""
+CONFIG = f'[network]\ngpu_interface = "eth0"\nlink_mbit = {LINK_MBIT}\n'
+FILE = "/etc/slurm-soda/agent.toml"
+WAIT_FOR_TREE = "for _ in $(seq 300); do tc class show dev eth0 | grep -q 50da:20 && break; sleep 0.1; done"
+LEFT_BY_US = (
+    "tc qdisc show dev eth0 | grep 50da; nft list tables | grep slurm-soda; ls -d /run/slurm-soda/net_cls"
+    " /var/lib/slurm-soda-agent/network.json; grep -h slurm-soda /proc/[0-9]*/cgroup; true"
+)
+
+
+@dataclass
+class Site:
+    """Two nodes whose agents share their links out; alice's jobs on them."""
+
+    cluster: Cluster
+
+    def submit(self, script: str, *options: str) -> int:
+        argv = ("sbatch", "--parsable", "--output=/dev/null", "--time=5", *options)
+        return int(self.cluster.exec("alice", argv, input=f"#!/bin/bash\n{script}\n").check().stdout)
+
+    def cancel(self, *jobs: int) -> None:
+        self.cluster.exec("root", ("scancel", *map(str, jobs))).check()
+
+    def left(self, node: str) -> str:
+        """What there is of ours on a node: qdisc, table, groups, mark."""
+        return self.cluster.exec("root", ("sh", "-c", LEFT_BY_US), node=node).check().stdout
+
+    def wait_clean(self, *nodes: str) -> None:
+        self.cluster.wait_until(lambda: not any(map(self.left, nodes)), "nothing of ours is on the network")
+
+    def wait_shared_out(self, node: str) -> None:
+        self.cluster.wait_until(lambda: "qdisc htb 50da:" in self.left(node), f"the link of {node} is shared out")
+
+    def mbit(self, file: str) -> float:
+        """What a sender got through in its median second, by iperf3's report."""
+        report = json.loads(self.cluster.exec("alice", ("cat", file)).check().stdout)
+        seconds = [second["sum"] for second in report["intervals"]]
+        return median(float(second["bits_per_second"]) for second in seconds if not second["omitted"]) / 1e6
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Iterator[Site]:
+    nodes = ("n1", "n2")
+    for node in nodes:
+        cluster.exec("root", ("mkdir", "-p", "/etc/slurm-soda"), node=node).check()
+        cluster.copy_in(CONFIG.encode(), FILE, node=node)
+        cluster.stop("soda-agent", node=node)
+        cluster.start("soda-agent", node=node)
+    for port in ("5201", "5202"):
+        cluster.exec("root", ("iperf3", "--server", "--daemon", "--port", port), node="n2").check()
+    site = Site(cluster)
+    try:
+        yield site
+    finally:
+        cluster.exec("root", ("scancel", "--user=alice"))
+        cluster.exec("root", ("sh", "-c", "kill $(pgrep -x iperf3)"), node="n2")
+        for node in nodes:
+            cluster.exec("root", ("rm", FILE), node=node)
+            cluster.stop("soda-agent", node=node)
+            cluster.start("soda-agent", node=node)
+
+
+def test_a_gpu_job_on_two_nodes_keeps_its_part_of_the_link(site: Site) -> None:
+    site.cluster.exec("alice", ("rm", "-f", "go", "alone", "beside", "cpu")).check()
+    cpu = "until [ -e go ]; do sleep 0.1; done; iperf3 -c n2 -p 5202 -t 60 --json >cpu"
+    gpu = (
+        f"{WAIT_FOR_TREE}; sleep 3; iperf3 -c n2 -p 5201 -t 3 -O 1 --json >alone;"
+        " touch go; sleep 1; iperf3 -c n2 -p 5201 -t 6 -O 2 --json >beside; pkill -INT -x iperf3; sleep 1"
+    )
+    cpu_job = site.submit(cpu, "--nodelist=n1")
+    gpu_job = site.submit(gpu, "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
+
+    def states() -> str:
+        argv = ("squeue", "--noheader", f"--jobs={cpu_job},{gpu_job}", "--states=PENDING,RUNNING,COMPLETING")
+        return site.cluster.exec("root", argv).stdout
+
+    site.cluster.wait_until(lambda: not states(), "both jobs have ended", within_s=90)
+    alone, beside, cpus = (site.mbit(file) for file in ("alone", "beside", "cpu"))
+    figures = f"GPU job alone {alone:.0f}, beside {beside:.0f}, CPU job {cpus:.0f} Mbit/s of {LINK_MBIT}"
+    print(figures)
+    assert 0.5 * LINK_MBIT <= alone <= 1.1 * LINK_MBIT, figures
+    assert beside >= 0.70 * alone, figures
+    assert cpus >= 0.15 * LINK_MBIT, figures
+    site.wait_clean("n1", "n2")
+
+
+def test_an_agent_that_is_killed_leaves_no_limit_when_it_is_back(site: Site) -> None:
+    jobs = (
+        site.submit("sleep 120", "--nodelist=n1"),
+        site.submit("sleep 120", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1"),
+    )
+    site.wait_shared_out("n1")
+    site.cluster.kill("soda-agent", node="n1", restart=False)
+    site.cancel(*jobs)
+    assert "qdisc htb 50da:" in site.left("n1")
+    site.cluster.start("soda-agent", node="n1")
+    site.wait_clean("n1", "n2")
+
+
+def test_a_sites_own_qdisc_is_left_alone_and_said(site: Site) -> None:
+    site.cluster.exec("root", ("tc", "qdisc", "add", *QDISC), node="n1").check()
+    try:
+        jobs = (
+            site.submit("sleep 120", "--nodelist=n1"),
+            site.submit("sleep 120", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1"),
+        )
+        log = ("grep", "-c", "queueing discipline of somebody else (tbf 7:)", "/var/log/cluster/soda-agent.log")
+        site.cluster.wait_until(lambda: site.cluster.exec("root", log, node="n1").status == 0, "the agent says so")
+        shown = site.cluster.exec("root", ("tc", "qdisc", "show", "dev", "eth0"), node="n1").check().stdout
+        assert shown.startswith("qdisc tbf 7: root")
+        assert not site.left("n1")
+        site.cancel(*jobs)
+    finally:
+        site.cluster.exec("root", ("tc", "qdisc", "del", "dev", "eth0", "root"), node="n1")
+    site.wait_clean("n1", "n2")
+
+
+QDISC = ("dev", "eth0", "root", "handle", "7:", "tbf", "rate", "100mbit", "burst", "100k", "latency", "50ms")
