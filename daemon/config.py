@@ -74,6 +74,13 @@ class PreemptionSettings(_Section):
     """A requeued job competes again at the latest this long after it left its GPUs, whatever became of its successors."""
 
 
+class ArraySettings(_Section):
+    """``[arrays]``: jobs in arrays (SODA, Section V-C), where ``sodactl arrays apply`` has made some."""
+
+    max_aborts: int = Field(default=3, ge=0)
+    """A job that gave back what it had borrowed so often borrows no more."""
+
+
 class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
@@ -92,6 +99,17 @@ class ApiSettings(_Section):
     """Any host may look at jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """Where sodactl finds sodad when it may not read the store; empty: on slurmctld's host, at :attr:`port`."""
+
+
+class CoreSettings(_Section):
+    """``[cores]``: just enough CPU cores for training jobs (SODA, Section V-B)."""
+
+    rewrite: Literal["off", "hinted", "all"] = "hinted"
+    """Whose requests are changed while they wait: nobody's, those of jobs that name a ``--soda-category``, all GPU jobs'."""
+    tolerance_ratio: float = Field(default=0.02, gt=0, lt=0.5)
+    """For jobs on several nodes: best is the fewest cores with at most this share less than the best utilisation."""
+    free_unneeded: bool = False
+    """For jobs on several nodes: also take cores from those that do as well with one."""
 
 
 class SlurmSettings(_Section):
@@ -118,6 +136,8 @@ class Settings(_Section):
     cycle: CycleSettings = CycleSettings()
     rails: RailSettings = RailSettings()
     preemption: PreemptionSettings = PreemptionSettings()
+    arrays: ArraySettings = ArraySettings()
+    cores: CoreSettings = CoreSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     slurm: SlurmSettings = SlurmSettings()

@@ -19,6 +19,7 @@ from slurm_soda.daemon.backend import ask_accounting, slurm_client
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
+from slurm_soda.daemon.cores.gangs import Gangs, search_rules
 from slurm_soda.daemon.cycle import CycleReport, Cycles
 from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
 from slurm_soda.daemon.logline import log, set_up
@@ -131,7 +132,7 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
     waker = Waker(Path(cycles.settings.wake_path))
     wishes = Wishes(waker)
     wishes.listen()
-    writer = ReportWriter(store, clock, on_close=waker.call)
+    writer = ReportWriter(store, clock, on_close=waker.call, gangs=Gangs(search_rules(cycles.settings.cores)))
     api_settings = cycles.settings.api
     looks = Looks(store, clock, lambda: cycles.settings)
     server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slurm_soda.daemon.config import CoreSettings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store.cores import job_at, measurements_of, opening, was_cut_short
 from slurm_soda.daemon.store.cores_schema import CoreMeasured
@@ -21,6 +22,12 @@ from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import NodeReport
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+
+
+def search_rules(settings: CoreSettings) -> SearchRules:
+    """What the site says about searches."""
+    return SearchRules(tolerance_ratio=settings.tolerance_ratio, free_unneeded=settings.free_unneeded)
+
 
 PATIENCE_S = 900.0
 """A search in which no node has measured anything for so long is given up: a job must not stay at a trial's cores."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from slurm_soda.daemon.store.schema import Job, NodeEvent
 from slurm_soda.policies.cores.gang import CUT_SHORT
 from slurm_soda.policies.cores.start import PastFit
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 TELLING = ("best_fit", "measured", "kept")
@@ -20,6 +20,8 @@ TELLING = ("best_fit", "measured", "kept")
 
 NEWEST_FITS = 500
 """Jobs of one owner that a start looks back to."""
+
+_IDS_PER_QUERY = 500
 
 
 def take_measurement(session: Session, record: CoreMeasurement) -> bool:
@@ -98,6 +100,11 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
     return [PastFit(row.category or None, row.model or None, row.cores, row.gpus) for row in newest.values()]
 
 
+def newest_fit(session: Session) -> int:
+    """Key of the newest fit, 0 without any: a change says that histories must be read again."""
+    return session.scalar(select(func.max(CoreFitted.id))) or 0
+
+
 def measurements_of(session: Session, job_id: int, restart: int, since_s: float) -> Sequence[CoreMeasured]:
     """A run's measurements on all its nodes since an instant, by search, step and time."""
     query = select(CoreMeasured).where(
@@ -115,19 +122,22 @@ def was_cut_short(session: Session, run: tuple[int, int], search: int, since_s: 
 
 
 def save_start(session: Session, start: CoreStart) -> None:
-    """Keep the newest thought about a waiting job; what its user asked for stays as first seen."""
+    """Keep the newest thought about a waiting job."""
     row = session.scalars(select(CoreStart).filter_by(job_id=start.job_id, submit_s=start.submit_s)).first()
     if row is None:
-        session.add(start)
-        session.flush()
-        return
-    row.at_s, row.cores, row.source, row.left_alone = start.at_s, start.cores, start.source, start.left_alone
+        row = CoreStart(job_id=start.job_id, submit_s=start.submit_s)
+        session.add(row)
+    for name in ("at_s", "asked_cores", "cores", "source", "left_alone"):
+        setattr(row, name, getattr(start, name))
 
 
-def starts_of(session: Session, job_ids: Iterable[int]) -> dict[tuple[int, float], CoreStart]:
-    """Thoughts about these jobs, by job id and first submission."""
-    rows = session.scalars(select(CoreStart).where(CoreStart.job_id.in_(list(job_ids))))
-    return {(row.job_id, row.submit_s): row for row in rows}
+def starts_of(session: Session, job_ids: Sequence[int]) -> list[CoreStart]:
+    """Thoughts about jobs with these ids."""
+    rows: list[CoreStart] = []
+    for at in range(0, len(job_ids), _IDS_PER_QUERY):
+        part = job_ids[at : at + _IDS_PER_QUERY]
+        rows += session.scalars(select(CoreStart).where(CoreStart.job_id.in_(part)))
+    return rows
 
 
 def prune_measurements(session: Session, *, before_s: float) -> None:

@@ -66,6 +66,8 @@ class FakeJob:
     memory_mib: int = 0
     hints: Hints = field(default_factory=Hints)
     peculiar: str = ""
+    refuse: str = ""
+    """What Slurm says to a change of its CPUs."""
     runs: list[tuple[float, float]] = field(default_factory=list)
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
@@ -82,6 +84,8 @@ class FakeSlurm:
         self.clock, self.gpus, self.completing_s = clock, gpus, completing_s
         self.all: dict[int, FakeJob] = {}
         self.down = False
+        self.silent: set[str] = set()
+        """Calls that fail."""
         self.updates = 0
         self.calls: list[str] = []
         self.forget_requeues = 0
@@ -188,6 +192,8 @@ class FakeSlurm:
                 job.site_factor = int(value)
             elif job.state != "PENDING" and name != "StartTime":
                 return "Job is no longer pending execution"
+            elif job.refuse and name != "StartTime":
+                return job.refuse
             elif name == "NumCPUs":
                 job.cpus = int(value)
             elif name == "MinCPUsNode":
@@ -238,7 +244,7 @@ class FakeSlurm:
 
     def _answer(self, call: str) -> None:
         self.calls.append(call)
-        if self.down:
+        if self.down or call in self.silent:
             raise SlurmCommandError((call,), 1, "Unable to contact slurm controller", "wait until slurmctld is back")
 
     def _record(self, job: FakeJob) -> JobRecord:

@@ -1,0 +1,220 @@
+"""Requests of waiting GPU jobs: which to change, to how many cores, and why others are left alone (SODA, Section V-B).
+
+A job is looked at in detail once; again only if its request, or what is known of its owner, changes. What its owner does to
+the request after us, or an admin by ``sodactl undo``, stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurm_soda.daemon.config import CoreSettings
+from slurm_soda.daemon.cores.means import smallest_node
+from slurm_soda.daemon.cores.sizing import Sizing
+from slurm_soda.daemon.cores.verdicts import (
+    in_flight,
+    refused_by_past,
+    refused_kind,
+    refused_request,
+    source_text,
+    standing_action,
+)
+from slurm_soda.daemon.logline import log
+from slurm_soda.daemon.sight import Sight
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.cores import starts_of
+from slurm_soda.daemon.store.cores_schema import CoreStart
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.schema import Action
+from slurm_soda.policies.cores.resize import Waiting
+from slurm_soda.policies.cores.start import CoreRequest, NodeMeans
+from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
+from slurm_soda.slurm_ext.cpus import cpu_change
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+from sqlalchemy.orm import Session
+
+MOST_LOOKS = 50
+"""Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
+
+LIMITS_FOR_S = 60.0
+"""Limits of partitions are read again after this long."""
+
+
+@dataclass(slots=True)
+class Thoughts:
+    """What one cycle thinks of waiting jobs' requests."""
+
+    changes: list[Change] = field(default_factory=list)
+    rows: list[CoreStart] = field(default_factory=list)
+    """New or changed ones, to be recorded before anything is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found about one job, as long as :attr:`stamp` holds."""
+
+    stamp: tuple[object, ...]
+    cores: int | None = None
+    source: str = ""
+    left_alone: str = ""
+    change: Change | None = None
+    """Wanted; sent again until Slurm shows it, so that what the rails held back is not forgotten."""
+
+
+class Starts:
+    """Thinks about waiting jobs, cycle after cycle."""
+
+    def __init__(self, settings: CoreSettings, store: Store, client: SlurmClient) -> None:
+        self.settings = settings
+        self._store, self._client = store, client
+        self._sizing = Sizing()
+        self._known: dict[int, _Known] = {}
+        self._rows: dict[int, CoreStart] = {}
+        self._limits: Mapping[str, PartitionLimits] = {}
+        self._limits_until_s = float("-inf")
+
+    def think(self, sight: Sight, book: JobBook) -> Thoughts:
+        """Changes that waiting jobs' requests need now, most urgent first as Slurm orders them, and new thoughts.
+
+        What Slurm does not tell waits for a later cycle: order and preemption do not depend on it.
+        """
+        thoughts, jobs = Thoughts(), self._candidates(sight.jobs.values())
+        try:
+            if jobs:
+                self._read_limits(sight.now_s)
+                with self._store.read() as session:
+                    self._think(session, sight, book, jobs, thoughts)
+        except SlurmError as error:
+            log(logging.WARNING, "requests-left-alone", error=error)
+        ids = {job.job_id for job in jobs}
+        self._known = {job_id: known for job_id, known in self._known.items() if job_id in ids}
+        self._rows = {job_id: row for job_id, row in self._rows.items() if job_id in ids}
+        return thoughts
+
+    def _candidates(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+        if self.settings.rewrite == "off":
+            return []
+        waiting = [job for job in jobs if job.state == "PENDING" and job.gpus > 0]
+        if self.settings.rewrite == "hinted":
+            waiting = [job for job in waiting if job.hints.category is not None]
+        return sorted(waiting, key=lambda job: (-job.priority, job.job_id))
+
+    def _read_limits(self, now_s: float) -> None:
+        if now_s >= self._limits_until_s:
+            self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
+
+    def _think(
+        self, session: Session, sight: Sight, book: JobBook, jobs: Iterable[JobRecord], thoughts: Thoughts
+    ) -> None:
+        self._sizing.refresh(session)
+        self._recall(session, jobs)
+        means: dict[tuple[object, ...], NodeMeans | None] = {}
+        looks = MOST_LOOKS
+        for job in jobs:
+            known = self._known.get(job.job_id)
+            stamp = (*_shape(job), self._sizing.past(session, job.user))
+            if known is None or known.stamp != stamp:
+                place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
+                if place not in means:
+                    means[place] = smallest_node(job, sight.nodes, self._limits)
+                known = self._without_detail(session, job, means[place], stamp)
+                if known is None and looks > 0:
+                    looks -= 1
+                    known = self._with_detail(session, job, means[place], stamp)
+            submit_s = book.submit_s(job.job_id)
+            if known is not None and known.change is not None:
+                known = _after(standing_action(session, job.job_id, submit_s), known, known.change)
+            if known is not None:  # else its turn comes in a later cycle
+                self._conclude(job, submit_s, known, sight.now_s, thoughts)
+
+    def _recall(self, session: Session, jobs: Iterable[JobRecord]) -> None:
+        """Thoughts of an earlier daemon."""
+        unseen = [job.job_id for job in jobs if job.job_id not in self._known and job.job_id not in self._rows]
+        # The newest of an id comes last: Slurm may give ids anew.
+        self._rows |= {row.job_id: row for row in sorted(starts_of(session, unseen), key=lambda row: row.submit_s)}
+
+    def _without_detail(
+        self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...]
+    ) -> _Known | None:
+        """What can be said without asking Slurm for the detail; ``None`` if the request may have to change."""
+        if refusal := refused_kind(job):
+            return _Known(stamp, left_alone=refusal)
+        if means is None:
+            return _Known(stamp, left_alone="no node has its GPUs")
+        tasks = -(-job.tasks // job.nodes)
+        waiting = Waiting(_request(job), tasks, tasks * job.cpus_per_task)
+        resized = self._sizing.resized(session, job.user, waiting, NodeMeans(means.cores))
+        if resized.cores * job.nodes != job.cpus:
+            return None
+        return _Known(stamp, resized.cores, resized.start.source)
+
+    def _with_detail(
+        self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...]
+    ) -> _Known | None:
+        """What follows from all that the job asks for; ``None`` if it changes in this very moment."""
+        try:
+            request = self._client.request(job.job_id)
+        except SlurmError as error:
+            log(logging.INFO, "request-not-read", job=job.job_id, error=error)
+            return None
+        if request.cpus != job.cpus or means is None:
+            return None
+        if refusal := refused_request(request):
+            return _Known(stamp, left_alone=refusal)
+        present = request.even_tasks * request.cpus_per_task
+        waiting = Waiting(_request(job, request), request.even_tasks, present)
+        resized = self._sizing.resized(session, job.user, waiting, means)
+        if resized.cores == present:
+            return _Known(stamp, resized.cores, resized.start.source)
+        reason = f"cores: {resized.cores} instead of {present} on each node, {source_text(resized.start)}"
+        change = cpu_change(request, resized.cores_per_task, resized.memory_mib, reason)
+        return _Known(stamp, resized.cores, resized.start.source, change=change)
+
+    def _conclude(self, job: JobRecord, submit_s: float, known: _Known, now_s: float, thoughts: Thoughts) -> None:
+        self._known[job.job_id] = known
+        if known.change is not None:
+            thoughts.changes.append(known.change)
+        row, present = self._rows.get(job.job_id), -(-job.cpus // job.nodes)
+        if row is not None and row.submit_s != submit_s:
+            row = None  # of an earlier job with this id
+        ours = row is not None and present in (row.asked_cores, row.cores)
+        fresh = CoreStart(
+            job_id=job.job_id, submit_s=submit_s, at_s=now_s, asked_cores=row.asked_cores if row and ours else present,
+            cores=known.cores, source=known.source, left_alone=known.left_alone[:255],
+        )  # fmt: skip
+        if row is None or _said(row) != _said(fresh):
+            self._rows[job.job_id] = fresh
+            thoughts.rows.append(fresh)
+
+
+def _after(before: Action | None, known: _Known, change: Change) -> _Known | None:
+    """What is left of a wanted change in the light of the one before; ``None`` while nobody knows what became of that."""
+    if in_flight(before):
+        return None
+    refusal = refused_by_past(before, change)
+    return _Known(known.stamp, known.cores, known.source, refusal) if refusal else known
+
+
+def _said(row: CoreStart) -> tuple[object, ...]:
+    return row.asked_cores, row.cores, row.source, row.left_alone
+
+
+def _shape(job: JobRecord) -> tuple[object, ...]:
+    return (
+        job.submit_s, job.cpus, job.cpus_per_task, job.tasks, job.nodes, job.gpus, job.memory_mib, job.partition,
+        job.req_node_names, job.hints,
+    )  # fmt: skip
+
+
+def _request(job: JobRecord, detail: JobRequest | None = None) -> CoreRequest:
+    hints = job.hints
+    return CoreRequest(
+        gpus=-(-job.gpus // job.nodes), category=hints.category, model=hints.model, pipelined=hints.pipelined,
+        large_weights=hints.large_weights, heavy_preprocessing=hints.heavy_preprocessing,
+        memory_mib=detail.memory_per_node_mib if detail else 0,
+        memory_per_core_mib=detail.memory_per_cpu_mib if detail else 0,
+    )  # fmt: skip

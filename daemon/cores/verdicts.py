@@ -1,0 +1,71 @@
+"""Why a waiting job's request is left as it is, and where the number of a changed one comes from, in words for people."""
+
+from __future__ import annotations
+
+from slurm_soda.daemon.store.ledger import OPEN_STATES
+from slurm_soda.daemon.store.schema import Action
+from slurm_soda.policies.cores.start import Start
+from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.requests import JobRequest
+from slurm_soda.slurm_ext.snapshot import ordinary
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+_SOURCES = {
+    "model": "what earlier jobs of this owner and model needed",
+    "category": "what earlier jobs of this owner and category needed",
+    "owner": "what earlier jobs of this owner needed",
+    "default": "usual for its category, as its owner has no earlier job like it",
+}
+
+
+def source_text(start: Start) -> str:
+    """Where N_start comes from."""
+    capped = "; as far as its nodes and memory allow" if start.capped else ""
+    return _SOURCES[start.source] + capped
+
+
+def refused_kind(job: JobRecord) -> str:
+    """Why jobs of this kind are never changed; empty if they are."""
+    if job.array_task:
+        return "it is a job array, whose tasks share one request"
+    return "" if ordinary(job) else "it is part of a heterogeneous job, or insists on nodes that are not there"
+
+
+def refused_request(request: JobRequest) -> str:
+    """Why this request must not be changed; empty if it may."""
+    if request.peculiar:
+        return f"its CPUs are tied to something else ({request.peculiar})"
+    if not request.even_tasks:
+        return "how many tasks each node gets is open: --nodes and --ntasks-per-node would say it"
+    if request.least_cpus_per_node > request.even_tasks * request.cpus_per_task:
+        return "it asks for a minimum of CPUs on each node (--mincpus)"
+    return ""
+
+
+def standing_action(session: Session, job_id: int, submit_s: float) -> Action | None:
+    """The newest change of a job's CPUs that reached Slurm or may have, or that Slurm refused."""
+    query = select(Action).where(
+        Action.job_id == job_id, Action.submit_s == submit_s, Action.kind == "rewrite", Action.state != "void"
+    )
+    actions = session.scalars(query.order_by(Action.id.desc()))
+    return next((action for action in actions if "NumCPUs" in action.new), None)
+
+
+def in_flight(before: Action | None) -> bool:
+    """Nobody knows yet what became of the last change."""
+    return before is not None and before.state in OPEN_STATES
+
+
+def refused_by_past(before: Action | None, change: Change) -> str:
+    """Why a change must not be made after what was done before; empty if it may."""
+    if before is None:
+        return ""
+    if before.state == "undone":
+        return "a change of ours was taken back by hand"
+    if before.state == "failed":
+        return f"Slurm refused: {before.error}" if before.new == dict(change.new) else ""
+    return (
+        "" if before.new["NumCPUs"] == change.old["NumCPUs"] else "its request was changed after ours, and that stands"
+    )
