@@ -4,7 +4,7 @@ local soda_found, soda = pcall(dofile, "/opt/slurm-soda/lib/soda.lua")
 if slurm and not soda_found then slurm.log_error("slurm-soda is off: %s", tostring(soda)) end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-    if soda_found then soda.submit(job_desc) end
+    if soda_found then soda.submit(job_desc, part_list) end
     return slurm.SUCCESS
 end
 

@@ -1,0 +1,59 @@
+"""Which array partitions a job may start in: what job_submit.lua does at submission, and sodad when it moves a waiting job.
+
+slurm_ext/lua/soda.lua follows the same rules; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_soda.policies.arrays.kinds import ArrayKind, array_of
+from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The least that a job asks for, as far as it decides where the job may run."""
+
+    gpus: int = 0
+    """Over all nodes."""
+    gpus_per_node: int = 0
+    """On at least one node."""
+    gpu_type: str = ""
+    """Empty: any."""
+    nodes: int = 1
+    cores: int = 1
+    """Over all nodes."""
+    cores_per_node: int = 1
+    """On at least one node."""
+    whole_nodes: bool = False
+    """It takes every core of its nodes (``--exclusive``)."""
+
+
+def route(table: ArrayTable, base: str, ask: Ask, *, may_borrow: bool) -> tuple[str, ...]:
+    """Partitions for a job that names ``base``, those of its own array first; empty: it stays in the base.
+
+    A GPU job that no partition of its own array could ever hold stays in the base, where it runs as it did without arrays.
+    So does a CPU job that may not borrow; one that may runs on borrowed cores alone.
+    """
+    kind = array_of(ask.gpus)
+    fitting = [part for part in table if part.base == base and part.kind is kind and _fits(part, ask)]
+    own = [part.name for part in fitting if not part.borrowing]
+    lent = [part.name for part in fitting if part.borrowing] if may_borrow else []
+    if not own and kind is not ArrayKind.CPU:
+        return ()
+    return tuple(own + lent)
+
+
+def _fits(part: ArrayPartition, ask: Ask) -> bool:
+    cores, nodes = part.most_cores, len(part.nodes)
+    asked = part.node_class.cpus if ask.whole_nodes else ask.cores_per_node
+    gpus = part.node_class.gpus
+    return (
+        ask.nodes <= nodes
+        and asked <= cores
+        and ask.cores <= cores * nodes
+        and (ask.gpus == 0 or ask.gpu_type in ("", part.node_class.gpu_type))
+        and ask.gpus_per_node <= gpus
+        and ask.gpus <= gpus * nodes
+    )

@@ -1,0 +1,206 @@
+"""Routing to arrays at submission: soda.lua follows policies/arrays/routing.py, and leaves alone what it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
+from slurm_soda.policies.arrays.routing import Ask, route
+from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules, render_routes
+
+from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
+
+A100 = NodeClass("a100", 4, 28)
+V100 = NodeClass("v100", 8, 32)
+PLAIN = NodeClass("", 0, 64)
+UNSET16, UNSET = 65534, 4294967294
+
+GPU = lay_out("gpu", 1, 0, [(f"n{i}", A100) for i in range(1, 5)], {A100: Share(8, 2)})
+"""Four nodes, two of them the large array's."""
+OWN_SMALL, BOTH_SMALL = b"gpu_small", b"gpu_small,gpu_small_lend"
+OWN_LARGE, BOTH_LARGE = b"gpu_large", b"gpu_large,gpu_large_lend"
+CPU, BOTH_CPU, LENT_CPU = b"gpu_cpu", b"gpu_cpu,gpu_cpu_lend", b"gpu_cpu_lend"
+TERM = [b"SODA_CHECKPOINT=TERM@10"]
+
+SBATCH: dict[str, Any] = {
+    "min_nodes": UNSET, "max_nodes": UNSET, "num_tasks": UNSET, "cpus_per_task": UNSET16, "min_cpus": 1,
+    "pn_min_cpus": UNSET16, "ntasks_per_node": UNSET16, "requeue": UNSET16, "shared": UNSET16,
+    "het_job_offset": UNSET, "script": b"#!/bin/sh\n",
+}  # fmt: skip
+"""What Slurm 24.11 hands to lua for a plain sbatch."""
+
+
+class Routed:
+    """A lua state with a file of routes."""
+
+    def __init__(self, version: str, folder: Path, table: ArrayTable = GPU, rules: RoutingRules | None = None) -> None:
+        self.site = LuaSite(version)
+        self.file = folder / ROUTES_NAME
+        self.write(render_routes(table, rules or RoutingRules(kill_wait_s=10)))
+        self.site.soda[b"routes_path"] = str(self.file).encode()
+
+    def write(self, text: str) -> None:
+        self.file.write_text(text)
+
+    def submit(self, env: list[bytes] | None = None, **fields: Any) -> bytes | None:
+        """The partition of a job afterwards."""
+        job = self.site.job(env=env)
+        for key, value in (SBATCH | fields).items():
+            job[key.encode()] = value
+        part = self.site.table({b"flag_default": 1, b"name": b"gpu"})
+        other = self.site.table({b"flag_default": 0, b"name": b"other"})
+        self.site.soda[b"submit"](job, self.site.table({b"gpu": part, b"other": other}))
+        found: bytes | None = job[b"partition"]
+        return found
+
+
+@pytest.fixture(params=LUA_VERSIONS)
+def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
+    return Routed(request.param, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "env", "partition"),
+    [
+        ({}, None, BOTH_CPU),
+        ({"partition": b"gpu"}, None, BOTH_CPU),
+        ({"requeue": 0}, None, CPU),
+        ({"requeue": 1}, None, BOTH_CPU),
+        ({"script": None}, None, CPU),  # salloc and srun cannot be requeued
+        ({"cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9}, None, LENT_CPU),
+        ({"cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9, "requeue": 0}, None, None),
+        ({"num_tasks": 9, "min_cpus": 9}, None, BOTH_CPU),  # several nodes will do
+        ({"num_tasks": 9, "min_cpus": 9, "min_nodes": 1, "max_nodes": 1}, None, LENT_CPU),
+        ({"num_tasks": 33, "min_cpus": 33}, None, LENT_CPU),  # 4 x 8 are the CPU array's
+        ({"shared": 0}, None, LENT_CPU),
+        ({"min_nodes": 5, "max_nodes": 5}, None, None),
+        ({"tres_per_node": b"gres/gpu:2"}, None, OWN_SMALL),
+        ({"tres_per_node": b"gres/gpu"}, None, OWN_SMALL),
+        ({"tres_per_node": b"gres:gpu:2"}, None, OWN_SMALL),
+        ({"gres": b"gpu:a100:2"}, None, OWN_SMALL),
+        ({"tres_per_node": b"gres/gpu:2"}, TERM, BOTH_SMALL),
+        ({"tres_per_node": b"gres/gpu:2"}, [b"SODA_CHECKPOINT=TERM"], BOTH_SMALL),
+        ({"tres_per_node": b"gres/gpu:2"}, [b"SODA_CHECKPOINT=TERM@11"], OWN_SMALL),  # KillWait is 10
+        ({"tres_per_node": b"gres/gpu:2"}, [b"SODA_CHECKPOINT=USR1@5"], OWN_SMALL),  # Slurm sends SIGTERM
+        ({"tres_per_node": b"gres/gpu:2", "requeue": 0}, TERM, OWN_SMALL),
+        ({"tres_per_node": b"gres/gpu:2", "script": None}, TERM, OWN_SMALL),
+        ({"tres_per_node": b"gres/gpu:2", "min_nodes": 2}, None, OWN_LARGE),
+        ({"tres_per_job": b"gres/gpu:a100:4"}, TERM, BOTH_LARGE),
+        ({"tres_per_task": b"gres/gpu:a100=1", "num_tasks": 3}, None, OWN_SMALL),
+        ({"tres_per_task": b"gres/gpu:1,cpu:3", "num_tasks": 4, "min_cpus": 12}, None, OWN_LARGE),
+        ({"tres_per_task": b"cpu=4", "cpus_per_task": 4, "pn_min_cpus": 4}, None, BOTH_CPU),
+        ({"tres_per_socket": b"gres/gpu:2"}, None, OWN_SMALL),
+        ({"tres_per_job": b"gres/gpu:9"}, TERM, None),  # more than the large array has
+        ({"tres_per_node": b"gres/gpu:5"}, TERM, None),  # more than a node has
+        ({"tres_per_node": b"gres/gpu:2", "min_nodes": 3}, TERM, None),
+        ({"tres_per_node": b"gres/gpu:v100:1"}, None, None),  # no such class
+        ({"tres_per_node": b"gres/gpu:a100:1,gres/gpu:v100:1"}, None, None),
+        ({"tres_per_node": b"gres/cog:g0:1"}, None, None),
+        ({"tres_per_node": b"gres/gpumem:1"}, None, None),
+        ({"tres_per_node": b"gres/gpu:0"}, None, BOTH_CPU),
+        ({"partition": b"other"}, None, b"other"),
+        ({"partition": b"gpu,other"}, None, b"gpu,other"),
+        ({"reservation": b"maint"}, None, None),
+        ({"req_nodes": b"n1"}, None, None),
+        ({"clusters": b"west"}, None, None),
+        ({"het_job_offset": 0}, None, None),
+        ({"partition": b"gpu_large", "tres_per_node": b"gres/gpu:1"}, None, OWN_SMALL),  # the router decides
+        ({"partition": b"gpu_small", "tres_per_node": b"gres/gpu:5"}, None, b"gpu"),
+    ],
+)
+def test_where_a_job_goes(routed: Routed, fields: dict[str, Any], env: list[bytes] | None, partition: bytes) -> None:
+    assert routed.submit(env, **fields) == partition
+    assert routed.site.said("errors") == []
+
+
+def test_who_runs_on_borrowed_cores_alone_is_told(routed: Routed) -> None:
+    routed.submit(cpus_per_task=9, pn_min_cpus=9, min_cpus=9)
+    assert "--no-requeue" in routed.site.said("told")[0]
+    routed.submit()
+    assert len(routed.site.said("told")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soda-arrays 2\nend\n", "soda-arrays 1\n", render_routes(GPU, RoutingRules())[:-8], "soda-arrays 1\nend\n",
+     render_routes(GPU, RoutingRules()).replace("cores=", "coers=", 1),
+     render_routes(GPU, RoutingRules()).replace("rules", "lures")],
+)  # fmt: skip
+def test_a_broken_table_leaves_jobs_alone_and_is_logged_once(routed: Routed, text: str) -> None:
+    routed.write(text)
+    assert [routed.submit(), routed.submit(partition=b"gpu")] == [None, b"gpu"]
+    assert len(routed.site.said("errors")) == 1
+
+
+def test_a_table_that_goes_and_comes_is_followed(routed: Routed) -> None:
+    text = routed.file.read_text()
+    assert routed.submit() == BOTH_CPU
+    routed.file.unlink()
+    assert routed.submit() is None
+    routed.write(text)
+    assert routed.submit() == BOTH_CPU
+    assert routed.site.said("errors") == []
+
+
+@pytest.mark.parametrize(
+    ("lending", "env", "partition"),
+    [("requeue", None, BOTH_SMALL), ("never", TERM, OWN_SMALL), ("checkpoint", TERM, BOTH_SMALL)],
+)
+def test_a_site_says_which_gpu_jobs_borrow(tmp_path: Path, lending: Any, env: Any, partition: bytes) -> None:
+    routed = Routed("lua54", tmp_path, rules=RoutingRules(lending, 10))
+    assert routed.submit(env, tres_per_node=b"gres/gpu:1") == partition
+
+
+def test_jobs_that_are_not_requeued_by_default_do_not_borrow(tmp_path: Path) -> None:
+    routed = Routed("lua54", tmp_path, rules=RoutingRules(job_requeue=False))
+    assert routed.submit() == CPU
+    assert routed.submit(requeue=1) == BOTH_CPU
+
+
+def test_a_site_that_hands_over_no_list_routes_named_partitions_only(tmp_path: Path) -> None:
+    routed = Routed("lua54", tmp_path)
+    for named, partition in ((None, None), (b"gpu", BOTH_CPU)):
+        job = routed.site.table({key.encode(): value for key, value in SBATCH.items()})
+        job[b"partition"] = named
+        routed.site.soda[b"submit"](job)
+        assert job[b"partition"] == partition
+    assert routed.site.said("errors") == []
+
+
+def test_the_example_hands_over_the_list() -> None:
+    assert "soda.submit(job_desc, part_list)" in (LUA_DIR / "job_submit.lua").read_text()
+
+
+asks = st.builds(
+    Ask,
+    gpus=st.integers(0, 20), gpus_per_node=st.integers(0, 9), gpu_type=st.sampled_from(["", "a100", "v100", "h100"]),
+    nodes=st.integers(1, 6), cores=st.integers(1, 200), cores_per_node=st.integers(1, 70), whole_nodes=st.booleans(),
+)  # fmt: skip
+counts = st.integers(0, 5)
+shares = st.builds(Share, st.integers(0, 40), st.integers(0, 6))
+
+
+@pytest.fixture(scope="module")
+def plain_site() -> LuaSite:
+    return LuaSite("lua54")
+
+
+@given(ask=asks, borrow=st.booleans(), counts=st.tuples(counts, counts, counts), shares=st.tuples(shares, shares))
+def test_lua_and_python_route_alike(
+    plain_site: LuaSite, ask: Ask, borrow: bool, counts: tuple[int, int, int], shares: tuple[Share, Share]
+) -> None:
+    members = [(f"{c.gpu_type}{i}", c) for c, n in zip((A100, V100, PLAIN), counts, strict=True) for i in range(n)]
+    divided = {A100: shares[0], V100: shares[1], PLAIN: Share(64, 0)}
+    table = lay_out("p", 3, 2, members, divided) if members else ArrayTable()
+    routes = plain_site.soda[b"parse_routes"](render_routes(table, RoutingRules()).encode())
+    asked = {
+        key.encode(): value.encode() if isinstance(value := getattr(ask, key), str) else value for key in Ask.__slots__
+    }
+    found = plain_site.soda[b"route"](routes, b"p", plain_site.table(asked), borrow)
+    list_ = (found[0] if isinstance(found, tuple) else found) or b""
+    assert tuple(name for name in list_.decode().split(",") if name) == route(table, "p", ask, may_borrow=borrow)
