@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.routes import GpuLending
 
 CONFIG_FILE = Path("/etc/slurm-soda/soda.toml")
 """Where the file is looked for; without one every default holds."""
@@ -79,6 +80,14 @@ class ArraySettings(_Section):
 
     max_aborts: int = Field(default=3, ge=0)
     """A job that gave back what it had borrowed so often borrows no more."""
+    partitions: list[str] = Field(default_factory=list)
+    """Partitions that are divided; none: the default partition."""
+    gpu_lending: GpuLending = "checkpoint"
+    """GPU jobs that may borrow GPUs: those that checkpoint at SIGTERM, all that may be requeued, or none."""
+    include_path: str = ""
+    """The file with array partitions that slurm.conf includes; empty: ``arrays.conf`` in :attr:`Settings.state_dir`."""
+    history_days: float = Field(default=28.0, gt=0)
+    """Shares are derived from jobs that ran so lately."""
 
 
 class StoreSettings(_Section):
