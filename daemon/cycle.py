@@ -10,11 +10,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from slurm_soda.daemon.arrays.side import ArraySide, ours_among
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cores.starts import Starts, Thoughts
 from slurm_soda.daemon.epoch import Life, SupersededError
 from slurm_soda.daemon.learning import Learner
 from slurm_soda.daemon.logline import LOGGER, log
@@ -34,7 +37,7 @@ from slurm_soda.daemon.store.preemptions import load_preemptions
 from slurm_soda.daemon.terms import Terms, read_overrides, terms_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
-from slurm_soda.slurm_ext.actuator import Change, order_changes, rewrite_changes
+from slurm_soda.slurm_ext.actuator import Change, rewrite_changes
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from sqlalchemy.exc import SQLAlchemyError
@@ -76,6 +79,7 @@ class Cycles:
         """Use other settings from the next cycle on; store, lock and API stay as they were at start."""
         self.settings = settings
         self._preemptions.settings = settings.preemption
+        self._starts.settings = settings.cores
         self._rails.settings = self._breaker.settings = settings.rails
 
     def close(self) -> None:
@@ -89,7 +93,9 @@ class Cycles:
         self._stale = False
         self._book, self._notes = JobBook(self._store), NoteWriter()
         self._preemptions = Preemptions(self.settings.preemption)
+        self._starts = Starts(self.settings.cores, self._store, self._client)
         with self._store.read() as session:
+            self._arrays = ArraySide(Path(self.settings.state_dir), session)
             self._preemptions.adopt(load_preemptions(session))
             self._unsettled = ledger.unsettled(session)
             since_s = self._clock.now_s() - self.settings.rails.min_change_interval_s
@@ -128,13 +134,16 @@ class Cycles:
         with watch("observe"):
             sight = self._observe(now_s, watch)
         with watch("decide"):
-            snapshot = sight.snapshot(
-                self._book, leaving=self._preemptions.leaving, requeued=self._preemptions.by_job.keys()
-            )
-            plan = None if terms.mode == "observe" else terms.policy.decide(snapshot)
+            requeued = {*self._preemptions.by_job, *self._arrays.aborted(sight.jobs)}
+            snapshot = sight.snapshot(self._book, leaving=self._preemptions.leaving, requeued=requeued)
+            plan = None if terms.mode == "observe" else self._arrays.decide(terms.policy, snapshot)
+        with watch("cores"):
+            thoughts = Thoughts() if plan is None else self._starts.think(sight, self._book)
         with watch("act"):
-            work = self._weigh(sight, snapshot, plan, acts=acts)
-            recorded = self._recorder.intend(work, self._book, now_s=now_s, mode=terms.mode, policy=terms.policy.name)
+            work = self._weigh(sight, snapshot, plan, thoughts, acts=acts)
+            recorded = self._recorder.intend(
+                work, self._book, self._arrays, now_s=now_s, mode=terms.mode, policy=terms.policy.name
+            )
             self._send(recorded, work, watch)
         with watch("record"):
             report = self._report(terms, snapshot, work)
@@ -150,21 +159,25 @@ class Cycles:
         with watch("observe.memory"):
             listed = set(sight.jobs)
             self._book.observe(list(sight.jobs.values()), now_s)
+            ours = {job_id: p.restart for job_id, p in self._preemptions.by_job.items() if p.phase != "intended"}
+            self._arrays.look(sight, self._book, ours_among(ours))
             self._completion.step(self._book, listed, now_s)
             self._book.forget(listed, now_s, accounting=self._completion.ask is not None)
         return sight
 
-    def _weigh(self, sight: Sight, snapshot: ClusterSnapshot, plan: Plan | None, *, acts: bool) -> Work:
+    def _weigh(
+        self, sight: Sight, snapshot: ClusterSnapshot, plan: Plan | None, thoughts: Thoughts, *, acts: bool
+    ) -> Work:
         """From the plan to changes, and from these to the ones that the rails let through."""
         now_s, jobs = sight.now_s, sight.jobs
         settled = self._settle(sight)
         steps, changed = self._preemptions.advance(jobs, plan, now_s, may_begin=acts)
         self._count_preemptions()
         begun = [] if plan is None else self._preemptions.begin(plan, jobs, self._book, now_s)
-        ordinary: list[Change] = []
+        ordinary: list[Change] = list(thoughts.changes)
         if plan is not None:
-            ordinary += rewrite_changes(plan, jobs)
-            ordinary += order_changes(snapshot, plan, depth=self.settings.cycle.order_depth)
+            ordinary = self._arrays.returns(sight, self.settings.arrays) + ordinary + rewrite_changes(plan, jobs)
+            ordinary += self._arrays.orders(snapshot, plan, depth=self.settings.cycle.order_depth)
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
@@ -176,7 +189,7 @@ class Cycles:
         urges = [urge for urge in urges if id(urge.change) in admitted]
         fresh = [urge.preempting for urge in begun if id(urge.change) in admitted]
         self._preemptions.adopt(fresh)
-        return Work(sight, plan, urges, fresh, changed, settled, planned, passed)
+        return Work(sight, plan, urges, fresh, changed, settled, planned, passed, thoughts.rows)
 
     def _settle(self, sight: Sight) -> list[Outcome]:
         """What became of changes whose outcome nobody saw, as far as this sight tells."""
@@ -216,6 +229,7 @@ class Cycles:
     def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work) -> CycleReport:
         now_s, states = work.sight.now_s, snapshot.jobs.state
         due_s = [work.passed.retry_s, now_s + self.settings.cycle.interval_s]
+        due_s.append(self._arrays.next_s(work.sight, now_s + self.settings.cycle.busy_interval_s))
         if self._preemptions.by_job or self._unsettled:
             due_s.append(now_s + self.settings.cycle.busy_interval_s)
         if work.plan is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_soda.daemon.arrays.side import ArraySide
 from slurm_soda.daemon.epoch import Life
 from slurm_soda.daemon.preemption import Preempting
 from slurm_soda.daemon.preemptions import Urge
@@ -14,6 +15,8 @@ from slurm_soda.daemon.sending import Recorded
 from slurm_soda.daemon.sight import Sight
 from slurm_soda.daemon.store import ledger
 from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.cores import save_start
+from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.ledger import Intent, Outcome
 from slurm_soda.daemon.store.notes import NoteWriter
@@ -46,6 +49,8 @@ class Work:
     """Changes of earlier cycles whose outcome is known now."""
     planned: int
     passed: Passed
+    starts: Sequence[CoreStart] = ()
+    """New thoughts about waiting jobs' requests."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -59,7 +64,9 @@ class Recorder:
     store: Store
     life: Life
 
-    def intend(self, work: Work, book: JobBook, *, now_s: float, mode: str, policy: str) -> list[Recorded]:
+    def intend(
+        self, work: Work, book: JobBook, arrays: ArraySide, *, now_s: float, mode: str, policy: str
+    ) -> list[Recorded]:  # fmt: skip
         """First transaction: everything known, and every change that is about to be sent.
 
         Raises:
@@ -76,11 +83,15 @@ class Recorder:
             save_phases(session, work.changed, now_s)
             add_preemptions(session, work.begun)
             book.save(session, now_s)
+            arrays.save(session)
+            for start in work.starts:
+                save_start(session, start)
             intents = [_intent(change, by_change.get(id(change)), book) for change in work.passed.changes]
             keys = ledger.intend(
                 session, intents, epoch_id=self.life.epoch_id, cycle_id=work.cycle_id, now_s=now_s
             )  # fmt: skip
         book.saved()
+        arrays.saved()
         return list(zip(keys, work.passed.changes, strict=True))
 
     def close(

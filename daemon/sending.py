@@ -64,6 +64,7 @@ def _took_effect(open_change: Unsettled, job: JobRecord, site_factor: int, now_s
         "CPUsPerTask": str(job.cpus_per_task),
         "TresPerNode": job.tres_per_node,
         "ReqNodeList": job.req_node_names,
+        "Partition": job.partition,
     }
     # A reading of all jobs does not tell of least CPUs and memory a node; they went with the CPUs.
     seen = {name: value for name, value in change.new.items() if name not in _UNSEEN}

@@ -1,0 +1,138 @@
+"""What each array finds free: a snapshot of its own jobs, on nodes as Slurm would give them to it.
+
+Slurm gives a job of an array what nobody holds, and what borrowers of lower tiers hold on its own nodes; it gives CPU jobs
+that may not borrow no more of a node than their partition's MaxCPUsPerNode. A policy that is asked about one array sees just
+that, so that it neither preempts for cores which Slurm gives back by itself, nor counts on cores which it will not get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from slurm_soda.daemon.arrays.groups import TURNS, Group, Membership
+from slurm_soda.daemon.arrays.rows import only_rows
+from slurm_soda.policies.arrays.kinds import ArrayKind
+from slurm_soda.policies.arrays.layout import ArrayTable
+from slurm_soda.policies.holders import held_by
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
+
+_HOLDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One decision to ask for."""
+
+    group: Group | None
+    """``None``: jobs beside the arrays."""
+    rows: IntColumn
+    """Rows of the whole snapshot, ascending."""
+    borrows: bool = True
+    """Its waiting jobs may borrow; those that may not are asked about apart."""
+
+
+def fields_of(snapshot: ClusterSnapshot, members: Mapping[int, Membership]) -> list[Field]:
+    """The decisions in which arrays take turns; every job is in one of them."""
+    ids, state = snapshot.jobs.job_id.tolist(), snapshot.jobs.state
+    rows_of: dict[tuple[Group | None, bool], list[int]] = {}
+    for row, job_id in enumerate(ids):
+        member = members.get(job_id)
+        if member is None:
+            rows_of.setdefault((None, True), []).append(row)
+            continue
+        waits = state[row] in (JobState.PENDING, JobState.BLOCKED)
+        rows_of.setdefault((member.group, bool(member.borrowing) or not waits), []).append(row)
+
+    def turn(key: tuple[Group | None, bool]) -> tuple[int, str, bool]:
+        group, borrows = key
+        return (-1, "", borrows) if group is None else (TURNS.index(group.kind), group.base, borrows)
+
+    return [Field(key[0], np.array(rows_of[key], dtype=np.int64), key[1]) for key in sorted(rows_of, key=turn)]
+
+
+class Ground:
+    """Free resources of all nodes while the arrays take turns."""
+
+    def __init__(self, snapshot: ClusterSnapshot, table: ArrayTable) -> None:
+        self._snapshot, self._table = snapshot, table
+        nodes = snapshot.nodes
+        self._row = {name: row for row, name in enumerate(nodes.name)}
+        self._free = np.stack((nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib), axis=1).astype(np.int64)
+        self._lent: dict[Group, IntColumn] = {}
+        self._used: dict[str, IntColumn] = {}
+        """Cores of each node that jobs of a partition hold."""
+        self._account()
+
+    def seen_by(self, field: Field) -> ClusterSnapshot:
+        """The snapshot for one decision."""
+        snapshot = self._snapshot
+        free = self._free.copy()
+        if field.group is not None:
+            free += self._given_back(field.group)
+            if field.group.kind is ArrayKind.CPU and not field.borrows:
+                free[:, 1] = np.minimum(free[:, 1], self._share_left(field.group))
+        nodes = _with_free(snapshot.nodes, free)
+        return replace(snapshot, jobs=only_rows(snapshot.jobs, field.rows), nodes=nodes)
+
+    def take(self, plan: Plan) -> None:
+        """What a decision gave away is no longer there for those after it."""
+        for job_id in plan.starts.tolist():
+            for piece in plan.places.get(job_id, ()):
+                self._free[piece.node] -= (piece.gpus, piece.cpus, piece.memory_mib)
+        np.maximum(self._free, 0, out=self._free)
+
+    def _account(self) -> None:
+        jobs = self._snapshot.jobs
+        for row in np.flatnonzero(np.isin(jobs.state, _HOLDING)).tolist():
+            part = self._table.get(self._snapshot.partitions[int(jobs.partition[row])])
+            if part is None:
+                continue
+            used = self._used.setdefault(part.name, np.zeros(len(self._row), dtype=np.int64))
+            for piece in held_by(jobs, row):
+                used[piece.node] += piece.cpus
+                if part.borrowing and jobs.state[row] == JobState.RUNNING:
+                    lent = self._lent.setdefault(Group(part.base, part.kind), np.zeros_like(self._free))
+                    lent[piece.node] += (piece.gpus, piece.cpus, piece.memory_mib)
+
+    def _given_back(self, group: Group) -> IntColumn:
+        """What Slurm would take back for an array on the array's own nodes."""
+        back = np.zeros_like(self._free)
+        if group.kind is ArrayKind.CPU:
+            return back  # its own partition is where borrowers have the same tier, or jobs of its own kind
+        mine = self._own_nodes(group)
+        for other, lent in self._lent.items():
+            if other.base == group.base and other != group:
+                back[mine] += lent[mine]
+        back[~self._snapshot.nodes.usable] = 0
+        return back
+
+    def _own_nodes(self, group: Group) -> BoolColumn:
+        mine = np.zeros(len(self._row), dtype=np.bool_)
+        parts = [p for p in self._table if (p.base, p.kind) == (group.base, group.kind) and not p.borrowing]
+        for name in (name for part in parts for name in part.nodes):
+            if name in self._row:
+                mine[self._row[name]] = True
+        return mine
+
+    def _share_left(self, group: Group) -> IntColumn:
+        """Cores of each node that the CPU array's own partitions may still give."""
+        left = np.zeros(len(self._row), dtype=np.int64)
+        for part in self._table:
+            if (part.base, part.kind) == (group.base, group.kind) and not part.borrowing:
+                rows = [self._row[name] for name in part.nodes if name in self._row]
+                used = self._used.get(part.name, np.zeros_like(left))
+                left[rows] += np.maximum(part.most_cores - used[rows], 0)
+        return left
+
+
+def _with_free(nodes: NodeTable, free: IntColumn) -> NodeTable:
+    return replace(nodes, gpus_free=free[:, 0].copy(), cpus_free=free[:, 1].copy(), memory_free_mib=free[:, 2].copy())
+
+
+def order_first(order: Sequence[int], first: Sequence[int]) -> list[int]:
+    """An order with some of its jobs moved to its head, in the order in which they are given."""
+    head = [job_id for job_id in first if job_id in set(order)]
+    return [*head, *(job_id for job_id in order if job_id not in set(head))]

@@ -1,0 +1,94 @@
+"""Putting aborted jobs back in line: what Slurm must be told so that a job which gave back what it borrowed is next.
+
+Slurm makes a requeued job wait two minutes, and lists first the partition where it last ran, so that it would borrow again
+before it uses its own array. Both are put right in one update, together with a place before the others of its array. After
+so many aborts the borrowing partitions leave the job's list, and nothing can abort it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_soda.daemon.arrays.groups import Group, Membership
+from slurm_soda.daemon.preemption import is_leased
+from slurm_soda.policies.arrays.layout import ArrayPartition
+from slurm_soda.slurm_ext.actuator import RESTART_GAP_S, Change
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.ordering import SPACING
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """A waiting job that was aborted, and what its return depends on."""
+
+    record: JobRecord
+    membership: Membership
+    aborts: int
+    site_factor: int | None
+    """As Slurm tells it; ``None`` where it does not."""
+    top: int
+    """Largest priority among the other waiting jobs of its array."""
+    room_at_base: bool
+    """The site's own partition is up, so that a job too large for its array's share can run there unaborted."""
+
+
+def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | None:
+    """What to send for one job now; ``None`` where Slurm shows it as it should be, or it is too early.
+
+    A job waits :data:`~slurm_soda.slurm_ext.actuator.RESTART_GAP_S` after its requeue in any case.
+    """
+    record = job.record
+    new: dict[str, str] = {}
+    old: dict[str, str] = {}
+    wanted, why = _partitions(job, max_aborts)
+    if wanted != record.partition:
+        new["Partition"], old["Partition"] = wanted, record.partition
+    if is_leased(record, now_s):
+        if now_s < record.submit_s + RESTART_GAP_S:
+            return None
+        # A job before its begin time has no priority of ours; with this one it is before all others of its array.
+        new |= {"SiteFactor": str(job.top + SPACING), "StartTime": "now"}
+        if job.site_factor is not None:
+            old["SiteFactor"] = str(job.site_factor)
+    if not new:
+        return None
+    return Change(record.job_id, "rewrite", new, old, f"{_times(job.aborts)} for jobs of another array; {why}")
+
+
+def due_s(record: JobRecord, now_s: float) -> float:
+    """When an aborted job can be sent back at the earliest; infinite where there is nothing to wait for."""
+    return record.submit_s + RESTART_GAP_S if is_leased(record, now_s) else float("inf")
+
+
+def _partitions(job: Returning, max_aborts: int) -> tuple[str, str]:
+    """The list that the job shall have, and why."""
+    own, borrowing = job.membership.own, job.membership.borrowing
+    if job.aborts < max_aborts:
+        return _names(*own, *borrowing), f"first in line again (aborted {job.aborts} of at most {max_aborts} times)"
+    fitting = [part for part in own if _cores_per_node(job.record) <= part.most_cores]
+    if fitting:
+        return _names(*fitting), f"it borrows no more after {job.aborts} aborts"
+    if job.room_at_base:
+        return job.membership.group.base, f"after {job.aborts} aborts it runs beside the arrays: its own has no room"
+    return _names(*own, *borrowing), "its own array could never hold it, so it goes on borrowing"
+
+
+def _names(*parts: ArrayPartition) -> str:
+    return ",".join(part.name for part in parts)
+
+
+def _cores_per_node(record: JobRecord) -> int:
+    return -(-record.cpus // max(record.nodes, 1))
+
+
+def _times(aborts: int) -> str:
+    return "it gave back what it had borrowed" if aborts == 1 else f"it gave back what it had borrowed {aborts} times"
+
+
+def top_among(
+    jobs: Mapping[int, JobRecord], waiting: Mapping[int, Membership], group: Group, ceiling: int
+) -> int:  # fmt: skip
+    """Largest priority among the waiting jobs of an array; never so large that nothing fits above it."""
+    found = max((jobs[job_id].priority for job_id, member in waiting.items() if member.group == group), default=1)
+    return min(found, ceiling - 2 * SPACING)

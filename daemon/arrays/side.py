@@ -1,0 +1,116 @@
+"""The arrays' part of a cycle: what is seen of them, what the policy decides in them, what Slurm is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
+from slurm_soda.daemon.arrays.groups import Membership, memberships
+from slurm_soda.daemon.arrays.ordering import array_order_changes, ceiling_of
+from slurm_soda.daemon.arrays.returns import Returning, due_s, return_change, top_among
+from slurm_soda.daemon.arrays.runs import ArrayRuns, OurRequeue, Surroundings, down_nodes
+from slurm_soda.daemon.config import ArraySettings
+from slurm_soda.daemon.logline import log
+from slurm_soda.daemon.sight import Sight
+from slurm_soda.daemon.store.arrays import load_tenancies, save_tenancies
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.policies.arrays.layout import ArrayTable
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.arrays import read_table
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SodaError
+from sqlalchemy.orm import Session
+
+
+class ArraySide:
+    """What sodad remembers of arrays from one cycle to the next. Without arrays every part of it does nothing."""
+
+    def __init__(self, state_dir: Path, session: Session) -> None:
+        self._state_dir = state_dir
+        self._runs = ArrayRuns()
+        self._runs.adopt(load_tenancies(session))
+        self._table, self._members = ArrayTable(), dict[int, Membership]()
+        self._complaint = ""
+
+    def look(self, sight: Sight, book: JobBook, ours: OurRequeue) -> None:
+        """Take in one sight, which the book has taken in; aborts are counted in both."""
+        self._table = self._read()
+        self._members = memberships(sight.jobs, self._table)
+        if not len(self._table) and not self._runs.by_job:
+            return
+        around = Surroundings(sight.now_s, self._table, ours, down_nodes(sight.nodes))
+        for job_id in self._runs.observe(sight.jobs, book, around):
+            book.count_preemption(job_id)
+            log(logging.INFO, "aborted", job=job_id, times=self._runs.aborts(job_id))
+
+    def aborted(self, jobs: Mapping[int, JobRecord]) -> Collection[int]:
+        """Waiting jobs that gave back what they had borrowed."""
+        return [i for i in self._members if jobs[i].state == "PENDING" and self._runs.aborts(i)]
+
+    def decide(self, policy: Policy, snapshot: ClusterSnapshot) -> Plan:
+        """The policy's plan, array by array."""
+        aborts = {job_id: self._runs.aborts(job_id) for job_id in self._runs.by_job}
+        return decide(policy, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts))
+
+    def returns(self, sight: Sight, settings: ArraySettings) -> list[Change]:
+        """What puts aborted jobs back in line, first submitted first."""
+        waiting = {i: m for i, m in self._members.items() if sight.jobs[i].state == "PENDING"}
+        back = [sight.jobs[i] for i in waiting if self._runs.aborts(i)]
+        if not back:
+            return []
+        up = {name for node in sight.nodes for name in node.partitions}
+        changes = []
+        # The last one gets the place before all others, so the first submitted comes last.
+        tops: dict[object, int] = {}
+        for record in sorted(back, key=lambda job: -job.job_id):
+            member = waiting[record.job_id]
+            ceiling = ceiling_of(member.group)
+            job = Returning(
+                record, member, self._runs.aborts(record.job_id), sight.site_factors.get(record.job_id),
+                tops.get(member.group) or top_among(sight.jobs, waiting, member.group, ceiling),
+                member.group.base in up,
+            )  # fmt: skip
+            change = return_change(job, settings.max_aborts, sight.now_s)
+            if change is not None:
+                changes.append(change)
+                tops[member.group] = min(int(change.new.get("SiteFactor", job.top)), ceiling)
+        return changes[::-1]
+
+    def orders(self, snapshot: ClusterSnapshot, plan: Plan, *, depth: int) -> list[Change]:
+        """The changes after which every array is in the plan's order."""
+        return array_order_changes(snapshot, plan, self._members, depth=depth)
+
+    def next_s(self, sight: Sight, soonest_s: float) -> float:
+        """When an aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one."""
+        due = [due_s(sight.jobs[i], sight.now_s) for i in self.aborted(sight.jobs)]
+        return max(min(due), soonest_s) if due and min(due) < float("inf") else float("inf")
+
+    def save(self, session: Session) -> None:
+        """Write what changed; call :meth:`saved` once the transaction is through."""
+        save_tenancies(session, self._runs.dirty.values())
+
+    def saved(self) -> None:
+        """What :meth:`save` wrote is committed."""
+        self._runs.saved()
+
+    def _read(self) -> ArrayTable:
+        """The arrays in force; the last known ones while their file cannot be read."""
+        try:
+            table, complaint = read_table(self._state_dir), ""
+        except SodaError as error:
+            table, complaint = self._table, str(error)
+        if complaint != self._complaint:
+            self._complaint = complaint
+            if complaint:
+                log(logging.WARNING, "arrays-unknown", error=complaint)
+        return table
+
+
+def ours_among(preempting: Mapping[int, int]) -> OurRequeue:
+    """Whether sodad requeued a run, from the restart counts of the runs that it preempts, by job id."""
+    return lambda job_id, restart: preempting.get(job_id) == restart

@@ -1,0 +1,154 @@
+"""The burst's figures: pure arithmetic on what accounting recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from slurm_soda.demo.burst.truth import BurstRun, BurstTruth
+
+GPU_QUEUE_RATIO_AT_MOST = 0.3
+CPU_QUEUE_RATIO_AT_MOST = 1.2
+RETURN_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What every node of the demo's cluster has."""
+
+    cores: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One run of the mix. Times in seconds."""
+
+    gpu_jobs: int
+    cpu_jobs: int
+    gpu_queue_s: float
+    """Mean time from submission to the start of the run that completed."""
+    gpu_queue_p95_s: float
+    cpu_queue_s: float
+    cpu_queue_p95_s: float
+    makespan_s: float
+    aborts: int
+    most_aborts: int
+    """Of one job."""
+    lost_core_s: float
+    """Core time of the aborted runs."""
+    borrowed_core_s: float
+    """Core time of CPU jobs' runs in borrowing partitions."""
+    returns: int
+    """GPU jobs that got cores back from borrowers."""
+    longest_return_s: float
+    """From the moment that only borrowers stood in a GPU job's way to its start, the longest; 0 without any."""
+
+
+def figures(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str] = ()) -> Figures:
+    """Figures of one run; ``borrowing`` names the partitions whose jobs Slurm aborts for others.
+
+    Raises:
+        ValueError: no training jobs, or no CPU jobs.
+    """
+    gpu_s = [job.queue_s for job in jobs if job.gpus]
+    cpu_s = [job.queue_s for job in jobs if not job.gpus]
+    if not gpu_s or not cpu_s:
+        raise ValueError("a burst needs training jobs and CPU jobs to make figures of")
+    aborted = [(job, run) for job in jobs for run in job.runs if run.aborted]
+    lent = [(job, run) for job in jobs for run in job.runs if not job.gpus and run.partition in borrowing]
+    back_s = list(return_times(jobs, node, borrowing).values())
+    return Figures(
+        gpu_jobs=len(gpu_s),
+        cpu_jobs=len(cpu_s),
+        gpu_queue_s=float(np.mean(gpu_s)),
+        gpu_queue_p95_s=float(np.percentile(gpu_s, 95)),
+        cpu_queue_s=float(np.mean(cpu_s)),
+        cpu_queue_p95_s=float(np.percentile(cpu_s, 95)),
+        makespan_s=max(job.end_s for job in jobs) - min(job.submit_s for job in jobs),
+        aborts=len(aborted),
+        most_aborts=max(job.aborts for job in jobs),
+        lost_core_s=_core_s(aborted),
+        borrowed_core_s=_core_s(lent),
+        returns=len(back_s),
+        longest_return_s=max(back_s, default=0.0),
+    )
+
+
+def _core_s(runs: Iterable[tuple[BurstTruth, BurstRun]]) -> float:
+    return sum(job.cores * (run.end_s - run.start_s) for job, run in runs)
+
+
+def return_times(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str]) -> dict[int, float]:
+    """For each GPU job that got cores back from borrowing CPU jobs: seconds from its claim to its start.
+
+    The claim begins when, on the node where the job then started, GPUs and cores would have sufficed without the
+    borrowers, and keeps sufficing until it starts: from then on nothing but them was in its way.
+    """
+    others = [(job, run) for job in jobs for run in job.runs]
+    found: dict[int, float] = {}
+    for job in jobs:
+        if not job.gpus:
+            continue
+        run = job.runs[0]
+        near = [(o, r) for o, r in others if r.node == run.node and o.job_id != job.job_id]
+        instants = {
+            job.submit_s,
+            *(t for _, r in near for t in (r.start_s, r.end_s) if job.submit_s < t <= run.start_s),
+        }
+        claim_s = run.start_s
+        for at_s in sorted(instants, reverse=True):
+            if not _suffices(job, at_s, near, node, borrowing):
+                break
+            claim_s = at_s
+        gave = [r for o, r in near if r.aborted and not o.gpus and claim_s <= r.end_s <= run.start_s]
+        if gave:
+            found[job.job_id] = run.start_s - claim_s
+    return found
+
+
+def _suffices(
+    job: BurstTruth,
+    at_s: float,
+    near: Sequence[tuple[BurstTruth, BurstRun]],
+    node: Node,
+    borrowing: Collection[str],
+) -> bool:
+    held = [o for o, r in near if r.start_s <= at_s < r.end_s and not (o.gpus == 0 and r.partition in borrowing)]
+    gpus, cores = sum(o.gpus for o in held), sum(o.cores for o in held)
+    return gpus + job.gpus <= node.gpus and cores + job.cores <= node.cores
+
+
+def verdicts(stock: Mapping[str, Any], arrays: Mapping[str, Any], max_aborts: int) -> list[dict[str, Any]]:
+    """What the demo promises and what came of it: name, value, limit and whether it holds."""
+    rows = [
+        ("GPU jobs' queueing, arrays over stock", _ratio(arrays, stock, "gpu_queue_s"), GPU_QUEUE_RATIO_AT_MOST),
+        ("CPU jobs' queueing, arrays over stock", _ratio(arrays, stock, "cpu_queue_s"), CPU_QUEUE_RATIO_AT_MOST),
+        ("Longest return of borrowed cores, s", float(arrays["longest_return_s"]), RETURN_WITHIN_S),
+        ("Most aborts of one job", float(arrays["most_aborts"]), float(max_aborts)),
+    ]
+    return [
+        {"name": name, "value": round(value, 4), "at_most": limit, "holds": value <= limit}
+        for name, value, limit in rows
+    ]  # fmt: skip
+
+
+def _ratio(arrays: Mapping[str, Any], stock: Mapping[str, Any], key: str) -> float:
+    return float(arrays[key]) / float(stock[key]) if stock[key] else float("inf") if arrays[key] else 1.0
+
+
+def run_document(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str]) -> dict[str, Any]:
+    """One run for the report: its figures, and ``per_job`` by submission. Times in Unix seconds."""
+    back_s = return_times(jobs, node, borrowing)
+    ordered = sorted(jobs, key=lambda job: (job.submit_s, job.job_id))
+    numbers = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(figures(jobs, node, borrowing)).items()}
+    return {
+        **numbers,
+        "per_job": [
+            {**asdict(job), "queue_s": job.queue_s, "aborts": job.aborts, "return_s": back_s.get(job.job_id),
+             "runs": [{**asdict(run), "borrowed": run.partition in borrowing} for run in job.runs]}
+            for job in ordered
+        ],
+    }  # fmt: skip
