@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -60,13 +61,10 @@ def _ids(directory: str, file: str) -> Iterator[int]:
     waiting = [directory] if directory else []
     while waiting:
         place = waiting.pop()
-        try:
-            with open(f"{place}/{file}", "rb") as lines:  # noqa: PTH123 - several a turn
-                yield from (int(line) for line in lines if line.strip().isdigit())
-            with os.scandir(place) as entries:
-                waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:  # the group ended
-            continue
+        with suppress(OSError), os.scandir(place) as entries:  # the group may end meanwhile
+            waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        with suppress(OSError), open(f"{place}/{file}", "rb") as lines:  # noqa: PTH123 - several a turn
+            yield from [int(line) for line in lines if line.strip().isdigit()]
 
 
 def _threads(pids: Sequence[int]) -> Iterator[int]:
