@@ -78,7 +78,7 @@ def _move(session: Session, job: RememberedJob) -> None:
     """Job id and submit time name a job everywhere: what was written under a later time follows it."""
     if job.moved_from_s is None:
         return
-    for table in (Action, Preemption, CoreFitted, CoreStart):
+    for table in (Action, Preemption, ArrayRun, CoreFitted, CoreStart):
         mine = (table.job_id == job.job_id) & (table.submit_s == job.moved_from_s)
         session.execute(update(table).where(mine).values(submit_s=job.submit_s))
     job.moved_from_s = None
