@@ -19,11 +19,13 @@ _GOES_ON = frozenset(
 RUNNING = "still running when the dump was made"
 WAITING = "still waiting when the dump was made"
 CANCELLED = "cancelled before they started"
-AT_ONCE = "ended in the second in which they started"
 SHARES = "held parts of GPUs (gres/shard, gres/mps, gres/cog)"
 CUT_OFF = "requeued, and their later runs are not in the dump"
 REPEATED = "records that are in the dump twice"
 STEPS = "job steps"
+
+WITHIN_A_SECOND_S = 1 / 3
+"""Run time of a job that ended in the second in which it started: what two moments of one second lie apart on average."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class SiteJob:
     @property
     def ran_s(self) -> float:
         """What all its runs took together."""
-        return sum(run.ran_s for run in self.runs)
+        ran_s = sum(run.ran_s for run in self.runs)
+        return ran_s if ran_s else WITHIN_A_SECOND_S
 
     @property
     def unused(self) -> str:
@@ -87,9 +90,7 @@ class SiteJob:
             return SHARES
         if not self.runs:
             return CANCELLED if last.state == "CANCELLED" else f"never started ({last.state})"
-        if math.isnan(self.ran_s):
-            return RUNNING
-        return "" if self.ran_s > 0 else AT_ONCE
+        return RUNNING if math.isnan(self.ran_s) else ""
 
 
 def jobs_of(rows: Iterable[Row]) -> tuple[list[SiteJob], int]:

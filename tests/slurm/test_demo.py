@@ -20,7 +20,6 @@ from slurm_soda.simulator.traces.sacct import read_dump
 pytestmark = pytest.mark.slurm
 
 JOBS = 10
-TIME_SCALE = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     said: list[str] = []
     events: list[tuple[Phase, Event]] = []
     watch = Watch(said.append, lambda phase, event: events.append((phase, event)))
-    report = tell(DemoSettings(seed=3, jobs=JOBS, time_scale=TIME_SCALE, out=out, cluster=name), watch)
+    report = tell(DemoSettings(seed=3, jobs=JOBS, time_scale=600.0, out=out, cluster=name), watch)
     assert [event["event"] for _, event in events].count("done") == 2
     return report, out, said, name
 
@@ -67,15 +66,12 @@ def test_the_files_are_there_and_the_cluster_is_gone(told: tuple[dict[str, Any],
 
 def test_the_dumps_are_what_whatif_reads(told: tuple[dict[str, Any], Path, list[str], str]) -> None:
     report, out, said, _ = told
-    a_second_long = {job["name"] for job in report["mix"] if job["duration_s"] >= TIME_SCALE}
-    assert a_second_long
     for phase, name in DUMPS.items():
         run, dump = report["runs"][phase], read_dump(out / name, lenient=False)
         read, end_s = dump.trace.workload, dump.trace.observed_end_s
         jct_s = dict(zip(read.label, (end_s - read.submit_s).tolist(), strict=True))
-        measured = {str(job["job_id"]): job for job in run["per_job"] if job["run_s"]}  # others ended within a second
-        assert jct_s == pytest.approx({label: job["jct_s"] for label, job in measured.items()})
-        assert a_second_long <= {job["name"] for job in measured.values()}
+        assert len(run["per_job"]) == JOBS
+        assert jct_s == pytest.approx({str(job["job_id"]): job["jct_s"] for job in run["per_job"]})
     assert not [line for line in said if "no prediction" in line]
     assert report["predicted"]["soda"]["policy"] == "tiresias-las"
     assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMPS)

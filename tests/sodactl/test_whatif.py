@@ -41,9 +41,17 @@ def test_without_arguments_it_shows_itself(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     for words in ("30 jobs of the demo of slurm-soda on what they ran on (2 nodes, 8 GPUs)", "observed ",
                   "backfill (stands for the present)", "srsf (knows all run times)", "times better.",
-                  "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:", "Not simulated:",
-                  "Taken for granted:"):  # fmt: skip
+                  "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:", "Taken for granted:"):  # fmt: skip
         assert words in shown
+
+
+def test_what_is_not_simulated_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dump = head(tmp_path / "dump.txt", 8)
+    lines = dump.read_text().splitlines()
+    waits = lines[-1].replace("COMPLETED", "PENDING").split("|")
+    dump.write_text("\n".join([*lines, "|".join(["99", "99", *waits[2:]])]) + "\n")
+    assert run(["whatif", "--sacct", str(dump)]) == 0
+    assert "Not simulated: 1 still waiting when the dump was made" in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_key_is_documented(whatif: WhatIf, tmp_path: Path) -> None:
