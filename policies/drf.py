@@ -9,14 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import Demand, Requests
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.reservations import HOLDING
 from slurm_soda.policies.room import Claim
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.session.fair import FairSession, Line
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, NodeTable
 from slurm_soda.policies.walk import Refusals, Walk
-
-Line = tuple[int, int, bool]
-"""User, partition, and whether its jobs want GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,10 @@ class Drf:
     @property
     def starts_only(self) -> Literal[True]:
         return True
+
+    def session(self, jobs: Requests, demand: Demand, nodes: NodeTable) -> FairSession:
+        """The same from event to event."""
+        return FairSession(jobs, demand, nodes, gpus_only=self.gpus_only)
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs plus O(log m + log lines) for each start and each line."""

@@ -74,6 +74,10 @@ class Room:
         self.soon.take(pieces)
         self._offer(pieces)
 
+    def settle(self) -> None:
+        """Everybody who was to leave has left."""
+        self.now = self.soon
+
     def has_soon(self, pieces: list[Piece]) -> bool:
         """Whether these very places are free once everybody has moved."""
         soon = self.soon

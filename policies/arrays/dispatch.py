@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from slurm_soda.policies.arrays.division import Division
 from slurm_soda.policies.arrays.giveback import GiveBack
 from slurm_soda.policies.arrays.ground import Ground
-from slurm_soda.policies.arrays.lines import Lines
-from slurm_soda.policies.arrays.requests import Request, Turn
+from slurm_soda.policies.arrays.lines import Amounts, Lines
+from slurm_soda.policies.arrays.requests import Array, Request, Turn
 from slurm_soda.policies.arrays.tenants import Tenant
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.room import Claim
 from slurm_soda.policies.snapshot import NodeTable
-
-Array = tuple[int, bool, int]
-"""As :attr:`Request.array`; they are served in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +29,19 @@ class Held:
     job_id: int
     handle: int
 
+    @property
+    def amounts(self) -> Amounts:
+        """GPUs and cores over all nodes."""
+        return sum(piece.gpus for piece in self.pieces), sum(piece.cpus for piece in self.pieces)
+
+    def on(self, pieces: list[Piece]) -> Held:
+        """The same job with other places."""
+        return replace(self, pieces=pieces)
+
     def tenants(self) -> list[tuple[int, Tenant]]:
-        """It on each of its nodes."""
+        """It on each of its nodes; none of a large job, which is nowhere a guest."""
+        if self.request.turn == Turn.LARGE:
+            return []
         first = (self.abortable, self.start_s, self.job_id, self.handle)
         return [(piece.node, Tenant(*first, piece.gpus, piece.cpus, piece.memory_mib)) for piece in self.pieces]
 
@@ -50,7 +58,7 @@ class Decision:
 class Dispatch:
     """Arrays and the ground they share."""
 
-    def __init__(self, ground: Ground, totals: Callable[[Array], tuple[int, int, int]]) -> None:
+    def __init__(self, ground: Ground, totals: Callable[[Array], Amounts]) -> None:
         self.ground = ground
         self.arrays: dict[Array, Lines] = {}
         self._totals = totals
@@ -64,14 +72,14 @@ class Dispatch:
 
     def run(
         self,
-        wanted: Mapping[Array, Iterable[Request]],
+        wanted: Callable[[Array], Iterable[Request]],
         held_by: Callable[[int], Held],
         start: Callable[[Request, int, Claim], Held],
     ) -> Decision:
         """Serve the arrays.
 
         Args:
-            wanted: requests that might find room, by array.
+            wanted: requests of an array that might find room, when its turn has come.
             held_by: what an abortable running job holds.
             start: told of each job that gets places; returns it as one that holds them.
         """
@@ -85,12 +93,12 @@ class Dispatch:
                 return False
             held = start(request, handle, claim)
             self.ground.take(claim, held.tenants())
-            self.lines(request.array).hold(held.user, request.total)
+            self.lines(request.array).hold(held.user, held.amounts)
             decision.starts.append((handle, claim))
             return True
 
-        for array in sorted(wanted):
-            self.lines(array).fill(wanted[array], begin)
+        for array in sorted(self.arrays):
+            self.arrays[array].fill(wanted(array), begin)
         return decision
 
     def _reclaim(
@@ -104,14 +112,14 @@ class Dispatch:
             victim = held_by(tenant.handle)
             decision.aborts[tenant.handle] = handle
             self.ground.vacate(victim.pieces, victim.tenants())
-            self.lines(victim.request.array).hold(victim.user, victim.request.total, -1)
+            self.lines(victim.request.array).hold(victim.user, victim.amounts, -1)
         return Claim(pieces, at_once=False)
 
 
-def totals_of(nodes: NodeTable, division: Division) -> Callable[[Array], tuple[int, int, int]]:
-    """GPUs, cores and MiB of each array: those of its usable nodes, and of the nodes' cores those that are its own."""
+def totals_of(nodes: NodeTable, division: Division) -> Callable[[Array], Amounts]:
+    """GPUs and cores of each array: those of its usable nodes, and of the nodes' cores those that are its own."""
 
-    def totals(array: Array) -> tuple[int, int, int]:
+    def totals(array: Array) -> Amounts:
         turn, any_type, gpu_type = array
         mask = nodes.usable.copy()
         cores = division.cpu_cores
@@ -119,8 +127,6 @@ def totals_of(nodes: NodeTable, division: Division) -> Callable[[Array], tuple[i
             mask &= division.large if turn == Turn.LARGE else division.small
             mask &= np.bool_(any_type) | (nodes.gpu_type == gpu_type)
             cores = nodes.cpus - cores
-        columns = (nodes.gpus, cores, nodes.memory_mib)
-        gpus, cpus, memory_mib = (int(column[mask].sum()) for column in columns)
-        return gpus, cpus, memory_mib
+        return int(nodes.gpus[mask].sum()), int(cores[mask].sum())
 
     return totals

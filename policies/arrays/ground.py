@@ -36,6 +36,7 @@ class Ground:
         self.cores_back = np.zeros((nodes, 3), dtype=np.int64)
         self.gpus_back = np.zeros((nodes, 3), dtype=np.int64)
         self.grown: set[int] = set()
+        self._vacated: set[int] = set()
         for node, tenant in tenants:
             self._enter(node, tenant)
         now = room.now
@@ -83,6 +84,14 @@ class Ground:
         self.room.vacate(pieces)
         self._depart(tenants)
         self.refresh(pieces)
+        self._vacated.update(piece.node for piece in pieces)
+
+    def settle(self) -> None:
+        """All who were to leave have left."""
+        self.room.settle()
+        for node in self._vacated:
+            self._refresh(node)
+        self._vacated.clear()
 
     def give(self, pieces: list[Piece], tenants: Iterable[tuple[int, Tenant]]) -> None:
         """A running job has left; nobody else is about to."""

@@ -10,6 +10,8 @@ from slurm_soda.policies.walk import Refusals
 
 Order = tuple[float, int]
 """Submission and job id."""
+Amounts = tuple[int, int]
+"""GPUs and cores."""
 _Line = list[tuple[Order, int]]
 Start = Callable[[Request, int], bool]
 """Try to start a job that asks for this; whether it found room."""
@@ -18,20 +20,20 @@ Start = Callable[[Request, int], bool]
 class Lines:
     """Waiting jobs of one array, and what its users hold.
 
-    A user's dominant share is the largest part of the array's GPUs, cores or memory that its jobs of the array hold.
+    A user's dominant share is the largest part of the array's GPUs or cores that its jobs of the array hold.
     Jobs of one user that ask for the same stand in one line by submission. Whoever does not fit is passed.
     """
 
-    def __init__(self, totals: tuple[int, int, int]) -> None:
+    def __init__(self, totals: Amounts) -> None:
         self.totals = tuple(float(total) if total else float("inf") for total in totals)
         self._held: dict[int, list[int]] = {}
         self._share: dict[int, float] = {}
         self._returning: dict[Request, _Line] = {}
         self._lines: dict[Request, dict[int, _Line]] = {}
 
-    def hold(self, user: int, amounts: tuple[int, int, int], sign: int = 1) -> None:
+    def hold(self, user: int, amounts: Amounts, sign: int = 1) -> None:
         """A user's job begins to hold this, or with -1 ceases to."""
-        held = self._held.setdefault(user, [0, 0, 0])
+        held = self._held.setdefault(user, [0, 0])
         for at, amount in enumerate(amounts):
             held[at] += sign * amount
         self._share[user] = max(has / total for has, total in zip(held, self.totals, strict=True))
@@ -41,8 +43,8 @@ class Lines:
         return self._share.get(user, 0.0)
 
     def held(self, user: int) -> tuple[int, ...]:
-        """GPUs, cores and MiB that a user's jobs hold."""
-        return tuple(self._held.get(user, (0, 0, 0)))
+        """GPUs and cores that a user's jobs hold."""
+        return tuple(self._held.get(user, (0, 0)))
 
     def wait(self, request: Request, user: int, order: Order, handle: int, *, aborted: bool) -> None:
         """A job waits."""
@@ -53,8 +55,8 @@ class Lines:
         heappush(line, (order, handle))
 
     def waiting(self) -> list[Request]:
-        """What is asked for by anybody who waits."""
-        return list({**self._returning, **self._lines})
+        """What is asked for by anybody who waits; twice where an aborted job and another one ask for the same."""
+        return [*self._returning, *self._lines]
 
     def fill(self, requests: Iterable[Request], start: Start) -> None:
         """Start whoever fits, of those who ask for one of these; nobody else could.

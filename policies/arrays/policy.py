@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,20 +10,25 @@ from numpy.typing import NDArray
 from slurm_soda.policies.arrays.dispatch import Decision, Dispatch, Held, totals_of
 from slurm_soda.policies.arrays.division import CPU_CORES, LARGE_NODES, Division, divide, with_arrays
 from slurm_soda.policies.arrays.ground import Ground
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS, NodeClass, Share
 from slurm_soda.policies.arrays.order import Standing
 from slurm_soda.policies.arrays.requests import Request, Requests, Turn
+from slurm_soda.policies.arrays.session import ArraysSession
 from slurm_soda.policies.arrays.tenants import Tenant
 from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import Demand
+from slurm_soda.policies.demand import Requests as JobRequests
 from slurm_soda.policies.holders import entries_of, held_by, memory_shares_mib
 from slurm_soda.policies.plan import Plan, Preempt, Verdict
-from slurm_soda.policies.reservations import HOLDING
 from slurm_soda.policies.room import Claim
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
 from slurm_soda.policies.walk import Walk
 
 MAX_ABORTS = 3
 """Our choice: so often a job gives back what it borrowed; then it borrows no more."""
+
+_TENANTS = (JobState.RUNNING, JobState.SUSPENDED)
+"""Who is leaving has left, as far as shares are concerned: nobody becomes a borrower on its account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class Coda:
         decided = replace(snapshot, nodes=with_arrays(snapshot.nodes, division))
         return _Deciding(self, decided, division).plan()
 
+    def session(self, jobs: JobRequests, demand: Demand, nodes: NodeTable) -> ArraysSession:
+        """The same from event to event."""
+        division = divide(nodes, cpu_cores=self.cpu_cores, large_nodes=self.large_nodes, shares=self.shares)
+        return ArraysSession(demand, with_arrays(nodes, division), division, max_aborts=self.max_aborts)
+
 
 class _Deciding:
     """One decision on one snapshot; handles are rows."""
@@ -74,7 +83,9 @@ class _Deciding:
         by_submission = rank(rankable(self._snapshot), jobs.submit_s)
         self._hold()
         waiting = walk.candidates(by_submission)
-        decision = self._dispatch.run(self._line_up(waiting), self._held_by, self._start)
+        self._line_up(waiting)
+        dispatch = self._dispatch
+        decision = dispatch.run(lambda array: dispatch.lines(array).waiting(), self._held_by, self._start)
         for row, claim in decision.starts:
             walk.record(row, claim)
         walk.verdict[list(decision.aborts)] = Verdict.PREEMPT
@@ -93,9 +104,8 @@ class _Deciding:
 
     def _tenants(self) -> Iterator[tuple[int, Tenant]]:
         jobs = self._snapshot.jobs
-        # Who is leaving has left, as far as shares are concerned: nobody becomes a borrower on its account.
-        rows = np.flatnonzero((jobs.state == JobState.RUNNING) | (jobs.state == JobState.SUSPENDED)).astype(np.int64)
-        owner, entry = entries_of(jobs, rows)
+        guests = np.isin(jobs.state, _TENANTS) & (jobs.gpus < LARGE_FROM_GPUS)
+        owner, entry = entries_of(jobs, np.flatnonzero(guests).astype(np.int64))
         columns: tuple[NDArray[np.generic], ...] = (
             jobs.alloc_node[entry], self._abortable[owner], jobs.start_s[owner], jobs.job_id[owner], owner,
             jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_shares_mib(jobs, owner, entry),
@@ -105,22 +115,22 @@ class _Deciding:
 
     def _hold(self) -> None:
         jobs = self._snapshot.jobs
-        leaving = JobState.COMPLETING
-        rows = np.flatnonzero(np.isin(jobs.state, HOLDING) & (jobs.state != leaving))
-        for row, user in zip(rows.tolist(), jobs.user[rows].tolist(), strict=True):
-            request = self._asked[row]
-            self._dispatch.lines(request.array).hold(user, request.total)
+        rows = np.flatnonzero(np.isin(jobs.state, _TENANTS)).astype(np.int64)
+        owner, entry = entries_of(jobs, rows)
+        gpus, cpus = (
+            np.bincount(owner, weights=column[entry], minlength=len(jobs)).astype(np.int64)
+            for column in (jobs.alloc_gpus, jobs.alloc_cpus)
+        )
+        columns = (rows, jobs.user[rows], gpus[rows], cpus[rows])
+        for row, user, *amounts in zip(*(column.tolist() for column in columns), strict=True):
+            self._dispatch.lines(self._asked[row].array).hold(user, (amounts[0], amounts[1]))
 
-    def _line_up(self, rows: IntColumn) -> dict[tuple[int, bool, int], list[Request]]:
+    def _line_up(self, rows: IntColumn) -> None:
         jobs = self._snapshot.jobs
         columns = (rows, jobs.user[rows], jobs.submit_s[rows], jobs.job_id[rows], jobs.preemptions[rows] > 0)
         for row, user, submit_s, job_id, aborted in zip(*(column.tolist() for column in columns), strict=True):
             request = self._asked[row]
             self._dispatch.lines(request.array).wait(request, user, (submit_s, job_id), row, aborted=aborted)
-        wanted: dict[tuple[int, bool, int], list[Request]] = defaultdict(list)
-        for array, lines in self._dispatch.arrays.items():
-            wanted[array] = lines.waiting()
-        return wanted
 
     def _held_by(self, row: int) -> Held:
         jobs = self._snapshot.jobs

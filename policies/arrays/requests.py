@@ -25,6 +25,11 @@ class Turn(IntEnum):
 TURNS = {ArrayKind.LARGE: Turn.LARGE, ArrayKind.SMALL: Turn.SMALL, ArrayKind.CPU: Turn.CPU}
 
 
+Array = tuple[int, bool, int]
+"""One array for each kind (:class:`Turn`) and GPU type, of jobs of any type after the others (True); arrays are served in
+ascending order."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """A shape with the rights of the job that asks for it; :class:`Requests` makes each once."""
@@ -33,21 +38,21 @@ class Request:
     """Number of the shape."""
     anywhere: bool
     """The job may use what another array owns."""
-    turn: int
-    """Its array, a :class:`Turn`."""
+    array: Array
+    """Whose users share with each other."""
     shape: Shape
     """On all nodes of the job's partition."""
     own: Shape
     """On its array's nodes among them."""
     part: tuple[int, int, int]
     """GPUs, cores and MiB without which a node is of no use to it."""
-    total: tuple[int, int, int]
-    """GPUs, cores and MiB over all nodes."""
+    total: tuple[int, int]
+    """GPUs and cores over all nodes."""
 
     @property
-    def array(self) -> tuple[int, bool, int]:
-        """The array whose users share: one for each kind and GPU type; jobs of any type come after the others."""
-        return self.turn, self.shape.gpu_type < 0, self.shape.gpu_type
+    def turn(self) -> int:
+        """Kind of its array, a :class:`Turn`."""
+        return self.array[0]
 
 
 class Requests:
@@ -75,14 +80,12 @@ class Requests:
         gpus = (shape.units or shape.nodes * shape.gpus) if shape.wants_gpus else 0
         turn = TURNS[array_of(gpus)]
         anywhere = turn == Turn.LARGE or may_borrow or self._is_too_wide(code, turn)
-        part = (shape.gpus, shape.cpus, shape.memory_mib)
-        if shape.units:
-            part = (int(shape.wants_gpus), shape.unit_cpus, shape.unit_memory_mib)
         own = shape
         if turn != Turn.CPU and shape.partition >= 0:
             own = shape._replace(partition=shape.partition + (1 if turn == Turn.LARGE else 2) * self._partitions)
-        total = (gpus, shape.nodes * shape.cpus, shape.nodes * shape.memory_mib)
-        return Request(code, anywhere, int(turn), shape, own, part, total)
+        total = (gpus, shape.nodes * shape.cpus)
+        array = (int(turn), shape.gpu_type < 0, shape.gpu_type)
+        return Request(code, anywhere, array, shape, own, shape.least, total)
 
     def _is_too_wide(self, code: int, turn: Turn) -> bool:
         """Whether its array could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""

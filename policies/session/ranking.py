@@ -30,6 +30,7 @@ class SessionJob:
         "job_id",
         "pieces",
         "preemptible",
+        "preemptions",
         "queue",
         "remaining_s",
         "resumed",
@@ -39,6 +40,7 @@ class SessionJob:
         "start_s",
         "submit_s",
         "turn",
+        "user",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +52,8 @@ class SessionJob:
         self.preemptible = preemptible
         self.shape = shape
         """Number of its request among all distinct ones; only a session that places jobs on nodes asks for it."""
+        self.user = 0
+        """Number of its user; only a session that shares between users asks for it."""
         self.remaining_s = remaining_s
         self.first_start_s = self.start_s = INFINITY
         self.resumes_s = INFINITY
@@ -63,6 +67,8 @@ class SessionJob:
         """What a running job holds; empty where nodes play no part."""
         self.queue = 0
         """Owned by the ranking: the queue that the job is in."""
+        self.preemptions = 0
+        """Owned by a session that counts them."""
         self.turn = 0
         """Owned by the session: odd while the job runs; outdates what was planned for an earlier run."""
         self.frozen: Key | None = None
