@@ -41,7 +41,8 @@ def test_without_arguments_it_shows_itself(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     for words in ("30 jobs of the demo of slurm-soda on what they ran on (2 nodes, 8 GPUs)", "observed ",
                   "backfill (stands for the present)", "srsf (knows all run times)", "times better.",
-                  "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:", "Taken for granted:"):  # fmt: skip
+                  "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:",
+                  "Taken for granted:"):  # fmt: skip
         assert words in shown
 
 
