@@ -99,8 +99,8 @@ class Interference(Protocol):
 class TurnsPrior:
     """The prior: jobs take turns, so with n of them each takes n times as long.
 
-    By Theorem 1 two jobs that merely take turns never gain by it, so nothing is shared on the word of this prior. The
-    error says how far off it may be: SJF-BSBF saw ratios up to 6 for two jobs (Section IV-B).
+    By Theorem 1 two jobs that merely take turns gain only where the new one needs less than half as long as the running
+    one. The error says how far off it may be: SJF-BSBF saw ratios up to 6 for two jobs (Section IV-B).
     """
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate:
