@@ -160,6 +160,9 @@ def _changed_again(session: Session, action: Action, together: Collection[int]) 
 
 
 def _changed_by_others(action: Action, record: JobRecord, present: Mapping[int, str]) -> str:
+    cpus = action.new.get("NumCPUs")
+    if cpus not in (None, str(record.cpus)):
+        return f"it asks for {record.cpus} CPUs now, not the {cpus} that it wrote: somebody else changed it"
     if not waits_for_resources(record.reason):
         return ""  # Slurm does not tell the SiteFactor of such a job
     wrote, now = action.new.get("SiteFactor"), present.get(action.job_id, "0")

@@ -90,7 +90,7 @@ class Gangs:
         if count < 2:
             return
         since_s = job.submit_s if job is not None else opened.at_s if opened is not None else at_s
-        parts = [_part(row) for row in measurements_of(session, job_id, restart, since_s)]
+        parts = [_part(row) for row in measurements_of(session, job_id, since_s, restart)]
         if parts:
             order = self._order(session, run, parts, count, since_s)
             # A node that has not measured yet measures step 0, which needs no order.

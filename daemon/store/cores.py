@@ -105,13 +105,21 @@ def newest_fit(session: Session) -> int:
     return session.scalar(select(func.max(CoreFitted.id))) or 0
 
 
-def measurements_of(session: Session, job_id: int, restart: int, since_s: float) -> Sequence[CoreMeasured]:
-    """A run's measurements on all its nodes since an instant, by search, step and time."""
-    query = select(CoreMeasured).where(
-        CoreMeasured.job_id == job_id, CoreMeasured.restart == restart, CoreMeasured.at_s >= since_s - CLOCK_SLACK_S
-    )
-    order = (CoreMeasured.search, CoreMeasured.step, CoreMeasured.at_s, CoreMeasured.id)
+def measurements_of(
+    session: Session, job_id: int, since_s: float, restart: int | None = None
+) -> Sequence[CoreMeasured]:
+    """What was measured of a job on all its nodes since an instant, by run, search, step and time; or of one run."""
+    query = select(CoreMeasured).where(CoreMeasured.job_id == job_id, CoreMeasured.at_s >= since_s - CLOCK_SLACK_S)
+    if restart is not None:
+        query = query.where(CoreMeasured.restart == restart)
+    order = (CoreMeasured.restart, CoreMeasured.search, CoreMeasured.step, CoreMeasured.at_s, CoreMeasured.id)
     return session.scalars(query.order_by(*order)).all()
+
+
+def fits_of(session: Session, job_id: int, submit_s: float) -> Sequence[CoreFitted]:
+    """How a job's searches ended, by time."""
+    query = select(CoreFitted).filter_by(job_id=job_id, submit_s=submit_s)
+    return session.scalars(query.order_by(CoreFitted.at_s, CoreFitted.id)).all()
 
 
 def was_cut_short(session: Session, run: tuple[int, int], search: int, since_s: float) -> bool:

@@ -90,7 +90,7 @@ def finished_jobs(
     if limit:
         query = query.limit(limit)
     jobs = list(reversed(session.scalars(query).all()))
-    runs, usage = _runs(session, jobs), _usage(session, jobs)
+    runs, usage = _runs(session, jobs), usage_by_job(session, jobs)
     return [_finished(job, runs[job.id], usage[job.job_id]) for job in jobs]
 
 
@@ -170,7 +170,8 @@ def _runs(session: Session, jobs: Sequence[Job]) -> dict[int, list[Run]]:
     return found
 
 
-def _usage(session: Session, jobs: Sequence[Job]) -> dict[int, list[Usage]]:
+def usage_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[Usage]]:
+    """What agents told of these jobs, by job id; a job of an earlier time may have had the same id."""
     found: dict[int, list[Usage]] = defaultdict(list)
     for job_ids in _parts(sorted({job.job_id for job in jobs})):
         for record in session.scalars(

@@ -1,0 +1,169 @@
+"""What became of GPU jobs' cores, for people: asked, given and best, beside waits and utilisation (SODA's backend log)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from slurm_soda.daemon.store.cores import TELLING, past_fits, starts_of
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
+from slurm_soda.daemon.store.history import usage_by_job, used
+from slurm_soda.daemon.store.schema import Job
+from slurm_soda.policies.arrays.kinds import array_of
+from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, Start, start_cores
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+_IDS_PER_QUERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which jobs are meant; ``None`` leaves a question open."""
+
+    job_id: int | None = None
+    user: str | None = None
+    category: str | None = None
+    model: str | None = None
+    since_s: float | None = None
+    """Submitted since."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreJob:
+    """One GPU job; cores are per node. ``None`` where nobody knows, or not yet."""
+
+    job_id: int
+    user: str
+    category: str
+    """Empty: it named none."""
+    model: str
+    array: str
+    """``small`` or ``large`` (SODA, Section V-C)."""
+    state: str
+    submit_s: float
+    queue_s: float | None
+    """Submission to first start."""
+    nodes: int
+    gpus: int
+    """On each node."""
+    asked_cores: int
+    given_cores: int
+    """What it asks for now, while it waits."""
+    best_cores: int | None
+    """What the newest search found, where that tells what the job needs."""
+    reason: str
+    """How the newest search ended; empty without one."""
+    steps: int | None
+    start_ratio: float | None
+    """GPU utilisation when that search began."""
+    best_ratio: float | None
+    """GPU utilisation with what it ended on."""
+    gpu_util_ratio: float | None
+    """Mean over all that agents saw of the job."""
+    left_alone: str
+    """Why its request was not changed, if sodad thought about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreGroup:
+    """Jobs of one user, category and array; cores per GPU, means over jobs."""
+
+    user: str
+    category: str
+    array: str
+    jobs: int
+    fits: int
+    """Jobs whose search tells what they need; the figures of best and utilisation are theirs."""
+    asked_per_gpu: float
+    given_per_gpu: float
+    best_per_gpu: float | None
+    start_ratio: float | None
+    best_ratio: float | None
+    gpu_util_ratio: float | None
+    queue_median_s: float | None
+
+
+def core_jobs(session: Session, filters: Filters, limit: int = 0) -> list[CoreJob]:
+    """GPU jobs by submission, oldest first; ``limit`` keeps the newest so many, 0 all."""
+    query = select(Job).where(Job.gpus > 0).order_by(Job.submit_s.desc(), Job.job_id.desc())
+    for column, value in ((Job.job_id, filters.job_id), (Job.user, filters.user)):
+        query = query if value is None else query.where(column == value)
+    if filters.since_s is not None:
+        query = query.where(Job.submit_s >= filters.since_s)
+    wanted = [job for job in session.scalars(query) if _is_meant(job, filters)]
+    jobs = (wanted[:limit] if limit else wanted)[::-1]
+    fits, usage = _newest_fits(session, jobs), usage_by_job(session, jobs)
+    starts = {(row.job_id, row.submit_s): row for row in starts_of(session, [job.job_id for job in jobs])}
+    return [
+        _core_job(job, fits.get((job.job_id, job.submit_s)), starts.get((job.job_id, job.submit_s)),
+                  used(job, usage[job.job_id]).gpu_util_ratio)
+        for job in jobs
+    ]  # fmt: skip
+
+
+def core_groups(jobs: Sequence[CoreJob]) -> list[CoreGroup]:
+    """Jobs by user, category and array, in this order."""
+    grouped: dict[tuple[str, str, str], list[CoreJob]] = defaultdict(list)
+    for job in jobs:
+        grouped[job.user, job.category, job.array].append(job)
+    return [_group(*key, members) for key, members in sorted(grouped.items())]
+
+
+def next_starts(session: Session, user: str, categories: Sequence[str]) -> dict[str, Start]:
+    """What this user's next job with one GPU would start with, by category, on nodes that are large enough."""
+    past = past_fits(session, user)
+    anywhere = NodeMeans(max([fit.cores for fit in past], default=1) + 64)
+    return {category: start_cores(CoreRequest(1, category), past, anywhere) for category in categories}
+
+
+def _is_meant(job: Job, filters: Filters) -> bool:
+    asked = {"category": filters.category, "model": filters.model}
+    return all(value is None or job.hints.get(key, "") == value for key, value in asked.items())
+
+
+def _newest_fits(session: Session, jobs: Sequence[Job]) -> dict[tuple[int, float | None], CoreFitted]:
+    ids = [job.job_id for job in jobs]
+    newest: dict[tuple[int, float | None], CoreFitted] = {}
+    for at in range(0, len(ids), _IDS_PER_QUERY):
+        query = select(CoreFitted).where(CoreFitted.job_id.in_(ids[at : at + _IDS_PER_QUERY]))
+        for fit in session.scalars(query.order_by(CoreFitted.at_s, CoreFitted.id)):
+            newest[fit.job_id, fit.submit_s] = fit
+    return newest
+
+
+def _core_job(job: Job, fit: CoreFitted | None, start: CoreStart | None, gpu_util_ratio: float | None) -> CoreJob:
+    nodes = max(job.nodes, 1)
+    given = -(-job.cpus // nodes)
+    asked = start.asked_cores if start is not None else fit.asked_cores if fit is not None else None
+    return CoreJob(
+        job_id=job.job_id, user=job.user, category=job.hints.get("category", ""), model=job.hints.get("model", ""),
+        array=str(array_of(job.gpus)), state=job.state, submit_s=job.submit_s,
+        queue_s=None if job.first_start_s is None else max(job.first_start_s - job.submit_s, 0.0), nodes=nodes,
+        gpus=-(-job.gpus // nodes), asked_cores=given if asked is None else asked, given_cores=given,
+        best_cores=fit.cores if fit is not None and fit.reason in TELLING else None,
+        reason="" if fit is None else fit.reason, steps=None if fit is None else fit.steps,
+        start_ratio=None if fit is None else fit.start_ratio,
+        best_ratio=None if fit is None else fit.utilisation_ratio, gpu_util_ratio=gpu_util_ratio,
+        left_alone="" if start is None else start.left_alone,
+    )  # fmt: skip
+
+
+def _group(user: str, category: str, array: str, jobs: Sequence[CoreJob]) -> CoreGroup:
+    fitted = [job for job in jobs if job.best_cores is not None]
+    waits = [job.queue_s for job in jobs if job.queue_s is not None]
+    return CoreGroup(
+        user=user, category=category, array=array, jobs=len(jobs), fits=len(fitted),
+        asked_per_gpu=fmean(job.asked_cores / job.gpus for job in jobs),
+        given_per_gpu=fmean(job.given_cores / job.gpus for job in jobs),
+        best_per_gpu=_mean((job.best_cores or 0) / job.gpus for job in fitted),
+        start_ratio=_mean(job.start_ratio for job in fitted), best_ratio=_mean(job.best_ratio for job in fitted),
+        gpu_util_ratio=_mean(job.gpu_util_ratio for job in jobs), queue_median_s=median(waits) if waits else None,
+    )  # fmt: skip
+
+
+def _mean(values: Iterator[float | None] | Iterator[float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
