@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_soda.agent.config import AgentConfig
 from slurm_soda.agent.cpu import CpuReader
@@ -17,6 +18,7 @@ from slurm_soda.agent.gpus import GpuReading, Gpus
 from slurm_soda.agent.intake import Intake
 from slurm_soda.agent.keeper import Keeper, Sample
 from slurm_soda.agent.ledger import Ledger, Run
+from slurm_soda.agent.outbox import Outbox
 from slurm_soda.agent.upload import Backoff, Uploader, UploadError
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
@@ -50,6 +52,8 @@ class Parts:
     """When this node last started."""
     keepers: tuple[Keeper, ...] = ()
     """Take their turns in this order after each sample."""
+    outbox: Outbox = field(default_factory=Outbox)
+    """What they tell the controller."""
 
 
 class Agent:
@@ -127,9 +131,16 @@ class Agent:
             ledger.save(run, now_s)
         sample = Sample(now_s, tuple(run for run in runs if not run.over), readings)
         self._ask_keepers("turn", lambda keeper: keeper.turn(sample))
-        if ledger.has_news():
+        if ledger.has_news() or self._parts.outbox:
             self._news.set()
             ledger.trim(now_s)
+
+    def glance(self, within_s: float) -> None:
+        """Read the GPUs alone, for keepers that want a turn at least so often."""
+        now_s = self._parts.clock()
+        runs = [run for run in self._parts.ledger.active() if run.closed is None]
+        sample = Sample(now_s, tuple(runs), self._readings(runs, now_s))
+        self._ask_keepers("turn", lambda keeper: keeper.turn(sample) if keeper.interval_s <= within_s else ())
 
     def _ask_keepers(self, what: str, ask: Callable[[Keeper], Sequence[str]]) -> None:
         """Have every keeper do one thing. One that fails must take neither the others nor the reports with it."""
@@ -150,6 +161,7 @@ class Agent:
         """
         parts = self._parts
         batch = parts.ledger.news()
+        measurements, fits = tuple(parts.outbox.measurements), tuple(parts.outbox.fits)
         now_s = parts.clock()
         self._seq += 1
         report = NodeReport(
@@ -162,9 +174,14 @@ class Agent:
             usage=batch.usage,
             gpu_count=parts.gpus.count,
             faults=parts.faults.recent(now_s),
+            core_measurements=measurements,
+            core_fits=fits,
         )
-        await parts.uploader.send(report)
+        answer = await parts.uploader.send(report)
         parts.ledger.reported(batch)
+        parts.outbox.told(measurements, fits)
+        if answer is not None:
+            parts.outbox.take(answer.cores)
         self._uploaded_s = now_s
         return parts.ledger.has_news()
 
@@ -179,12 +196,16 @@ class Agent:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
         return now_s - run.seen_s > (REBOOTED_LOST_AFTER_S if rebooted else self._config.lost_after_s)
 
-    def _read_gpus(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
+    def _readings(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
         self._parts.gpus.open(now_s)
         indices = {index for run in runs if run.opened for index in run.opened.gpus}
         readings = self._parts.gpus.read(sorted(indices), now_s) if indices else {}
         if indices and self._parts.gpus.fault:  # a node without GPUs has no driver either: no fault
             self._fault(self._parts.gpus.fault)
+        return readings
+
+    def _read_gpus(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
+        readings = self._readings(runs, now_s)
         longest_gap_s = GAP_INTERVALS * self._config.interval_s
         for run in runs:
             if run.opened is None or run.usage is None:
@@ -201,7 +222,19 @@ class Agent:
             self._resample.clear()
             self.sample(gpus=gpus)
             self._notifier.alive()
-            gpus = not await _within(self._resample, self._pause_s())
+            gpus = not await self._rest(self._pause_s())
+
+    async def _rest(self, pause_s: float) -> bool:
+        """Until the next sample; keepers in a hurry have turns meanwhile. Says whether an event cut it short."""
+        end_s = time.monotonic() + pause_s
+        while True:
+            left_s = end_s - time.monotonic()
+            hurry_s = max(min((keeper.interval_s for keeper in self._parts.keepers), default=left_s), SHORTEST_PAUSE_S)
+            if hurry_s >= left_s:
+                return await _within(self._resample, left_s)
+            if await _within(self._resample, hurry_s):
+                return True
+            self.glance(hurry_s)
 
     def _pause_s(self) -> float:
         now_s = self._parts.clock()
@@ -210,9 +243,7 @@ class Agent:
             for run in self._parts.ledger.active()
             if run.opened is not None
         )
-        pause_s = self._config.young_interval_s if young else self._config.interval_s
-        keepers_s = min((keeper.interval_s for keeper in self._parts.keepers), default=pause_s)
-        return min(pause_s, max(keepers_s, SHORTEST_PAUSE_S))
+        return self._config.young_interval_s if young else self._config.interval_s
 
     async def _upload_forever(self) -> None:
         while True:

@@ -9,6 +9,8 @@ from typing import Any
 import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py ships no types
 
 _MIB = 1 << 20
+CPU_WORDS = 16
+"""Of 64 CPUs each."""
 REOPEN_AFTER_S = 30.0
 """A driver may be reloaded or appear later: it is looked for again after this long."""
 
@@ -68,6 +70,17 @@ class Gpus:
                 break
             found[index] = GpuReading(util_ratio=min(max(util, 0.0), 1.0), memory_mib=memory)
         return found
+
+    def near(self, indices: Iterable[int]) -> frozenset[int]:
+        """CPUs on the side of the node where these GPUs are; empty where the driver does not tell."""
+        found: set[int] = set()
+        try:
+            for index in indices:
+                words = pynvml.nvmlDeviceGetCpuAffinity(self._by_index[index], CPU_WORDS)
+                found.update(bit + 64 * at for at, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+        except (KeyError, pynvml.NVMLError):
+            return frozenset()
+        return frozenset(found)
 
     def close(self) -> None:
         """Release NVML."""

@@ -17,14 +17,17 @@ import psutil
 from slurm_soda.agent.agent import Agent, Parts
 from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
 from slurm_soda.agent.contention.memory import MemoryKeeper
-from slurm_soda.agent.contention.nocores import NoCoreSets
 from slurm_soda.agent.cpu import CpuReader
+from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
+from slurm_soda.agent.cpusets.sets import CoreSets
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import Gpus
 from slurm_soda.agent.keeper import Keeper
 from slurm_soda.agent.ledger import Ledger
 from slurm_soda.agent.members import Members
 from slurm_soda.agent.network.keeper import NetworkKeeper, Ports
+from slurm_soda.agent.outbox import Outbox
+from slurm_soda.agent.tuning.keeper import TuningKeeper
 from slurm_soda.agent.upload import Backoff, HttpUploader
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.seal import Munge
@@ -39,26 +42,33 @@ def build(config: AgentConfig) -> Agent:
     """
     spool = Spool(config.spool)
     spool.clear_leftovers()
-    faults = Faults()
+    faults, gpus, outbox = Faults(), Gpus(), Outbox()
     parts = Parts(
         clock=time.time,
         ledger=Ledger(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
-        gpus=Gpus(),
+        gpus=gpus,
         uploader=HttpUploader(config.controller, Munge(), config.upload_timeout_s),
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        keepers=_keepers(config),
+        keepers=_keepers(config, gpus, outbox),
+        outbox=outbox,
     )
     return Agent(config, parts)
 
 
-def _keepers(config: AgentConfig) -> tuple[Keeper, ...]:
+def _keepers(config: AgentConfig, gpus: Gpus, outbox: Outbox) -> tuple[Keeper, ...]:
+    """In the order of their turns. That of the cpusets is there whatever is enabled: an agent before may have been told."""
     state, members = Path(config.state), Members(config.cgroup_root)
+    cores = CoreSets(
+        config.cgroup_root, state / "cores.json", lambda job: members.processes([job])[job.job_id], gpus.near
+    )
     return (
-        MemoryKeeper(config.memory, state, members, NoCoreSets()),
+        CoreSetsKeeper(cores),
+        *([TuningKeeper(config.cores, state / "tuning.json", cores, outbox)] if config.cores.enabled else []),
+        MemoryKeeper(config.memory, state, members, cores.holder("memory")),
         NetworkKeeper(config.network, state, Ports(members)),
     )
 

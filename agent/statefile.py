@@ -33,13 +33,17 @@ def read_state(path: Path, version: int) -> dict[str, object]:
 def write_state(path: Path, version: int, content: dict[str, object]) -> None:
     """Replace the file: whole or not at all, and on the disk when this returns.
 
-    The directory is root's alone, so that the name of the new file may be known to others.
+    Its directory is made where it is missing; others may not write to it, so that they may know the new file's name.
 
     Raises:
-        StateFileError: the disk or the directory refuses.
+        StateFileError: the disk or the directory refuses, or others may write there.
     """
     fresh = path.with_name(f"{path.name}.new")
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.parent.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise StateFileError(f"{path.parent} can be written by others: nothing is changed; make it root's alone")
         with open(fresh, "wb", opener=_private) as file:
             file.write(json.dumps({"version": version, **content}, separators=(",", ":")).encode("ascii") + b"\n")
             file.flush()

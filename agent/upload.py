@@ -8,7 +8,8 @@ import random
 from typing import Protocol
 
 import httpx
-from slurm_soda.wire.errors import SealError, SodaError
+from slurm_soda.wire.cores import ReportAnswer
+from slurm_soda.wire.errors import RecordError, SealError, SodaError
 from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.seal import HEADER, Munge
 
@@ -23,8 +24,8 @@ class UploadError(SodaError):
 class Uploader(Protocol):
     """Takes reports to the controller."""
 
-    async def send(self, report: NodeReport) -> None:
-        """Deliver one report.
+    async def send(self, report: NodeReport) -> ReportAnswer | None:
+        """Deliver one report; the controller's answer, unless it has nothing to say.
 
         Raises:
             UploadError: it was not taken, or nobody knows whether it was.
@@ -45,7 +46,7 @@ class HttpUploader:
         # trust_env: a proxy variable of the site must not send reports about jobs elsewhere.
         self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False)
 
-    async def send(self, report: NodeReport) -> None:
+    async def send(self, report: NodeReport) -> ReportAnswer | None:
         body = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False).encode("ascii")
         try:
             credential = await asyncio.to_thread(self._munge.seal, body)
@@ -58,6 +59,10 @@ class HttpUploader:
         if not response.is_success:
             said = " ".join(response.text.split())[:200]
             raise UploadError(f"{self._url} answered {response.status_code}: {said}")
+        try:
+            return ReportAnswer.from_json(response.content) if response.content else None
+        except RecordError:
+            return None  # the report was taken; a controller of another version answers in its own way
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -27,7 +27,7 @@ MOST_CORRECTIONS = 5
 
 Near = Callable[[Sequence[int]], Cpus]
 """The CPUs near some GPUs; empty where that is not known."""
-Pids = Callable[[int], Iterable[int]]
+Pids = Callable[[JobOpened], Iterable[int]]
 """The processes of a job."""
 
 
@@ -56,7 +56,10 @@ class CoreSets:
         """Corrections in a row."""
 
     def recover(self) -> list[str]:
-        """Give every job on record its cores back; returns faults."""
+        """Give every job on record its cores back; returns faults.
+
+        With affinity that takes the first look at the jobs that are here.
+        """
         try:
             self._held = read_held(self._path)
         except StateFileError as error:
@@ -64,12 +67,15 @@ class CoreSets:
         return self.restore_all()
 
     def restore_all(self) -> list[str]:
-        """Give every job its cores back, whoever wanted fewer; returns faults.
+        """Give every job its cores back, whoever wanted fewer; returns faults. What cannot be done now is tried again."""
+        self._held = {job_id: replace(held, limits={}) for job_id, held in self._held.items()}
+        return self._release_unwanted()
 
-        A job that cannot be restored stays on record.
-        """
+    def _release_unwanted(self) -> list[str]:
         faults = []
-        for job_id in list(self._held):
+        for job_id in [held.job_id for held in self._held.values() if not held.limits]:
+            if self._held[job_id].source == AFFINITY and job_id not in self._runs:
+                continue
             try:
                 self._release(job_id)
             except SodaError as error:
@@ -88,8 +94,8 @@ class CoreSets:
 
     def look_after(self) -> list[str]:
         """Set again what a new step or the job itself has set otherwise; returns faults."""
-        faults = []
-        for held in list(self._held.values()):
+        faults = self._release_unwanted()
+        for held in [held for held in self._held.values() if held.limits]:
             try:
                 if self._means(held).strayed(held, held.cpus):
                     self._correct(held)
@@ -152,7 +158,10 @@ class CoreSets:
         held = self._held[held.job_id] = replace(held, applied=tuple({now, *before.applied[:1]}))
         try:
             self._write()
-            fresh = self._means(held).apply(held, held.cpus)
+            means = self._means(held)
+            fresh = means.apply(held, held.cpus)
+            if means.strayed(held, held.cpus):
+                raise CoresError(f"job {held.job_id} has other cores than {now} although they were set")
         except SodaError:
             self._undo(before)
             raise
@@ -217,10 +226,10 @@ class CoreSets:
             return GroupMeans(JobGroups(held.source, held.path))
         run = self._runs.get(held.job_id)
         cpus = run.opened.cpus if run and run.opened else 0
-        return ThreadMeans(held.job_id, cpus, lambda: self._pids(held.job_id))
+        return ThreadMeans(held.job_id, cpus, lambda: self._pids(run.opened) if run and run.opened else ())
 
     def _threads(self, opened: JobOpened) -> Means:
-        return ThreadMeans(opened.job_id, opened.cpus, lambda: self._pids(opened.job_id))
+        return ThreadMeans(opened.job_id, opened.cpus, lambda: self._pids(opened))
 
     def _is_here(self, held: Held) -> bool:
         run = self._runs.get(held.job_id)

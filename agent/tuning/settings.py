@@ -25,6 +25,8 @@ class CoreSettings:
     """Between two samples of utilisation during a measurement."""
     warm_up_s: float = 30.0
     """A run is left alone until its GPUs have worked for so long: loading data says nothing about cores."""
+    order_timeout_s: float = 300.0
+    """A job on several nodes gets its cores back when the controller says nothing for so long."""
     most_steps: int = 4
     """Settings tried after the one that the job came with (Table V)."""
     free_unneeded: bool = False

@@ -1,6 +1,6 @@
 """What cpuset groups do, as a model: version 1 with its rules between parent and child, version 2 with effective sets.
 
-After cpuset(7), Documentation/admin-guide/cgroup-v1/cpusets.rst and cgroup-v2.rst; errors as kernel/cgroup/cpuset*.c gives them.
+After cpuset(7) and the kernel's documents on cgroup v1 and v2; the errors are those of kernel/cgroup/cpuset.c.
 Threads are not moved by it; it knows no memory nodes, no partitions and no load balancing.
 """
 

@@ -144,7 +144,7 @@ def _settled(search: CoreSearch, beliefs: Sequence[Explanation], wanted: int) ->
     if _independent(search, beliefs) and not search.rules.free_unneeded:
         return Settle(search.start, Reason.INDEPENDENT)
     for cores in range(wanted, max(wanted, search.start) + 1):
-        if _as_good(search, start, _at_least(search.measured, cores)):
+        if _as_good(search, start, at_least(search.measured, cores)):
             return Settle(cores, reason)
     return Settle(search.start, Reason.KEPT)
 
@@ -168,7 +168,7 @@ def _as_good(search: CoreSearch, than: Measurement, utilisation_ratio: float) ->
     return utilisation_ratio >= than.utilisation_ratio * (1 - search.rules.tolerance_ratio) - allowance
 
 
-def _at_least(measured: Sequence[Measurement], cores: int) -> float:
+def at_least(measured: Sequence[Measurement], cores: int) -> float:
     """Utilisation that any concave curve through the measurements has at least: it lies above their chords."""
     seen: dict[int, list[float]] = {0: [0.0]}
     for one in measured:

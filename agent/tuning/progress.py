@@ -1,0 +1,100 @@
+"""How far each running job's search for cores has come: on disk before cores change, so that it goes on after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from slurm_soda.agent.statefile import StateFileError, read_state, write_state
+from slurm_soda.policies.cores.measurement import Measurement
+from slurm_soda.policies.cores.search import CoreSearch, SearchRules
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.wire.cores import MAX_SEARCHES, MAX_STEPS
+from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.fields import Fields
+from slurm_soda.wire.records import MAX_CPUS, MAX_JOB_ID, MAX_TIME_S
+
+VERSION = 1
+MOST_JOBS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One run's search."""
+
+    job_id: int
+    start_s: int
+    """With ``job_id`` this names the run."""
+    number: int
+    """0 for the run's first search, one more for each later phase."""
+    start: int
+    """Cores when the search began."""
+    limit: int
+    cores: int
+    """What the run shall have now."""
+    step: int = 0
+    """The measurement that is being taken, or was taken last; -1 before the first of a search that the controller began."""
+    measured: tuple[Measurement, ...] = ()
+    settled: str = ""
+    """Why it ended, empty while it goes on."""
+    stable: Measurement | None = None
+    """Measured with the cores on which it settled."""
+
+    def search(self, rules: SearchRules) -> CoreSearch:
+        """The search as the policy sees it."""
+        return CoreSearch(self.start, self.limit, rules, self.measured)
+
+    def after(self, measurement: Measurement) -> Progress:
+        """With one measurement more."""
+        return replace(self, measured=(*self.measured, measurement))
+
+
+def read_progress(path: Path) -> dict[int, Progress]:
+    """Searches on record, by job.
+
+    Raises:
+        StateFileError: the file is damaged.
+    """
+    content = read_state(path, VERSION)
+    try:
+        found = [_progress(item) for item in Fields("tuning record", content).objects("jobs", MOST_JOBS)]
+    except (RecordError, PolicyError) as error:
+        raise StateFileError(f"{path}: {error}: searches begin anew") from error
+    return {progress.job_id: progress for progress in found}
+
+
+def write_progress(path: Path, searches: Iterable[Progress]) -> None:
+    """Put searches on record.
+
+    Raises:
+        StateFileError: it cannot be written.
+    """
+    write_state(path, VERSION, {"jobs": [asdict(progress) for progress in searches]})
+
+
+def _progress(data: object) -> Progress:
+    read = Fields("search", data)
+    stable = data.get("stable") if isinstance(data, dict) else None
+    return Progress(
+        job_id=read.whole("job_id", 1, MAX_JOB_ID),
+        start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
+        number=read.whole("number", 0, MAX_SEARCHES),
+        start=read.whole("start", 1, MAX_CPUS),
+        limit=read.whole("limit", 1, MAX_CPUS),
+        cores=read.whole("cores", 1, MAX_CPUS),
+        step=read.whole("step", -1, MAX_STEPS),
+        measured=tuple(_measurement(item) for item in read.objects("measured", MAX_STEPS)),
+        settled=read.text("settled", 32),
+        stable=_measurement(stable) if stable is not None else None,
+    )
+
+
+def _measurement(data: object) -> Measurement:
+    read = Fields("measurement", data)
+    return Measurement(
+        read.whole("cores", 1, MAX_CPUS),
+        read.number("utilisation_ratio", 0, 1),
+        read.number("spread_ratio", 0, 1),
+        read.whole("samples", 1, 1 << 30),
+    )
