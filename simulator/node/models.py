@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from slurm_soda.simulator.speed.cores import CoreCurve
 
-SERIAL_SHARE = 0.30
+SERIAL_SHARE = 0.35
 """Part of a training step on one core that more cores do not shorten (Amdahl: "like the traditional multithreading job",
 Section IV-B). Our choice for all models, calibrated to one figure: the GPU utilisation of KELP-FIFO, 45.5 % (VI-B)."""
 

@@ -193,8 +193,8 @@ def test_sodas_month_asks_for_too_few_or_too_many_cores_as_the_paper_says():
 def test_sodas_month_loads_the_cluster_as_the_paper_says():
     jobs = generate("soda-month", 1)
     month_s = 30 * DAY_S
-    assert (jobs.run_s * jobs.gpus).sum() / month_s / 400 == pytest.approx(0.79, abs=0.02)
-    assert (jobs.run_s * jobs.cpus).sum() / month_s / 2240 == pytest.approx(0.54, abs=0.03)
+    assert (jobs.run_s * jobs.gpus).sum() / month_s / 400 == pytest.approx(0.78, abs=0.02)
+    assert (jobs.run_s * jobs.cpus).sum() / month_s / 2240 == pytest.approx(0.53, abs=0.03)
     hours = np.arange(0, 30 * 24) * HOUR_S
     cores = np.array([jobs.cpus[(jobs.submit_s <= at) & (jobs.submit_s + jobs.run_s > at)].sum() for at in hours])
     by_day = cores.reshape(30, 24)[2::7]  # Wednesdays
