@@ -12,6 +12,8 @@ from typing import Any
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.cores import fits_of, start_of
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job, NodeSeen, Preemption, Run, Usage
 from sqlalchemy.orm import Session
 
@@ -75,6 +77,10 @@ class Story:
     waiting_before: int = 0
     """Waiting jobs with a smaller position."""
     gpus_before: int = 0
+    core_start: CoreStart | None = None
+    """What sodad thought of its request for cores."""
+    core_fits: Sequence[CoreFitted] = ()
+    """How searches for its cores ended, by time."""
 
 
 def heart_beats(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -145,4 +151,6 @@ def story(session: Session, top: Head, job_id: int) -> Story:
         actions=queries.actions_of(session, job, MOST_CHANGES),
         waiting_before=len(before),
         gpus_before=sum(other.gpus for other in before),
+        core_start=start_of(session, job.job_id, job.submit_s),
+        core_fits=fits_of(session, job.job_id, job.submit_s),
     )

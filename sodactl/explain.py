@@ -9,6 +9,7 @@ from typing import Any
 import click
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Story
+from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.history import used
 from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
@@ -103,6 +104,8 @@ def _document(site: Site, told: Story | None, record: JobRecord | None, warnings
         policy=story.head.policy,
         parameters=story.head.parameters,
         now_s=site.now_s(),
+        core_start=story.core_start,
+        core_fits=story.core_fits,
     )
     job, said = story.job, reasons.explanation(known)
     return {
@@ -121,6 +124,7 @@ def _document(site: Site, told: Story | None, record: JobRecord | None, warnings
         "used": None if job is None else asdict(used(job, story.usage)),
         "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
         "changes": [_action_keys(action) for action in story.actions],
+        "cores": None if story.core_start is None else _start_keys(story.core_start),
     }
 
 
@@ -143,6 +147,10 @@ def _run_keys(run: Run) -> Document:
         "node_names": run.node_names,
         "gpus": run.gpus,
     }
+
+
+def _start_keys(start: CoreStart) -> Document:
+    return {"asked": start.asked_cores, "start": start.cores, "source": start.source, "left_alone": start.left_alone}
 
 
 def _preemption_keys(entry: Preemption) -> Document:

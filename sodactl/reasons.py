@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.daemon.store.schema import Job, Preemption, Run
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.explain import Explanation, explain
@@ -16,6 +17,7 @@ from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.states import ENDED, policy_state
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.reasons_cores import cores_word
 
 _BLOCKS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -54,6 +56,8 @@ class Known:
     parameters: Mapping[str, Any]
     """Of the policy, as configured."""
     now_s: float
+    core_start: CoreStart | None = None
+    core_fits: Sequence[CoreFitted] = ()
 
 
 def sentences(known: Known) -> Iterator[str]:
@@ -69,6 +73,7 @@ def sentences(known: Known) -> Iterator[str]:
     yield from _policys_word(known.job, known)
     yield from _preempting(known)
     yield from _service(known.job, known.runs, known.now_s)
+    yield from cores_word(known.job, known.record, known.core_start, known.core_fits)
 
 
 def _ended(known: Known, state: str) -> Iterator[str]:

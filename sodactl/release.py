@@ -12,7 +12,7 @@ from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext import actuator
 from slurm_soda.slurm_ext.actuator import ChangeResult
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
-from slurm_soda.sodactl import changes, output
+from slurm_soda.sodactl import changes, output, undo
 from slurm_soda.sodactl.changes import ByHand
 from slurm_soda.sodactl.identity import stored
 from slurm_soda.sodactl.output import Column, Document
@@ -26,10 +26,10 @@ from sqlalchemy.exc import SQLAlchemyError
 def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
     """Give every job back to Slurm alone; works with sodad down.
 
-    Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one) and ends the wait of jobs
-    that slurm-soda requeued. Holds are left as they are: slurm-soda never holds a job, so each is a user's or an admin's
-    own. The mode becomes observe first, so that a running sodad does not do it all again; without a usable store this is
-    skipped, and said. Needs the rights of root or SlurmUser.
+    Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one), ends the wait of jobs that
+    slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
+    slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
+    sodad does not do it all again; without a usable store this is skipped, and said. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm took everything, else 1.
 
     \b
@@ -56,6 +56,7 @@ def _release(site: Site, *, dry_run: bool) -> Document:
             ByHand(change, submit_s[change.job_id])
             for change in actuator.release_changes(jobs, client.site_factors(), now_s=site.now_s())
         ]
+        wanted += _requests(stack, site, store, jobs, warnings)
         results: Sequence[ChangeResult]
         if dry_run:
             results = [ChangeResult(entry.change) for entry in wanted]
@@ -66,6 +67,22 @@ def _release(site: Site, *, dry_run: bool) -> Document:
         for r in results
     ]
     return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
+
+
+def _requests(
+    stack: ExitStack, site: Site, store: Store | None, jobs: Sequence[JobRecord], warnings: list[str]
+) -> list[ByHand]:
+    """Requests of waiting jobs as their users made them; only the store knows those."""
+    waiting = {job.job_id: job for job in jobs if job.state == "PENDING"}
+    try:
+        store = store or stack.enter_context(site.store())
+        with store.read() as session:
+            standing = queries.standing_rewrites(session, list(waiting))
+            verdicts = undo.judge(session, standing, waiting, {})
+    except (StoreError, SQLAlchemyError):
+        warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
+        return []
+    return [ByHand(v.change, v.action.submit_s, v.action.id) for v in verdicts if v.change is not None]
 
 
 def _first_submit_s(store: Store | None, jobs: Sequence[JobRecord]) -> dict[int, float]:

@@ -73,7 +73,7 @@ def _undo(site: Site, action_id: int | None, job_id: int | None, last: int | Non
             chosen = _choose(session, action_id, job_id, last)
             warning = _warning(session, site)
             records = {record.job_id: record for record in client.jobs()}
-            verdicts = _judge(session, chosen, records, client.site_factors())
+            verdicts = judge(session, chosen, records, client.site_factors())
         wanted = [
             changes.ByHand(verdict.change, verdict.action.submit_s, verdict.action.id)
             for verdict in verdicts
@@ -110,11 +110,13 @@ def _warning(session: Session, site: Site) -> str:
     return "sodad enforces and will set its order again; `sodactl mode advise` stops that" if enforcing else ""
 
 
-def _judge(
+def judge(
     session: Session, chosen: Sequence[Action], records: Mapping[int, JobRecord], site_factors: Mapping[int, int]
 ) -> list[Verdict]:
+    """Whether each action can be undone, in the order in which they would be: each finds what those before it restore."""
     together = {action.id for action in chosen}
-    present = {job_id: str(factor) for job_id, factor in site_factors.items()}
+    present = {(job_id, "SiteFactor"): str(factor) for job_id, factor in site_factors.items()}
+    present |= {(job_id, "NumCPUs"): str(record.cpus) for job_id, record in records.items()}
     verdicts = []
     for action in chosen:
         refusal = (
@@ -129,8 +131,7 @@ def _judge(
         kind: ChangeKind = "rewrite" if action.kind == "rewrite" else "order"
         change = Change(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
         verdicts.append(Verdict(action, change))
-        if "SiteFactor" in action.old:
-            present[action.job_id] = action.old["SiteFactor"]
+        present |= {(action.job_id, name): value for name, value in action.old.items()}
     return verdicts
 
 
@@ -159,18 +160,14 @@ def _changed_again(session: Session, action: Action, together: Collection[int]) 
     return ""
 
 
-def _changed_by_others(action: Action, record: JobRecord, present: Mapping[int, str]) -> str:
-    cpus = action.new.get("NumCPUs")
-    if cpus not in (None, str(record.cpus)):
-        return f"it asks for {record.cpus} CPUs now, not the {cpus} that it wrote: somebody else changed it"
-    if not waits_for_resources(record.reason):
-        return ""  # Slurm does not tell the SiteFactor of such a job
-    wrote, now = action.new.get("SiteFactor"), present.get(action.job_id, "0")
-    return (
-        ""
-        if wrote in (None, now)
-        else f"SiteFactor is now {now}, not the {wrote} that it wrote: somebody else changed it"
-    )
+def _changed_by_others(action: Action, record: JobRecord, present: Mapping[tuple[int, str], str]) -> str:
+    # Slurm does not tell the SiteFactor of a job that waits for something else than resources.
+    told = ("NumCPUs", "SiteFactor") if waits_for_resources(record.reason) else ("NumCPUs",)
+    for name in told:
+        wrote, now = action.new.get(name), present.get((action.job_id, name), "0")
+        if wrote not in (None, now):
+            return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"
+    return ""
 
 
 def _row(verdict: Verdict, error: str, *, dry_run: bool) -> Document:

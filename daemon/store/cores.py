@@ -131,12 +131,17 @@ def was_cut_short(session: Session, run: tuple[int, int], search: int, since_s: 
 
 def save_start(session: Session, start: CoreStart) -> None:
     """Keep the newest thought about a waiting job."""
-    row = session.scalars(select(CoreStart).filter_by(job_id=start.job_id, submit_s=start.submit_s)).first()
+    row = start_of(session, start.job_id, start.submit_s)
     if row is None:
         row = CoreStart(job_id=start.job_id, submit_s=start.submit_s)
         session.add(row)
     for name in ("at_s", "asked_cores", "cores", "source", "left_alone"):
         setattr(row, name, getattr(start, name))
+
+
+def start_of(session: Session, job_id: int, submit_s: float) -> CoreStart | None:
+    """The newest thought about one job."""
+    return session.scalars(select(CoreStart).filter_by(job_id=job_id, submit_s=submit_s)).first()
 
 
 def starts_of(session: Session, job_ids: Sequence[int]) -> list[CoreStart]:

@@ -26,6 +26,8 @@ from sqlalchemy.orm import Session
 ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
 """Phases of a preemption that is not over."""
 
+_IDS_PER_QUERY = 500
+
 CLOCK_SLACK_S = 60.0
 """How far a node's clock may be off when its records are matched with a job by time."""
 
@@ -156,6 +158,16 @@ def last_actions(session: Session, limit: int, *, without: str) -> Sequence[Acti
     """The newest changes that Slurm took and that were not taken back, newest first; ``without`` those of one kind."""
     query = select(Action).where(Action.state == "done", Action.kind != without)
     return session.scalars(query.order_by(Action.id.desc()).limit(limit)).all()
+
+
+def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
+    """Changes of these jobs' requests that Slurm took and that were not taken back, newest first."""
+    found: list[Action] = []
+    for at in range(0, len(job_ids), _IDS_PER_QUERY):
+        part = job_ids[at : at + _IDS_PER_QUERY]
+        query = select(Action).where(Action.kind == "rewrite", Action.state == "done", Action.job_id.in_(part))
+        found += session.scalars(query)
+    return sorted(found, key=lambda action: -action.id)
 
 
 def later_actions(session: Session, action: Action) -> Sequence[Action]:

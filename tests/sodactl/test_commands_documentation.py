@@ -43,7 +43,17 @@ def test_every_option_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize(
     "argv",
-    [["status", "--timings"], ["jobs"], ["history"], ["policy"], ["mode"], ["undo", "--last", "1"], ["release-all"]],
+    [
+        ["status", "--timings"],
+        ["jobs"],
+        ["history"],
+        ["fit", "--user", "alice"],
+        ["fit", "--job", "7"],
+        ["policy"],
+        ["mode"],
+        ["undo", "--last", "1"],
+        ["release-all"],
+    ],
     ids=lambda argv: argv[0],
 )
 def test_every_key_is_documented(soda: Bench, argv: list[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage
 from slurm_soda.policies.explain import VERDICTS
 from slurm_soda.policies.plan import Verdict
@@ -13,7 +14,7 @@ from slurm_soda.slurm_ext.hints import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
-KEYS = {"now_s", "warnings", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
+KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
         "before", "reasons",
         "runs", "used", "preemptions", "changes"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
@@ -257,3 +258,24 @@ def test_text_of_users_does_no_harm(site: Bench, text: str) -> None:
     assert document["job"]["name"] == text
     out = site("explain", "9").out
     assert all(char.isprintable() or char == "\n" for char in out)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "left_alone", "present", "text"),
+    [
+        (20, 3, "", 3, "It asked for 20 cores on each node and will start with 3."),
+        (3, 3, "", 3, "It asks for 3 cores on each node, which is right to start with."),
+        (20, 3, "", 20, "It asks for 20 cores on each node; 3 would be right to start with."),
+        (20, None, "--exclusive", 20, "Its request of 20 cores on each node is left alone: --exclusive."),
+    ],
+)
+def test_cores_of_a_waiting_job(
+    soda: Bench, asked: int, cores: int | None, left_alone: str, present: int, text: str
+) -> None:
+    soda.daemon()
+    soda.add(stored_job(7))
+    soda.add(CoreStart(job_id=7, submit_s=SUBMIT_S, at_s=1.0, asked_cores=asked, cores=cores, left_alone=left_alone))
+    soda.slurm.queue = [record(7, cpus=present)]
+    document = soda("explain", "7", "--json").document
+    assert text in document["reasons"]
+    assert document["cores"] == {"asked": asked, "start": cores, "source": "", "left_alone": left_alone}

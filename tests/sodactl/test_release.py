@@ -135,3 +135,18 @@ def test_an_admins_own_site_factor_is_not_told_apart(site: Bench) -> None:
     site.slurm.factors = {20: 9}
     site("release-all")
     assert site.slurm.factors == {20: 0}
+
+
+def test_requests_for_cores_go_back_to_what_their_users_asked(site: Bench) -> None:
+    site.daemon()
+    wrote, asked = {"CPUsPerTask": "3", "NumCPUs": "3"}, {"CPUsPerTask": "20", "NumCPUs": "20"}
+    for job_id in (7, 8, 13):
+        site.action(job_id, kind="rewrite", new=wrote, old=asked)
+    site.slurm.queue = [record(7, cpus=3), record(8, cpus=5), record(13, cpus=3, state="RUNNING")]
+    assert "NumCPUs=20" in site("release-all", "-n").out
+    site("release-all")
+    cpus = {update.job_id: dict(update.fields) for update in site.slurm.sent if "NumCPUs" in dict(update.fields)}
+    assert cpus == {7: asked}, "8 was changed by somebody else, 13 runs"
+    with site.store.read() as session:
+        states = [a.state for a in session.scalars(select(Action).where(Action.kind == "rewrite").order_by(Action.id))]
+    assert states == ["undone", "done", "done"]

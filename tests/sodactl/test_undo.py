@@ -56,8 +56,27 @@ def test_a_dry_run_sends_and_records_nothing(site: Bench) -> None:
 def test_a_rewrite_is_taken_back_as_one(site: Bench) -> None:
     old = {"CPUsPerTask": "4", "NumCPUs": "4"}
     site.action(kind="rewrite", new={"CPUsPerTask": "8", "NumCPUs": "8"}, old=old)
+    site.slurm.queue = [record(7, cpus=8)]
     site("undo", "2")
     assert [dict(update.fields) for update in site.slurm.sent] == [old]
+
+
+def test_a_request_that_somebody_else_changed_since_stays(site: Bench) -> None:
+    site.action(kind="rewrite", new={"CPUsPerTask": "8", "NumCPUs": "8"}, old={"CPUsPerTask": "4", "NumCPUs": "4"})
+    site.slurm.queue = [record(7, cpus=16)]
+    assert "NumCPUs is now 16, not the 8 that it wrote" in site("undo", "2", status=1).out
+    assert not site.slurm.sent
+
+
+def test_two_changes_of_a_request_are_taken_back_one_after_the_other(site: Bench) -> None:
+    site.action(kind="rewrite", new={"NumCPUs": "3"}, old={"NumCPUs": "20"})
+    site.action(kind="rewrite", new={"NumCPUs": "7"}, old={"NumCPUs": "3"})
+    site.slurm.queue = [record(7, cpus=7)]
+    site("undo", "--job", "7", status=None)
+    assert [dict(update.fields)["NumCPUs"] for update in site.slurm.sent if "NumCPUs" in dict(update.fields)] == [
+        "3",
+        "20",
+    ]
 
 
 def test_all_of_a_job_newest_first(site: Bench) -> None:
