@@ -84,6 +84,7 @@ class Dispatch:
             start: told of each job that gets places; returns it as one that holds them.
         """
         decision = Decision()
+        self._give_back.begin()
 
         def begin(request: Request, handle: int) -> bool:
             claim = self.ground.find(request)

@@ -7,7 +7,8 @@ array's nodes to large ones.
 
 from __future__ import annotations
 
-from bisect import insort
+from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -33,18 +34,51 @@ class _Offer(NamedTuple):
     node: int
 
 
+class _Market:
+    """Nodes for one request during one decision, by what they cost; what a node lacks is a bound of what it costs."""
+
+    def __init__(self, bounds: Iterator[_Offer], seen: int) -> None:
+        """``bounds`` ascend."""
+        self._bounds, self._next, self._made = bounds, next(bounds, None), seen
+        self.heap: list[tuple[_Offer, bool, int]] = []
+        """Offers, whether they are exact, and how often nodes had been touched when they were made."""
+        self.seen = seen
+        """Touches that have been looked at."""
+
+    def pop(self) -> tuple[_Offer, bool, int] | None:
+        """The least offer or bound."""
+        first = self._next
+        if first is not None and (not self.heap or first < self.heap[0][0]):
+            self._next = next(self._bounds, None)
+            return first, False, self._made
+        return heappop(self.heap) if self.heap else None
+
+
 class GiveBack:
     """Finds the borrowers of one GPU job after the other."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
+        self._every = np.arange(len(ground.lent), dtype=np.int64)
         self._masks: dict[tuple[int, int], BoolColumn] = {}
+        self._markets: dict[Request, _Market] = {}
+        self._touched: dict[int, int] = {}
+        """Number of each node's last touch in this decision, from 1; as far as :attr:`_read` says."""
+        self._read = 0
+
+    def begin(self) -> None:
+        """A new decision: what was known of the nodes is out of date."""
+        self._ground.touched.clear()
+        self._markets.clear()
+        self._touched.clear()
+        self._read = 0
 
     def find(self, request: Request) -> tuple[list[Piece], list[Tenant]] | None:
         """Places for a job, and who must leave them; ``None``: all borrowers together hold too little."""
-        shape, wide = request.shape, self._wide(request)
-        pieces = self._even(request, wide) if shape.is_even else None
+        shape = request.shape
+        pieces = self._even(request) if shape.is_even else None
         if pieces is None and shape.units:
+            wide = self._wide(request, self._every)
             slots = slots_of(shape, wide[:, 0], wide[:, 1], wide[:, 2])
             pieces = pieces_over(shape, np.where(self._mask(shape), slots, 0))
         if pieces is None:
@@ -55,15 +89,15 @@ class GiveBack:
                 victims.setdefault(tenant.handle, tenant)
         return pieces, list(victims.values())
 
-    def _wide(self, request: Request) -> NDArray[np.int64]:
-        """What each node could offer the job; shape (nodes, 3)."""
+    def _wide(self, request: Request, nodes: IntColumn) -> NDArray[np.int64]:
+        """What each of these nodes could offer the job; shape (nodes, 3)."""
         ground, soon = self._ground, self._ground.room.soon
-        wide = np.stack((soon.gpus, soon.cpus, soon.memory_mib), axis=1) + ground.cores_back
+        wide = np.stack((soon.gpus[nodes], soon.cpus[nodes], soon.memory_mib[nodes]), axis=1)
+        wide += ground.cores_back[nodes]
         if request.turn == Turn.LARGE:
-            return wide + ground.gpus_back
-        if not request.anywhere:
-            for node in np.flatnonzero(ground.lent).tolist():
-                wide[node, :2] = np.minimum(wide[node, :2], ground.small.left(node))
+            wide += ground.gpus_back[nodes]
+        elif not request.anywhere:
+            np.minimum(wide[:, :2], ground.small_left[nodes], out=wide[:, :2])
         return wide
 
     def _mask(self, shape: Shape) -> BoolColumn:
@@ -72,27 +106,60 @@ class GiveBack:
             self._masks[key] = self._ground.room.classes.mask(shape)
         return self._masks[key]
 
-    def _even(self, request: Request, wide: NDArray[np.int64]) -> list[Piece] | None:
-        shape, soon = request.shape, self._ground.room.soon
-        fits = (wide >= (shape.gpus, shape.cpus, shape.memory_mib)).all(axis=1)
-        nodes = np.flatnonzero(fits & self._mask(shape))
-        if len(nodes) < shape.nodes:
+    def _even(self, request: Request) -> list[Piece] | None:
+        shape, market = request.shape, self._market(request)
+        best: list[tuple[_Offer, bool, int]] = []
+        while len(best) < shape.nodes:
+            entry = market.pop()
+            if entry is None:
+                break
+            offer, exact, made = entry
+            if self._touched.get(offer.node, 0) > made:
+                continue  # out of date; there is a newer bound of this node, if it is of use at all
+            if exact:
+                best.append(entry)
+            else:
+                heappush(market.heap, (self._exact(request, offer), True, len(self._ground.touched)))
+        if len(best) < shape.nodes:
+            for entry in best:
+                heappush(market.heap, entry)
             return None
-        best: list[_Offer] = []
-        gpus_lacking = np.maximum(shape.gpus - soon.gpus[nodes], 0)
-        cpus_lacking = np.maximum(shape.cpus - soon.cpus[nodes], 0)
-        foreign = ~self._mask(request.own)[nodes]
-        columns: tuple[IntColumn | BoolColumn, ...] = (gpus_lacking, cpus_lacking, foreign, soon.gpus[nodes], nodes)
+        return [Piece(offer.node, shape.gpus, shape.cpus, shape.memory_mib) for offer, _, _ in best]
+
+    def _market(self, request: Request) -> _Market:
+        """The market of a request, with new bounds of the nodes that were touched since it was last asked for."""
+        touched = self._ground.touched
+        for number in range(self._read, len(touched)):
+            self._touched[touched[number]] = number + 1
+        self._read = len(touched)
+        market = self._markets.get(request)
+        if market is None:
+            market = self._markets[request] = _Market(self._bounds(request, self._every), self._read)
+            return market
+        recent = np.array(sorted(set(touched[market.seen :])), dtype=np.int64)
+        if len(recent):
+            for bound in self._bounds(request, recent):
+                heappush(market.heap, (bound, False, self._read))
+            market.seen = self._read
+        return market
+
+    def _exact(self, request: Request, bound: _Offer) -> _Offer:
+        leaving = self._victims(request, bound.node, (request.shape.gpus, request.shape.cpus, request.shape.memory_mib))
+        return bound._replace(gpus=sum(t.gpus for t in leaving), cpus=sum(t.cpus for t in leaving))
+
+    def _bounds(self, request: Request, nodes: IntColumn) -> Iterator[_Offer]:
+        """Of those of these nodes that could hold a part of the gang; ascending."""
+        shape, soon = request.shape, self._ground.room.soon
+        wide = self._wide(request, nodes)
+        fits = (wide >= (shape.gpus, shape.cpus, shape.memory_mib)).all(axis=1) & self._mask(shape)[nodes]
+        nodes = nodes[fits]
+        gpus_free = soon.gpus[nodes]
+        columns: tuple[IntColumn | BoolColumn, ...] = (
+            np.maximum(shape.gpus - gpus_free, 0), np.maximum(shape.cpus - soon.cpus[nodes], 0),
+            ~self._mask(request.own)[nodes], gpus_free, nodes,
+        )  # fmt: skip
         order = np.lexsort(columns[::-1])
-        for at in zip(*(column[order].tolist() for column in columns), strict=True):
-            bound = _Offer(*at)
-            if len(best) == shape.nodes and bound >= best[-1]:
-                break  # every further node costs at least as much
-            asked = (shape.gpus, shape.cpus, shape.memory_mib)
-            leaving = self._victims(request, bound.node, asked)
-            insort(best, bound._replace(gpus=sum(t.gpus for t in leaving), cpus=sum(t.cpus for t in leaving)))
-            del best[shape.nodes :]
-        return [Piece(offer.node, shape.gpus, shape.cpus, shape.memory_mib) for offer in best]
+        return map(_Offer._make, zip(*(column[order].tolist() for column in columns), strict=True))
 
     def _victims(self, request: Request, node: int, asked: tuple[int, int, int]) -> list[Tenant]:
         """Who leaves a node so that so much is free on it."""

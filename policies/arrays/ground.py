@@ -6,12 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 from slurm_soda.policies.arrays.division import Division
+from slurm_soda.policies.arrays.offers import Offers
 from slurm_soda.policies.arrays.requests import Request, Turn
 from slurm_soda.policies.arrays.tenants import Tenant, Tenants
 from slurm_soda.policies.placement import NodePool, Piece
 from slurm_soda.policies.room import Claim, Room
 
 _Amounts = tuple[int, int, int]
+_Places = list[Piece]
+_Tenancy = Iterable[tuple[int, Tenant]]
+"""A job on each node where an array counts it."""
 _NOTHING = (0, 0, 0)
 
 
@@ -24,10 +28,12 @@ class Ground:
         small: small GPU jobs on the large array's nodes.
         cores_back: cores and MiB that borrowing CPU jobs hold on each node.
         gpus_back: GPUs, cores and MiB that small jobs hold as the large array's guests.
-        grown: nodes on which somebody may find more than before; whoever reads it clears it.
+        small_left: GPUs and cores of its own that the small array's jobs do not hold on each node.
+        touched: nodes as they changed; whoever reads it clears it.
+        offers: kept from event to event; ``None`` where one decision is all there is.
     """
 
-    def __init__(self, room: Room, division: Division, tenants: Iterable[tuple[int, Tenant]]) -> None:
+    def __init__(self, room: Room, division: Division, tenants: _Tenancy, *, offers: bool = False) -> None:
         """``tenants``: of each node that they hold something on."""
         self.room, self.lent = room, division.lent.tolist()
         nodes = len(self.lent)
@@ -35,10 +41,15 @@ class Ground:
         self.small = Tenants(division.small_gpus, division.small_cpus)
         self.cores_back = np.zeros((nodes, 3), dtype=np.int64)
         self.gpus_back = np.zeros((nodes, 3), dtype=np.int64)
-        self.grown: set[int] = set()
+        self.small_left = np.stack((division.small_gpus, division.small_cpus), axis=1)
+        self.touched: list[int] = []
+        self.offers = Offers(self.lent) if offers else None
+        self._states: dict[int, tuple[_Amounts | int, ...]] = {}
         self._vacated: set[int] = set()
+        counted: set[int] = set()
         for node, tenant in tenants:
             self._enter(node, tenant)
+            counted.add(node)
         now = room.now
         self._cpu_home = NodePool(room.classes, now.gpus, np.minimum(now.cpus, division.cpu_cores), now.memory_mib)
         self._small_home = NodePool(
@@ -47,10 +58,8 @@ class Ground:
             np.minimum(now.cpus, division.small_cpus),
             now.memory_mib,
         )
-        self._offers: list[tuple[int, ...]] = [()] * nodes
-        for node in range(nodes):
+        for node in range(nodes) if offers else counted:
             self._refresh(node)
-        self.grown.clear()
 
     def find(self, request: Request) -> Claim | None:
         """Room for a job without anybody being aborted, its own array's first."""
@@ -72,14 +81,14 @@ class Ground:
             pieces = room.soon.find(shape)
         return None if pieces is None else Claim(pieces, at_once=False)
 
-    def take(self, claim: Claim, tenants: Iterable[tuple[int, Tenant]]) -> None:
+    def take(self, claim: Claim, tenants: _Tenancy) -> None:
         """A job gets its places."""
         self.room.hold(claim)
         for node, tenant in tenants:
             self._enter(node, tenant)
         self.refresh(claim.pieces)
 
-    def vacate(self, pieces: list[Piece], tenants: Iterable[tuple[int, Tenant]]) -> None:
+    def vacate(self, pieces: _Places, tenants: _Tenancy) -> None:
         """A running job will leave."""
         self.room.vacate(pieces)
         self._depart(tenants)
@@ -93,22 +102,20 @@ class Ground:
             self._refresh(node)
         self._vacated.clear()
 
-    def give(self, pieces: list[Piece], tenants: Iterable[tuple[int, Tenant]]) -> None:
+    def give(self, pieces: _Places, tenants: _Tenancy) -> None:
         """A running job has left; nobody else is about to."""
         self.room.now.give(pieces)
         self._depart(tenants)
         self.refresh(pieces)
 
-    def could_use(self, request: Request, node: int) -> bool:
-        """Whether a job might find its part on a node, aborts included. May say yes in vain, never no."""
-        offer, (gpus, cpus, memory_mib) = self._offers[node], request.part
-        if request.turn == Turn.CPU:
-            return offer[2] >= memory_mib and offer[1 if request.anywhere else 3] >= cpus
-        if request.turn == Turn.LARGE:
-            return offer[8] >= gpus and offer[9] >= cpus and offer[10] >= memory_mib
-        if offer[0] < gpus or offer[6] < cpus or offer[7] < memory_mib:
-            return False
-        return request.anywhere or not self.lent[node] or (offer[4] >= gpus and offer[5] >= cpus)
+    def resize(self, old: _Places, old_tenants: _Tenancy, new: _Places, new_tenants: _Tenancy) -> None:
+        """A running job holds more or less on the nodes where it is; nobody is about to leave."""
+        self.room.now.give(old)
+        self._depart(old_tenants)
+        self.room.now.take(new)
+        for node, tenant in new_tenants:
+            self._enter(node, tenant)
+        self.refresh(new)
 
     def refresh(self, pieces: Iterable[Piece]) -> None:
         """Something changed on these nodes."""
@@ -121,7 +128,7 @@ class Ground:
         elif self.lent[node]:
             self.small.add(node, tenant)
 
-    def _depart(self, tenants: Iterable[tuple[int, Tenant]]) -> None:
+    def _depart(self, tenants: _Tenancy) -> None:
         for node, tenant in tenants:
             if not tenant.gpus:
                 self.cpu.remove(node, tenant)
@@ -129,26 +136,22 @@ class Ground:
                 self.small.remove(node, tenant)
 
     def _refresh(self, node: int) -> None:
-        gpus, cpus, memory_mib = self.room.now.on(node)
+        now, soon = self.room.now.on(node), self.room.soon.on(node)
+        gpus, cpus, memory_mib = now
         own_cores = self.cpu.left(node)[1]
         self._cpu_home.put(node, gpus, max(min(cpus, own_cores), 0), memory_mib)
         own_gpus, own_cpus = self.small.left(node)
         self._small_home.put(node, max(min(gpus, own_gpus), 0), max(min(cpus, own_cpus), 0), memory_mib)
-        soon_gpus, soon_cpus, soon_mib = self.room.soon.on(node)
-        _, cores, cores_mib = _sum(self.cpu.borrowers(node))
-        guest_gpus, guest_cpus, guest_mib = _sum(self.small.borrowers(node))
-        offer = (
-            soon_gpus, cpus, memory_mib, min(cpus, own_cores), own_gpus, own_cpus, soon_cpus + cores,
-            soon_mib + cores_mib, soon_gpus + guest_gpus, soon_cpus + cores + guest_cpus,
-            soon_mib + cores_mib + guest_mib,
-        )  # fmt: skip
-        before = self._offers[node]
-        if offer != before:
-            self._offers[node] = offer
-            if any(map(int.__gt__, offer, before)):
-                self.grown.add(node)
-            self.cores_back[node] = (0, cores, cores_mib)
-            self.gpus_back[node] = (guest_gpus, guest_cpus, guest_mib)
+        cores_back, gpus_back = _sum(self.cpu.borrowers(node)), _sum(self.small.borrowers(node))
+        state = (now, soon, own_cores, own_gpus, own_cpus, cores_back, gpus_back)
+        if state == self._states.get(node):
+            return
+        self._states[node] = state
+        self.touched.append(node)
+        self.small_left[node] = (own_gpus, own_cpus)
+        self.cores_back[node], self.gpus_back[node] = cores_back, gpus_back
+        if self.offers is not None:
+            self.offers.set(node, now, soon, (own_cores, own_gpus, own_cpus), (cores_back, gpus_back))
 
 
 def _sum(tenants: list[Tenant]) -> _Amounts:

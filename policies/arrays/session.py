@@ -28,7 +28,9 @@ class ArraysSession:
         self._max_aborts = max_aborts
         self._too_large: list[bool] = too_large(demand.shapes, nodes).tolist()
         self._requests = Requests(demand.shapes, nodes, division)
-        self._ground = Ground(Room(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, ())
+        self._ground = Ground(Room(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, (), offers=True)
+        assert self._ground.offers is not None
+        self._offers = self._ground.offers
         self._dispatch = Dispatch(self._ground, totals_of(nodes, division))
         self._jobs: dict[int, SessionJob] = {}
         self._held: dict[int, Held] = {}
@@ -58,20 +60,21 @@ class ArraysSession:
 
     def changed(self, job: SessionJob, before: Sequence[Piece]) -> None:
         """A running job has other CPUs than ``before`` on the same nodes."""
-        held = self._held[job.job_id]
-        self._ground.give(held.pieces, held.tenants())
-        lines = self._dispatch.lines(held.request.array)
-        lines.hold(held.user, held.amounts, -1)
-        held = self._held[job.job_id] = held.on(list(job.pieces))
-        self._ground.take(Claim(held.pieces, at_once=True), held.tenants())
-        lines.hold(held.user, held.amounts)
+        old = self._held[job.job_id]
+        if tuple(old.pieces) == job.pieces:
+            return
+        new = self._held[job.job_id] = old.on(list(job.pieces))
+        self._ground.resize(old.pieces, old.tenants(), new.pieces, new.tenants())
+        lines = self._dispatch.lines(old.request.array)
+        lines.hold(old.user, old.amounts, -1)
+        lines.hold(new.user, new.amounts)
 
     def next_event_s(self) -> float:
         return self._look_again_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[Start]]:
         self._look_again_s = INFINITY
-        self._grown, self._ground.grown = self._ground.grown, set()
+        self._grown, self._offers.grown = self._offers.grown, set()
         if not self._fresh and not (self._grown and self._waits()):
             return [], []
         self._now_s = now_s
@@ -99,8 +102,8 @@ class ArraysSession:
 
     def _wanted(self, array: Array) -> list[Request]:
         """Requests of an array that are new, or could use a node that has grown."""
-        fresh, could_use = self._fresh, self._ground.could_use
-        grown = self._grown | self._ground.grown
+        fresh, could_use = self._fresh, self._offers.could_use
+        grown = self._grown | self._offers.grown
         return [
             request
             for request in self._dispatch.lines(array).waiting()
