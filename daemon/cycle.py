@@ -177,7 +177,7 @@ class Cycles:
         ordinary: list[Change] = list(thoughts.changes)
         if plan is not None:
             ordinary = self._arrays.returns(sight, self.settings.arrays) + ordinary + rewrite_changes(plan, jobs)
-            ordinary += self._arrays.orders(snapshot, plan, depth=self.settings.cycle.order_depth)
+            ordinary += self._arrays.orders(snapshot, plan, self.settings.arrays, depth=self.settings.cycle.order_depth)
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []

@@ -36,7 +36,7 @@ def decide(
         members: of every job in an array.
         aborted: waiting jobs that gave back what they had borrowed, first submitted first.
     """
-    if not members:
+    if not members or not len(snapshot.jobs):
         return policy.decide(snapshot)
     if policy.name in KNOWS_ARRAYS:
         plan = policy.decide(_with_borrowers(snapshot, members))

@@ -134,5 +134,6 @@ def _with_free(nodes: NodeTable, free: IntColumn) -> NodeTable:
 
 def order_first(order: Sequence[int], first: Sequence[int]) -> list[int]:
     """An order with some of its jobs moved to its head, in the order in which they are given."""
-    head = [job_id for job_id in first if job_id in set(order)]
-    return [*head, *(job_id for job_id in order if job_id not in set(head))]
+    present = set(order)
+    head = dict.fromkeys(job_id for job_id in first if job_id in present)
+    return [*head, *(job_id for job_id in order if job_id not in head)]

@@ -1,9 +1,10 @@
 """SiteFactors for a cluster with arrays: each array keeps its own order, in its own band of priorities.
 
-Jobs of different arrays are never compared by Slurm (they are in different partitions), so nothing is written to order
-them. The bands serve backfill: a job that lists its array's partition and the one where it borrows would book whole nodes
-for the first and so keep itself out of the second. ``bf_min_prio_reserve`` in Slurm's configuration, at the lower end of the
-GPU arrays' band, lets GPU jobs book, whose gangs need it, and CPU jobs not.
+Jobs of different arrays are in different partitions: nothing is written to order them against each other. The bands serve
+backfill. A job for which Slurm books nodes books whole ones, whatever it needs of them: a CPU job that lists its array's
+partition and the one where it borrows so keeps itself out of the second, and a GPU job keeps CPU jobs from cores that they
+would give back in time. So with ``bf_min_prio_reserve`` in Slurm's configuration, at :data:`RESERVING_FROM`, nobody books
+but the next GPU job of an array that has waited long: without it, a gang might never find enough GPUs free at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from slurm_soda.daemon.arrays.groups import Group, Membership
 from slurm_soda.daemon.arrays.rows import only_rows
 from slurm_soda.policies.arrays.kinds import ArrayKind
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
 from slurm_soda.slurm_ext.actuator import DEFAULT_BASE, Change, order_changes
 from slurm_soda.slurm_ext.ordering import PRIORITY_CEILING
 
@@ -26,24 +27,48 @@ RESERVING_FROM = 1_000_000_000
 
 
 def ceiling_of(group: Group | None) -> int:
-    """No job of the array gets a larger priority."""
-    return RESERVING_FROM - 1 if group is not None and group.kind is ArrayKind.CPU else PRIORITY_CEILING
+    """No job of the array that books nothing gets a larger priority."""
+    return PRIORITY_CEILING if group is None else RESERVING_FROM - 1
 
 
 def array_order_changes(
-    snapshot: ClusterSnapshot, plan: Plan, members: Mapping[int, Membership], *, depth: int
-) -> list[Change]:  # fmt: skip
-    """The changes after which every array is in the plan's order, for its first ``depth`` jobs."""
+    snapshot: ClusterSnapshot, plan: Plan, members: Mapping[int, Membership], *, depth: int, book_after_s: float
+) -> list[Change]:
+    """The changes after which every array is in the plan's order, for its first ``depth`` jobs.
+
+    Args:
+        snapshot: the whole cluster.
+        plan: the order, jobs of all arrays in one.
+        members: of every job in an array.
+        depth: of each array.
+        book_after_s: the next GPU job of an array may book nodes once it has waited so long.
+    """
     rows_of: dict[Group | None, list[int]] = {}
     for field in fields_of(snapshot, members):
         rows_of.setdefault(field.group, []).extend(field.rows.tolist())
     changes: list[Change] = []
     for group, rows in rows_of.items():
         jobs = only_rows(snapshot.jobs, np.sort(np.array(rows, dtype=np.int64)))
-        part = replace(plan, order=plan.order[np.isin(plan.order, jobs.job_id)])
-        reserving = group is not None and group.kind is not ArrayKind.CPU
+        order = plan.order[np.isin(plan.order, jobs.job_id)]
+        booking = _booking(group, jobs, order, plan, book_after_s)
+        part = replace(snapshot, jobs=only_rows(jobs, np.flatnonzero(np.isin(jobs.job_id, booking)).astype(np.int64)))
         changes += order_changes(
-            replace(snapshot, jobs=jobs), part, depth=depth, base=RESERVING_FROM if reserving else DEFAULT_BASE,
-            least=RESERVING_FROM if reserving else 0, ceiling=ceiling_of(group),
+            part, replace(plan, order=booking), depth=depth, base=RESERVING_FROM, least=RESERVING_FROM
+        )
+        rest = replace(snapshot, jobs=only_rows(jobs, np.flatnonzero(~np.isin(jobs.job_id, booking)).astype(np.int64)))
+        changes += order_changes(
+            rest, replace(plan, order=order[len(booking):]), depth=depth, base=DEFAULT_BASE, ceiling=ceiling_of(group)
         )  # fmt: skip
     return changes
+
+
+def _booking(group: Group | None, jobs: JobTable, order: IntColumn, plan: Plan, book_after_s: float) -> IntColumn:
+    """The head of an array's order for which Slurm may book: its next job, if it has waited long, and those before it."""
+    none = order[:0]
+    if group is None or group.kind is ArrayKind.CPU:
+        return none
+    waits = np.flatnonzero(~np.isin(order, plan.starts))
+    if not len(waits):
+        return none
+    at = int(waits[0])
+    return order[: at + 1] if jobs.waited_s[jobs.row(int(order[at]))] >= book_after_s else none

@@ -20,7 +20,7 @@ from slurm_soda.policies.arrays.layout import ArrayTable
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.actuator import Change
+from slurm_soda.slurm_ext.actuator import Change, order_changes
 from slurm_soda.slurm_ext.arrays import read_table
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SodaError
@@ -81,9 +81,12 @@ class ArraySide:
                 tops[member.group] = min(int(change.new.get("SiteFactor", job.top)), ceiling)
         return changes[::-1]
 
-    def orders(self, snapshot: ClusterSnapshot, plan: Plan, *, depth: int) -> list[Change]:
-        """The changes after which every array is in the plan's order."""
-        return array_order_changes(snapshot, plan, self._members, depth=depth)
+    def orders(self, snapshot: ClusterSnapshot, plan: Plan, settings: ArraySettings, *, depth: int) -> list[Change]:
+        """The changes after which every array is in the plan's order; without arrays, the one queue."""
+        if not self._members:
+            return order_changes(snapshot, plan, depth=depth)
+        after_s = settings.book_after_s
+        return array_order_changes(snapshot, plan, self._members, depth=depth, book_after_s=after_s)
 
     def next_s(self, sight: Sight, soonest_s: float) -> float:
         """When an aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one."""
