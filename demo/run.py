@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -71,7 +71,7 @@ def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
             write_dump(cluster, phase, [job.job_id for job in results[phase].jobs], settings.out)
-            for line in complaints(_status(cluster)):
+            for line in complaints(status(cluster)):
                 watch.say(f"{phase}: {line}")
         return results, versions(cluster)
     finally:
@@ -92,12 +92,13 @@ def set_mode(cluster: Cluster, mode: str) -> None:
     Raises:
         ClusterError: it does not come to that within a minute.
     """
-    cluster.wait_until(lambda: _status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
+    cluster.wait_until(lambda: status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
     cluster.exec("root", (SODACTL, "mode", mode)).check()
-    cluster.wait_until(lambda: (_status(cluster).get("last_cycle") or {}).get("mode") == mode, f"sodad is in {mode}")
+    cluster.wait_until(lambda: (status(cluster).get("last_cycle") or {}).get("mode") == mode, f"sodad is in {mode}")
 
 
-def _status(cluster: Cluster) -> dict[str, Any]:
+def status(cluster: Cluster) -> dict[str, Any]:
+    """What ``sodactl status`` says; empty while the daemon is only starting."""
     return _document(cluster.exec("root", (SODACTL, "status", "--json")))
 
 
@@ -121,7 +122,7 @@ def _document(reply: Completed) -> dict[str, Any]:
 
 def run_phase(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> PhaseResult:
     """Submit the mix, watch it to its end, and ask accounting and the store about it."""
-    job_ids = _drive(cluster, phase, mix, watch)
+    job_ids = drive(cluster, phase, batch.orders(mix), watch)
     jobs = _wait_for_accounting(cluster, job_ids)
     if bad := truth.not_completed(jobs):
         ended = ", ".join(f"{job.job_id} ({job.name}) {job.state}" for job in bad[:5])
@@ -131,8 +132,13 @@ def run_phase(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> PhaseRe
     return PhaseResult(tuple(jobs), _measured(cluster, job_ids))
 
 
-def _drive(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> list[int]:
-    task = {"orders": batch.orders(mix), "poll_s": _POLL_S, "limit_s": _PHASE_LIMIT_S}
+def drive(cluster: Cluster, phase: Phase, orders: Sequence[Mapping[str, Any]], watch: Watch) -> list[int]:
+    """Submit jobs by the clock, watch them to their end; their ids in the order of submission.
+
+    Raises:
+        DemoError: a job was refused, or they do not end.
+    """
+    task = {"orders": list(orders), "poll_s": _POLL_S, "limit_s": _PHASE_LIMIT_S}
     running = cluster.run("root", (PYTHON, "-m", "slurm_soda.demo.driver"), input=json.dumps(task).encode())
     job_ids: list[int] = []
     said: list[str] = []
@@ -142,13 +148,13 @@ def _drive(cluster: Cluster, phase: Phase, mix: Mix, watch: Watch) -> list[int]:
             case "submitted":
                 job_ids.append(int(event["job_id"]))
             case "refused":
-                job = mix.jobs[int(event["index"])]
-                raise DemoError(f"sbatch refused {job.name} of {job.user}: {event['error']}")
+                order = orders[int(event["index"])]
+                raise DemoError(f"sbatch refused job {event['index'] + 1} of {order['user']}: {event['error']}")
             case "timeout":
                 raise DemoError(f"{phase}: jobs were left after {_PHASE_LIMIT_S:.0f} s; look with --keep and squeue")
-    if (status := running.status()) != 0 or len(job_ids) != len(mix.jobs):
+    if (status := running.status()) != 0 or len(job_ids) != len(orders):
         raise DemoError(
-            f"{phase}: the driver submitted {len(job_ids)} of {len(mix.jobs)} jobs and ended with status {status}:"
+            f"{phase}: the driver submitted {len(job_ids)} of {len(orders)} jobs and ended with status {status}:"
             f" {' '.join(said)[-300:]}"
         )
     return job_ids
