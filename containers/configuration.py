@@ -27,7 +27,7 @@ def slurm_configuration(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, st
     names = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf", "plugstack.conf")
     values = _values(spec, cgroup)
     files = {name: _fill(name, values) for name in names if name != "gres.conf"}
-    return files | {"gres.conf": gres_conf(spec)}
+    return files | {"gres.conf": gres_conf(spec), "soda-arrays.conf": "# array partitions; there are none yet\n"}
 
 
 def gres_conf(spec: ClusterSpec) -> str:
@@ -47,11 +47,12 @@ def _values(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
     limited = cgroup != "none"
     if spec.packed:
         # Ten thousand pending jobs: backfill must not spend the controller's one core every second.
-        scheduler = "bf_interval=10,bf_resolution=60,bf_max_job_test=1000,bf_continue"
+        scheduler = "bf_interval=10,bf_resolution=60,bf_max_job_test=1000,bf_continue,preempt_youngest_first"
         gather = "jobacct_gather/linux"
     else:
         scheduler = (
-            "bf_interval=1,bf_resolution=1,bf_max_job_test=1000,bf_continue,batch_sched_delay=1,sched_interval=5"
+            "bf_interval=1,bf_resolution=1,bf_max_job_test=1000,bf_continue,batch_sched_delay=1,sched_interval=5,"
+            "preempt_youngest_first"
         )
         gather = "jobacct_gather/cgroup" if limited else "jobacct_gather/linux"
     return {

@@ -80,12 +80,14 @@ class ArraySettings(_Section):
 
     max_aborts: int = Field(default=3, ge=0)
     """A job that gave back what it had borrowed so often borrows no more."""
+    book_after_s: float = Field(default=600.0, ge=0)
+    """Slurm may book whole nodes for the next GPU job of an array once it has waited so long."""
     partitions: list[str] = Field(default_factory=list)
     """Partitions that are divided; none: the default partition."""
     gpu_lending: GpuLending = "checkpoint"
     """GPU jobs that may borrow GPUs: those that checkpoint at SIGTERM, all that may be requeued, or none."""
     include_path: str = ""
-    """The file with array partitions that slurm.conf includes; empty: ``arrays.conf`` in :attr:`Settings.state_dir`."""
+    """The file with array partitions that slurm.conf includes; empty: ``soda-arrays.conf`` beside it."""
     history_days: float = Field(default=28.0, gt=0)
     """Shares are derived from jobs that ran so lately."""
 

@@ -1,19 +1,48 @@
-"""The arrays that are in force, as a file: written by whoever applies them, read by sodad, sodactl and job_submit.lua."""
+"""The arrays that are in force, as a file: written before Slurm is changed, read by sodad and sodactl."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from slurm_soda.policies.arrays.kinds import ArrayKind, NodeClass
+from slurm_soda.policies.arrays.kinds import ArrayKind, NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.routes import RoutingRules
 
 TABLE_NAME = "arrays.json"
 """Name of the file in the state directory (``/var/lib/slurm-soda``)."""
 VERSION = 1
+
+Phase = Literal["applying", "applied", "reverting"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraysRecord:
+    """What slurm-soda made of partitions, and what was there before."""
+
+    phase: Phase
+    """``applying``: some of it may not be there yet; ``reverting``: what is left still holds jobs."""
+    table: ArrayTable
+    shares: Mapping[NodeClass, Share]
+    rules: RoutingRules
+    sent: Mapping[str, Mapping[str, str]]
+    """By partition what it was to be; also partitions of an earlier layout that still hold jobs."""
+    shown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By partition what Slurm showed of it afterwards, to tell whether somebody else changes it."""
+    bases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The divided partitions as Slurm showed them before; slurm-soda does not change them."""
+    include_path: str = ""
+    changed_s: float = 0.0
+    by: str = ""
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Partitions that are no longer used, and go when their last job has left them."""
+        return tuple(name for name in self.sent if self.phase == "reverting" or self.table.get(name) is None)
 
 
 def table_document(table: ArrayTable) -> list[dict[str, Any]]:
@@ -31,8 +60,30 @@ def table_of(document: Any) -> ArrayTable:
     return ArrayTable({part.name: part for part in parts})
 
 
-def read_table(state_dir: Path) -> ArrayTable:
-    """The arrays in force; an empty table where there are none.
+def shares_document(shares: Mapping[NodeClass, Share]) -> list[dict[str, Any]]:
+    """Shares as plain data for JSON."""
+    return [asdict(node_class) | asdict(share) for node_class, share in shares.items()]
+
+
+def record_document(record: ArraysRecord) -> dict[str, Any]:
+    """A record as plain data for JSON."""
+    return {
+        "version": VERSION,
+        "phase": record.phase,
+        "changed_s": record.changed_s,
+        "by": record.by,
+        "include_path": record.include_path,
+        "rules": asdict(record.rules),
+        "shares": shares_document(record.shares),
+        "table": table_document(record.table),
+        "sent": {name: dict(of) for name, of in record.sent.items()},
+        "shown": {name: dict(of) for name, of in record.shown.items()},
+        "bases": {name: dict(of) for name, of in record.bases.items()},
+    }
+
+
+def read_record(state_dir: Path) -> ArraysRecord | None:
+    """The record; ``None`` where there are no arrays.
 
     Raises:
         SlurmReplyError: the file is there and cannot be read.
@@ -40,16 +91,47 @@ def read_table(state_dir: Path) -> ArrayTable:
     file = state_dir / TABLE_NAME
     try:
         document = json.loads(file.read_text("utf-8"))
-        table, version = table_of(document["table"]), document["version"]
+        version = document["version"]
+        record = _record(document) if version == VERSION else None
     except FileNotFoundError:
-        return ArrayTable()
+        return None
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise SlurmReplyError(
-            f"{file}: not a record of arrays: {error}; run `sodactl arrays revert`, which reads it from Slurm"
+            f"{file}: not a record of arrays: {error}; `scontrol show partition` has what there is, docs/arrays.md says how"
+            " to take it back by hand"
         ) from error
-    if version != VERSION:
+    if record is None:
         raise SlurmReplyError(f"{file} has version {version!r}, this slurm-soda knows {VERSION}; upgrade slurm-soda")
-    return table
+    return record
+
+
+def read_table(state_dir: Path) -> ArrayTable:
+    """The arrays in force; an empty table where there are none, or none any more.
+
+    Raises:
+        SlurmReplyError: the file is there and cannot be read.
+    """
+    record = read_record(state_dir)
+    return ArrayTable() if record is None else record.table
+
+
+def _record(document: Any) -> ArraysRecord:
+    return ArraysRecord(
+        phase=document["phase"],
+        table=table_of(document["table"]),
+        shares=dict(_share(**entry) for entry in document["shares"]),
+        rules=RoutingRules(**document["rules"]),
+        sent=document["sent"],
+        shown=document["shown"],
+        bases=document["bases"],
+        include_path=document["include_path"],
+        changed_s=float(document["changed_s"]),
+        by=document["by"],
+    )
+
+
+def _share(*, gpu_type: str, gpus: int, cpus: int, cpu_cores: int, large_nodes: int) -> tuple[NodeClass, Share]:
+    return NodeClass(gpu_type, gpus, cpus), Share(cpu_cores, large_nodes)
 
 
 def _part(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -11,6 +12,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 MAX_HOSTS = 200_000
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
 
 @lru_cache(maxsize=4096)
@@ -57,3 +59,20 @@ def _choices(ranges: str, plain: str, text: str) -> list[str]:
             raise SlurmReplyError(f"host list {text!r} cannot be read at [{ranges}]")
         values.extend(str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
     return values
+
+
+def compress(names: Sequence[str]) -> str:
+    """A host list of these names in their order; :func:`expand` gives them back. Runs of numbers become ranges."""
+    pieces: list[tuple[str, str, str]] = []
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        stem, number = (match[1], match[2]) if match else (name, "")
+        if pieces and number and pieces[-1][0] == stem and _follows(pieces[-1][2], number):
+            pieces[-1] = (stem, pieces[-1][1], number)
+        else:
+            pieces.append((stem, number, number))
+    return ",".join(stem + (first if first == last else f"[{first}-{last}]") for stem, first, last in pieces)
+
+
+def _follows(last: str, number: str) -> bool:
+    return bool(last) and number == str(int(last) + 1).zfill(len(last))

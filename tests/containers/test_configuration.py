@@ -14,7 +14,7 @@ CGROUPS = ("v1", "v2", "none")
 
 
 def settings(text: str) -> dict[str, str]:
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
 
 
@@ -86,3 +86,9 @@ def test_a_spec_survives_its_labels() -> None:
     spec = ClusterSpec("x", nodes=3, packed=True)
     assert ClusterSpec.from_labels(spec.labels("ctl")) == spec
     assert len({ClusterSpec(name).container(host) for name in ("x", "y") for host in ("ctl", "n1")}) == 4
+
+
+def test_the_file_that_slurm_conf_includes_is_there_and_not_empty() -> None:
+    files = slurm_configuration(ClusterSpec("x"), "none")
+    assert "\ninclude /etc/slurm/soda-arrays.conf\n" in files["slurm.conf"]
+    assert files["soda-arrays.conf"].startswith("#")

@@ -1,0 +1,165 @@
+"""Array partitions in Slurm's words: what each is to be, the calls that bring it about, and who else changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
+from slurm_soda.slurm_ext.cli.partitions import PartitionRecord
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.hostlist import compress
+
+Settings = Mapping[str, str]
+
+_CARRIED: Mapping[str, str] = {
+    "AllowGroups": "ALL", "AllowAccounts": "ALL", "DenyAccounts": "", "AllowQos": "ALL", "DenyQos": "",
+    "AllocNodes": "ALL", "CpuBind": "", "QoS": "N/A", "DefaultTime": "NONE", "DisableRootJobs": "NO",
+    "ExclusiveUser": "NO", "ExclusiveTopo": "NO", "Hidden": "NO", "MaxNodes": "UNLIMITED", "MaxTime": "UNLIMITED",
+    "LLN": "NO", "MaxCPUsPerSocket": "UNLIMITED", "PriorityJobFactor": "1", "RootOnly": "NO", "ReqResv": "NO",
+    "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
+    "MaxMemPerNode": "UNLIMITED", "DefMemPerCPU": "", "MaxMemPerCPU": "", "TRESBillingWeights": "", "Topology": "",
+}  # fmt: skip
+"""What an array partition has from its base, with the value that needs no saying."""
+_OWN = frozenset(
+    {"MinNodes", "State", "Nodes", "NodeSets", "Default", "Alternate", "GraceTime", "MaxCPUsPerNode", "PriorityTier",
+     "PreemptMode", "TotalCPUs", "TotalNodes", "TRES"}
+)  # fmt: skip
+"""What it has of its own, or what Slurm works out."""
+_COMPUTED = frozenset({"TotalCPUs", "TotalNodes", "TRES", "NodeSets"})
+_RESETTABLE = frozenset({"ALL", "NO", "UNLIMITED", "1"})
+"""Defaults that scontrol takes as values."""
+_ELSEWHERE_DEFAULTS = {"SelectTypeParameters": "NONE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change to one partition."""
+
+    verb: Literal["create", "update", "retire"]
+    name: str
+    settings: Settings
+    before: Settings
+    """The same settings as they are; empty for a partition that is not there."""
+
+    @property
+    def command(self) -> str:
+        """The call as an admin would type it."""
+        if self.verb == "retire":
+            return f"scontrol update PartitionName={self.name} State=DRAIN; scontrol delete PartitionName={self.name}"
+        return " ".join(["scontrol", self.verb, f"PartitionName={self.name}", *_words(self.settings)])
+
+
+def wanted_settings(part: ArrayPartition, base: PartitionRecord) -> dict[str, str]:
+    """Everything that the partition is created with: the base's settings and what makes it an array's."""
+    carried = {
+        key: base.fields[key] for key, default in _CARRIED.items() if base.fields.get(key, default) not in ("", default)
+    }
+    limits = [part.cores_per_node, _number(base.fields.get("MaxCPUsPerNode", ""))]
+    cores = min((limit for limit in limits if limit), default=0)
+    return {
+        "Nodes": compress(part.nodes),
+        "PriorityTier": str(part.tier),
+        "PreemptMode": "REQUEUE" if part.borrowing else "OFF",
+        "GraceTime": "0",
+        "MinNodes": base.fields.get("MinNodes", "0"),
+        **({"MaxCPUsPerNode": str(cores)} if cores else {}),
+        **carried,
+        "State": base.fields.get("State", "UP"),
+    }
+
+
+def not_carried(base: PartitionRecord) -> list[str]:
+    """Settings of the base that its arrays cannot have, as ``KEY=VALUE``."""
+    known = _OWN | _CARRIED.keys()
+    return [
+        f"{key}={value}"
+        for key, value in base.fields.items()
+        if key not in known and value not in ("", "(null)", "N/A", _ELSEWHERE_DEFAULTS.get(key))
+    ]
+
+
+def include_text(partitions: Mapping[str, Settings]) -> str:
+    """The file that slurm.conf includes; slurmctld finds the partitions there when it starts.
+
+    It is never empty and never missing: then every Slurm command would wait for it for a minute, and fail.
+    """
+    head = [
+        "# Array partitions of slurm-soda. Written by sodactl and sodad: changes by hand are lost.",
+        "# slurm.conf includes this file. It must be there on every host that reads slurm.conf; if it is missing Slurm does",
+        "# not start. Jobs in partitions that are not in it when slurmctld restarts would fail.",
+    ]
+    lines = [" ".join([f"PartitionName={name}", *_words(_as_file(of))]) for name, of in partitions.items()]
+    return "\n".join([*head, *lines, ""])
+
+
+def steps(old: Mapping[str, Settings], new: Mapping[str, Settings]) -> list[Step]:
+    """From what we made to what is wanted; nothing where they agree.
+
+    Raises:
+        SlurmError: a setting went that scontrol cannot take back.
+    """
+    found = [_change(name, old.get(name), settings) for name, settings in new.items() if old.get(name) != settings]
+    return found + [Step("retire", name, {}, old[name]) for name in old if name not in new]
+
+
+def _change(name: str, old: Settings | None, new: Settings) -> Step:
+    if old is None:
+        return Step("create", name, new, {})
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    for key in old.keys() - new.keys():
+        default = "UNLIMITED" if key == "MaxCPUsPerNode" else _CARRIED.get(key, "")
+        if default not in _RESETTABLE:
+            raise SlurmError(
+                f"partition {name}: Slurm cannot take {key}={old[key]} back while it runs;"
+                " run `sodactl arrays revert --wait`, then `sodactl arrays apply`"
+            )
+        changed[key] = default
+    ordered = {key: changed[key] for key in sorted(changed)}
+    return Step("update", name, ordered, {key: old.get(key, _CARRIED.get(key, "UNLIMITED")) for key in ordered})
+
+
+def calls(step: Step) -> list[tuple[Literal["create", "update"], dict[str, str]]]:
+    """A step as calls: OverSubscribe and MaxCPUsPerNode cannot be in one."""
+    if step.verb == "retire":
+        return [("update", {"State": "DRAIN"})]
+    settings = dict(step.settings)
+    if "OverSubscribe" not in settings or "MaxCPUsPerNode" not in settings:
+        return [(step.verb, settings)]
+    apart = {"OverSubscribe": settings.pop("OverSubscribe")}
+    return [(step.verb, settings), ("update", apart)]
+
+
+def differences(shown: Settings, now: Settings, *, passing: Sequence[str] = ()) -> list[str]:
+    """What somebody else changed since we looked, as ``KEY is X, was Y``; ``passing`` names settings not to compare."""
+    keys = [key for key in {**shown, **now} if key not in _COMPUTED and key not in passing]
+    return [
+        f"{key} is {now.get(key, 'unset')}, was {shown.get(key, 'unset')}"
+        for key in keys
+        if shown.get(key) != now.get(key)
+    ]
+
+
+def strangers(table: ArrayTable, ours: Mapping[str, object], present: Mapping[str, PartitionRecord]) -> list[str]:
+    """Wanted names that somebody else's partitions have."""
+    return [part.name for part in table if part.name in present and part.name not in ours]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _words(settings: Settings) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def _as_file(settings: Settings) -> dict[str, str]:
+    """slurm.conf has the job defaults as settings of their own."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if key == "JobDefaults":
+            found.update(piece.split("=", 1) for piece in value.split(",") if "=" in piece)  # type: ignore[misc]
+        else:
+            found[key] = value
+    return found
