@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "release-all": LazyCommand(
         f"{_HERE}.release:release_all", "Give every job back to Slurm alone; works with sodad down."
     ),
+    "arrays": LazyCommand(f"{_HERE}.arrays:arrays", "Divide a partition between CPU jobs, small and large GPU jobs."),
     "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
     "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),
     "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
