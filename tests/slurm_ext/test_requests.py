@@ -1,0 +1,112 @@
+"""What a waiting job asks for in detail, what partitions allow, and the change that follows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.slurm_ext.cli.framing import Framing
+from slurm_soda.slurm_ext.cli.limits import cluster_memory_limit, parse_limits
+from slurm_soda.slurm_ext.cli.requests import parse_request
+from slurm_soda.slurm_ext.cli.updates import refused
+from slurm_soda.slurm_ext.client import Update
+from slurm_soda.slurm_ext.cpus import cpu_change
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+
+FRAMING = Framing("RecordedReply")
+REPLIES = Path(__file__).parent / "replies"
+
+
+def framed(document: Any) -> bytes:
+    text = document if isinstance(document, str) else json.dumps(document)
+    return (text + FRAMING.end).encode("utf-8", "surrogateescape")
+
+
+def told(**values: Any) -> JobRequest:
+    """A request as Slurm 22.05 told it, with plain numbers."""
+    job: dict[str, Any] = {
+        "job_id": 7, "node_count": 1, "max_nodes": 0, "tasks": 1, "tasks_per_node": 0, "cpus": 4, "cpus_per_task": 4,
+        "minimum_cpus_per_node": 4, "memory_per_cpu": 0, "memory_per_node": 1000, "shared": "", "cpus_per_tres": "",
+        "tasks_per_socket": 0xFFFF, "tasks_per_core": 0xFFFF, "threads_per_core": 0xFFFE, "core_spec": 0,
+        "contiguous": False, "het_job_id": 0, "sockets_per_node": None, "cores_per_socket": None,
+    }  # fmt: skip
+    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7)
+
+
+@pytest.mark.parametrize(("version", "job_id"), [("24.11.5", 10055), ("26.05.5", 4)])
+def test_recorded_replies(version: str, job_id: int) -> None:
+    stdout = (REPLIES / version / f"allocation-{job_id}.txt").read_bytes()
+    assert parse_request(stdout, FRAMING, job_id) == JobRequest(job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500)
+
+
+def test_a_reply_that_is_cut_short_or_of_another_job() -> None:
+    with pytest.raises(SlurmReplyError, match="cut short"):
+        parse_request(b'{"jobs": []}', FRAMING, 7)
+    with pytest.raises(SlurmReplyError, match="job 8"):
+        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({}, ""),
+        ({"shared": ["none"]}, "--exclusive"),
+        ({"shared": "user"}, "--exclusive"),
+        ({"shared": "OK"}, ""),
+        ({"cpus_per_tres": "gres/gpu:2"}, "--cpus-per-gpu"),
+        ({"threads_per_core": {"set": True, "infinite": False, "number": 1}}, "--threads-per-core"),
+        ({"tasks_per_core": {"set": True, "infinite": False, "number": 1}}, "bound to"),
+        ({"core_spec": 2}, "--core-spec"),
+        ({"het_job_id": {"set": True, "infinite": False, "number": 5}}, "heterogeneous"),
+    ],
+)
+def test_what_ties_cpus_to_something_else(values: dict[str, Any], text: str) -> None:
+    peculiar = told(**values).peculiar
+    assert text in peculiar
+    assert bool(peculiar) == bool(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "tasks"),
+    [
+        ({}, 1),
+        ({"tasks": 4}, 0),
+        ({"tasks": 4, "max_nodes": 1}, 4),
+        ({"node_count": 2, "max_nodes": 2, "tasks": 2, "cpus": 8}, 1),
+        ({"node_count": 2, "max_nodes": 2, "tasks": 4, "tasks_per_node": 2, "cpus": 16}, 2),
+        ({"node_count": 2, "max_nodes": 2, "tasks": 4, "cpus": 16}, 0),
+        ({"node_count": 2, "max_nodes": 4, "tasks": 2, "cpus": 8}, 0),
+        ({"node_count": 2, "max_nodes": 2, "tasks": 3, "cpus": 12}, 0),
+    ],
+)
+def test_tasks_on_each_node(values: dict[str, Any], tasks: int) -> None:
+    assert told(**values).even_tasks == tasks
+
+
+def test_limits_of_partitions() -> None:
+    reply = (
+        "PartitionName=gpu Default=YES MaxCPUsPerNode=UNLIMITED State=UP MaxMemPerNode=UNLIMITED\n"
+        "PartitionName=mm MaxCPUsPerNode=8 State=UP MaxMemPerCPU=1000\n"
+        "PartitionName=node MaxCPUsPerNode=UNLIMITED State=UP MaxMemPerNode=64000\n"
+    )
+    assert parse_limits(framed(reply), FRAMING, 4000) == {
+        "gpu": PartitionLimits("gpu", 0, 4000),
+        "mm": PartitionLimits("mm", 8, 1000),
+        "node": PartitionLimits("node", 0, 0),
+    }
+    assert cluster_memory_limit(framed("A = 1\nMaxMemPerCPU            = 2048\n"), FRAMING) == 2048
+    assert cluster_memory_limit(framed("MaxMemPerNode           = UNLIMITED\n"), FRAMING) == 0
+
+
+def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
+    request = told(node_count=2, max_nodes=2, tasks=4, tasks_per_node=2, cpus=40, cpus_per_task=10,
+                   minimum_cpus_per_node=20, memory_per_cpu=500, memory_per_node=0)  # fmt: skip
+    change = cpu_change(request, 3, 10_000, "why")
+    assert change.new == {"CPUsPerTask": "3", "NumCPUs": "12", "MinCPUsNode": "6", "MinMemoryNode": "10000"}
+    assert change.old == {"CPUsPerTask": "10", "NumCPUs": "40", "MinCPUsNode": "20", "MinMemoryCPU": "500"}
+    for fields in (change.new, change.old):
+        assert not refused(Update(7, tuple(fields.items())))
+    assert "MinMemoryNode" not in cpu_change(request, 12, 0, "why").new
