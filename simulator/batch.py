@@ -46,7 +46,7 @@ class Batch:
             return None
         scenario, choice = self.member(number)
         seed = f"-seed-{scenario.seed}" if len(self.scenarios) > 1 else ""
-        return self.csv_folder / f"jobs-{choice.name}{seed}.csv"
+        return self.csv_folder / f"jobs-{choice.label}{seed}.csv"
 
     def member(self, number: int) -> tuple[Scenario, Choice]:
         """Scenario and policy of a run: all seeds of the first policy come first."""
@@ -62,14 +62,14 @@ class Batch:
         """
         scenario, choice = self.member(number)
         try:
-            outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+            outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
         except SimulatorError as error:
-            raise SimulatorError(f"{choice.name}: {error}") from error
+            raise SimulatorError(f"{choice.label}: {error}") from error
         path = self.csv_path(number)
         if path is not None:
             write_whole(path, per_job_csv(outcome).encode("utf-8", "surrogateescape"))
         first = number % len(self.scenarios) == 0
-        return reduce(outcome, choice.name, scenario.seed, charts=self.charts and first)
+        return reduce(outcome, choice.label, scenario.seed, charts=self.charts and first)
 
 
 def run_batch(batch: Batch, *, workers: int | None = None, progress: Progress | None = None) -> list[Run]:

@@ -16,7 +16,11 @@ from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.node.agents import Agents
+from slurm_soda.simulator.node.models import built_in_curves
+from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.speed.cores import load_core_curves
 from slurm_soda.simulator.workload import Workload
 
 SAMPLES = "samples_gpu_s"
@@ -49,6 +53,8 @@ class Scenario:
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
     seed: int | None = None
     """Of a generated workload."""
+    nodes: NodeRules | None = None
+    """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
@@ -79,8 +85,10 @@ class Scenario:
         """No job loses time by being preempted, so a minimum run time between preemptions would save nothing."""
         return not (self.costs.restart_s or self.costs.checkpoint_s or self.workload.restart_s.any())
 
-    def run(self, policy: Policy, progress: Callable[[int, int], None] | None = None) -> Outcome:
-        """Simulate.
+    def run(
+        self, policy: Policy, progress: Callable[[int, int], None] | None = None, nodes: NodeRules | None = None
+    ) -> Outcome:
+        """Simulate; ``nodes``, if given, take the place of the scenario's.
 
         Raises:
             SimulatorError: it cannot be run as asked.
@@ -93,8 +101,14 @@ class Scenario:
             speed = ByPlacement(load_profiles(self.profiles), self.workload)
         return simulate(
             self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine,
-            placement=self.placement, progress=progress,
+            placement=self.placement, agents=self._agents(nodes or self.nodes), progress=progress,
         )  # fmt: skip
+
+    def _agents(self, rules: NodeRules | None) -> Agents | None:
+        if rules is None:
+            return None
+        curves = built_in_curves() if rules.curves is None else load_core_curves(rules.curves)
+        return Agents(self.workload, self.cluster, curves, rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,15 @@ class Choice:
 
     name: str
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    system: str = ""
+    """The system that it is the policy of; empty: it was named itself."""
+    nodes: NodeRules | None = None
+    """What else the system does; None: what the scenario says."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and files."""
+        return self.system or self.name
 
 
 def service_gpu_s(workload: Workload) -> FloatColumn:

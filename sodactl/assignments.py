@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,28 +12,45 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.parameters import Parameter
 from slurm_soda.policies.registry import find_entry, make_policy
 from slurm_soda.simulator.scenario import Choice
+from slurm_soda.simulator.systems import find_system
 
 
-def choices(names: Sequence[str], assignments: Sequence[str]) -> tuple[Choice, ...]:
-    """Policies with the parameters that were set for them; each policy once.
+def choices(
+    names: Sequence[str], assignments: Sequence[str], systems: Sequence[str] = (), curves: Path | None = None
+) -> tuple[Choice, ...]:
+    """Systems, then policies, with the parameters that were set for them; each once.
 
-    ``KEY=VALUE`` is for every policy that has such a parameter, ``POLICY.KEY=VALUE`` for that one; the last one counts.
+    ``KEY=VALUE`` is for every policy that has such a parameter, ``POLICY.KEY=VALUE`` (or a system's name) for that one;
+    the last one counts.
+
+    Args:
+        curves: a site's own curves, for the systems.
 
     Raises:
-        click.UsageError: it is no assignment, nobody has the parameter, or its value is not allowed.
+        click.UsageError: it is no assignment, nobody has the parameter, its value is not allowed, or a policy has the name
+            of a system that takes part.
     """
-    values: dict[str, dict[str, Any]] = {name: {} for name in names}
+    known = {name: find_system(name) for name in systems}
+    if both := [name for name in names if name in known]:
+        raise click.UsageError(f"{both[0]} is a system and a policy here: name it once, by --system or by --policy")
+    policies = {**{name: system.policy for name, system in known.items()}, **{name: name for name in names}}
+    values: dict[str, dict[str, Any]] = {label: {} for label in policies}
     for text in assignments:
-        _assign(values, text)
-    for name, parameters in values.items():
+        _assign(values, policies, text)
+    for label, parameters in values.items():
         try:
-            make_policy(name, parameters)
+            make_policy(policies[label], parameters)
         except PolicyError as error:
             raise click.UsageError(f"--set: {error}") from error
-    return tuple(Choice(name, parameters) for name, parameters in values.items())
+    return tuple(
+        Choice(policies[label], parameters, label, replace(known[label].rules, curves=curves))
+        if label in known
+        else Choice(label, parameters)
+        for label, parameters in values.items()
+    )
 
 
-def _assign(values: dict[str, dict[str, Any]], text: str) -> None:
+def _assign(values: dict[str, dict[str, Any]], policies: Mapping[str, str], text: str) -> None:
     path, equals, written = text.partition("=")
     owner, dot, key = path.strip().rpartition(".")
     if not equals or not key:
@@ -40,12 +59,12 @@ def _assign(values: dict[str, dict[str, Any]], text: str) -> None:
         raise click.UsageError(f"--set {text!r}: policy {owner!r} does not take part; {', '.join(values)} do")
     found = False
     for name in [owner] if dot else values:
-        parameter = next((p for p in find_entry(name).parameters if p.name == key), None)
+        parameter = next((p for p in find_entry(policies[name]).parameters if p.name == key), None)
         if parameter is not None:
             values[name][key] = _value(parameter, written.strip())
             found = True
     if not found:
-        known = dict.fromkeys(p.name for name in values for p in find_entry(name).parameters)
+        known = dict.fromkeys(p.name for name in values for p in find_entry(policies[name]).parameters)
         raise click.UsageError(f"--set {text!r}: no parameter {key!r} here; there are: {', '.join(known) or 'none'}")
 
 

@@ -12,6 +12,7 @@ from slurm_soda.simulator.batch import Batch, run_batch
 from slurm_soda.simulator.report.result import PolicyRuns, by_policy, times_better
 from slurm_soda.simulator.report.table import table
 from slurm_soda.simulator.scenario import Choice
+from slurm_soda.simulator.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.material import Material, read_material, tell_left_out
@@ -38,8 +39,17 @@ _COUNTED = ("jobs", "cpu_s", "jobs_per_cpu_s")
     "--policy", "policies", multiple=True, type=click.Choice(policy_names()), metavar="NAME",
     help="Repeatable; the others are compared with the first.  [default: the well-known ones]")  # fmt: skip
 @click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    type=click.Choice(system_names()),
+    metavar="NAME",
+    help=f"A policy with what agents do on the nodes, as SODA's evaluation has them: {', '.join(system_names())}; "
+    "repeatable, before all policies. Sets --cores and --eliminate for itself.",
+)
+@click.option(
     "--set", "assignments", multiple=True, metavar="[POLICY.]KEY=VALUE",
-    help="A parameter of all policies that have it, or of one; repeatable.")  # fmt: skip
+    help="A parameter of all policies that have it, or of one policy or system; repeatable.")  # fmt: skip
 @click.option("--seed", "seeds", type=int, multiple=True, help="Of the generated jobs; repeatable.  [default: 1]")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")  # fmt: skip
@@ -49,9 +59,9 @@ _COUNTED = ("jobs", "cpu_s", "jobs_per_cpu_s")
 @click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def compare(
-    *, asked: Asked, policies: tuple[str, ...], assignments: tuple[str, ...], seeds: tuple[int, ...],
-    workers: int | None, csv_folder: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None,
-    as_json: bool,
+    *, asked: Asked, policies: tuple[str, ...], systems: tuple[str, ...], assignments: tuple[str, ...],
+    seeds: tuple[int, ...], workers: int | None, csv_folder: Path | None, html_path: Path | None,
+    png_folder: Path | None, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Many policies on the same jobs.
 
@@ -64,11 +74,14 @@ def compare(
       sodactl compare                                       generated jobs, the well-known policies
       sodactl compare --trace jobs.csv --cluster 16x4 --policy fifo --policy tiresias-las
       sodactl compare --seed 1 --seed 2 --seed 3 --out build/compared
+      sodactl compare --workload soda-month --system kelp-fifo --system kelp-drf --system coda --system soda
+      sodactl compare --workload soda-month --cores adaptive --eliminate memory --policy fifo --policy coda
       sodactl compare --restart-cost-s 60 --set min_run_s=300 --set gandiva.quantum_s=120
       sodactl compare --json | jq '.policies[] | [.policy, .avg_jct_s]'
     """  # noqa: D301 - click reads the control character
-    chosen = choices(policies or [name for name in DEFAULTS if name in policy_names()], assignments)
-    material = read_material(asked, seeds)
+    names = policies if policies or systems else [name for name in DEFAULTS if name in policy_names()]
+    chosen = choices(names, assignments, tuple(dict.fromkeys(systems)), asked.core_curves)
+    material = read_material(asked, seeds, systems)
     tell_left_out(material)
     batch = Batch(material.scenarios, chosen, csv_folder or out, charts=bool(html_path or png_folder or out))
     with progress_bar("runs") as progress:

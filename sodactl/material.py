@@ -17,7 +17,7 @@ from slurm_soda.simulator.traces.trace import Skipped, Trace
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.measured import measured
-from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked
+from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked, node_rules
 
 MOST_WARNINGS = 20
 """Of what was left out, so much is listed on a terminal."""
@@ -53,8 +53,8 @@ class Material:
         )
 
 
-def read_material(asked: Asked, seeds: Sequence[int]) -> Material:
-    """Read or generate the jobs.
+def read_material(asked: Asked, seeds: Sequence[int], systems: Sequence[str] = ()) -> Material:
+    """Read or generate the jobs, for policies and these systems.
 
     Raises:
         click.UsageError: options that do not go together.
@@ -68,10 +68,12 @@ def read_material(asked: Asked, seeds: Sequence[int]) -> Material:
         raise click.UsageError("--load is for generated jobs; a trace is what it is")
     if asked.trace is None and (asked.format_name or asked.pairs):
         raise click.UsageError("--format and --pairs need a --trace")
+    rules = node_rules(asked, systems)
     if asked.cluster is not None:
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
     material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
-    material = replace(material, notes=(*material.notes, *_uncounted(asked, material.first)))
+    scenarios = tuple(replace(scenario, nodes=rules) for scenario in material.scenarios)
+    material = replace(material, scenarios=scenarios, notes=(*material.notes, *_uncounted(asked, material.first)))
     return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.scenario import Choice
 from slurm_soda.sodactl.material import Material
 from slurm_soda.sodactl.scenario_options import Asked
@@ -26,12 +27,15 @@ def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict
             "checkpoint_s": asked.checkpoint_cost_s, "round_s": asked.round_s,
         },
         "placement": asked.placement,
+        "node_rules": _rules(scenario.nodes),
+        "systems": {choice.label: {"policy": choice.name, **(_rules(choice.nodes) or {})} for choice in choices
+                    if choice.system},
         "estimates": asked.estimates,
         "history": None if asked.history is None else str(asked.history),
         "profiles": None if asked.profiles is None else str(asked.profiles),
         "pairs": None if asked.pairs is None else str(asked.pairs),
         "node_failures": len(scenario.cluster.failures),
-        "parameters": {choice.name: dict(choice.parameters) for choice in choices},
+        "parameters": {choice.label: dict(choice.parameters) for choice in choices},
         "skipped": [
             {"file": file, "line": entry.line, "reason": entry.reason, "value": entry.value}
             for file, entry in material.skipped
@@ -39,3 +43,10 @@ def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict
         "unused": dict(material.unused),
         "notes": list(material.notes),
     }  # fmt: skip
+
+
+def _rules(rules: NodeRules | None) -> dict[str, Any] | None:
+    if rules is None:
+        return None
+    curves = None if rules.curves is None else str(rules.curves)
+    return {"cores": rules.cores, "eliminates": rules.eliminates, "core_curves": curves}

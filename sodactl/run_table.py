@@ -11,7 +11,7 @@ from slurm_soda.sodactl.output import Column
 
 _SPARE = (
     "p99", "makespan", "median", "CPUs used", "p95", "CPU jobs' JCT", "GPU jobs' JCT", "GPUs used", "avg wait",
-    "preemptions",
+    "preemptions", "CPU jobs in 10 s", "GPUs active", "GPU jobs at once", "GPU utilisation",
 )  # fmt: skip
 """Columns that a narrow terminal does without, the first one first."""
 

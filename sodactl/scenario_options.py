@@ -11,7 +11,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 from slurm_soda.simulator.engine.choice import ENGINES, PLACEMENTS
+from slurm_soda.simulator.node.rules import CORES, ELIMINATES, NodeRules
 from slurm_soda.simulator.scenario import ESTIMATES
+
+AS_TRACED = "trace"
+"""Jobs run as their trace says, whatever cores they have."""
 
 BUILT_IN = "small"
 """The workload of a command without arguments."""
@@ -38,7 +42,29 @@ class Asked:
     estimates: str
     engine: str
     placement: str
+    cores: str
+    eliminate: str | None
+    core_curves: Path | None
     lenient: bool
+
+
+def node_rules(asked: Asked, systems: Sequence[str]) -> NodeRules | None:
+    """What happens on nodes where no system says it.
+
+    Policies beside systems run on the same kind of nodes: with the cores they ask for.
+
+    Raises:
+        click.UsageError: options that do not go together.
+    """
+    if asked.cores == AS_TRACED and not systems:
+        for option, value in (("--eliminate", asked.eliminate), ("--core-curves", asked.core_curves)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{option} needs --cores asked or --cores adaptive: otherwise cores play no part"
+                )
+        return None
+    cores = CORES[0] if asked.cores == AS_TRACED else asked.cores
+    return NodeRules(cores, asked.eliminate or ELIMINATES[0], asked.core_curves)
 
 
 class _Names(click.ParamType[str]):
@@ -111,6 +137,16 @@ _OPTIONS: Mapping[str, Any] = {
     "placement": click.option(
         "--placement", type=click.Choice(PLACEMENTS), default="policy", show_default=True,
         help="Where the policy says, or on the nodes with the most free GPUs, as in Pollux' simulator."),
+    "cores": click.option(
+        "--cores", type=click.Choice((AS_TRACED, *CORES)), default=AS_TRACED, show_default=True,
+        help="What a training's CPU cores do: nothing to its speed; they make it by its model's curve, as many as it asks "
+        "for; or as many as SODA's allocator finds."),
+    "eliminate": click.option(
+        "--eliminate", type=click.Choice(ELIMINATES),
+        help="With --cores asked or adaptive: contention on nodes that agents remove.  [default: nothing]"),
+    "core_curves": click.option(
+        "--core-curves", type=_FILE, help="CSV of GPU utilisation by cores per GPU: model,cores,ratio.  [default: those of "
+        "SODA's models]"),
     "lenient": click.option(
         "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
 }  # fmt: skip

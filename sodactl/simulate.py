@@ -13,15 +13,19 @@ from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.times import span_text
 from slurm_soda.simulator.scenario import Choice
+from slurm_soda.simulator.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.material import Material, read_material, tell_left_out
 from slurm_soda.sodactl.progress import progress_bar
 from slurm_soda.sodactl.run_documents import setting
-from slurm_soda.sodactl.scenario_options import Asked, scenario_options
+from slurm_soda.sodactl.scenario_options import AS_TRACED, Asked, scenario_options
 
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+
+DEFAULT = "tiresias-las"
+"""The policy if nobody says."""
 
 TIMES = (
     ("avg_jct_s", "average JCT"), ("p50_jct_s", "median JCT"), ("p95_jct_s", "95th percentile"),
@@ -33,7 +37,13 @@ TIMES = (
 
 @click.command()
 @scenario_options
-@click.option("--policy", default="tiresias-las", show_default=True, type=click.Choice(policy_names()))
+@click.option("--policy", type=click.Choice(policy_names()), help=f"[default: {DEFAULT}]")
+@click.option(
+    "--system",
+    type=click.Choice(system_names()),
+    metavar="NAME",
+    help=f"Instead of --policy, --cores and --eliminate: one of {', '.join(system_names())}, as SODA's evaluation has them.",
+)
 @click.option(
     "--set",
     "assignments",
@@ -49,8 +59,9 @@ TIMES = (
 @click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to look at or to run again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def simulate(
-    *, asked: Asked, policy: str, assignments: tuple[str, ...], seed: int | None, csv_path: Path | None,
-    html_path: Path | None, png_folder: Path | None, out: Path | None, save_trace: Path | None, as_json: bool,
+    *, asked: Asked, policy: str | None, system: str | None, assignments: tuple[str, ...], seed: int | None,
+    csv_path: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None, save_trace: Path | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """What one policy would do to a cluster.
 
@@ -63,13 +74,14 @@ def simulate(
       sodactl simulate --trace jobs.csv --cluster 16x4 --policy srsf
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
       sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
+      sodactl simulate --workload soda-month --system coda      SODA's month: arrays, and cores as jobs need them
       sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
       sodactl simulate --trace w.csv --profiles models --cluster 16x4 --round-s 60 --start-cost-s 30 --restart-cost-s 30
           --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit     as Pollux' simulator counts
       sodactl simulate --json | jq .avg_jct_s
     """  # noqa: D301 - click reads the control character
-    choice = choices([policy], assignments)[0]
-    material = read_material(asked, [] if seed is None else [seed])
+    choice = chosen(asked, policy, system, assignments)
+    material = read_material(asked, [] if seed is None else [seed], [] if system is None else [system])
     tell_left_out(material)
     scenario = material.first
     if save_trace is not None:
@@ -77,7 +89,7 @@ def simulate(
 
         write_tiresias_csv(scenario.workload, save_trace)
     with progress_bar("jobs") as progress:
-        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress)
+        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
     document = _document(outcome, asked, material, choice)
     _write(outcome, document, material, _Places(csv_path, html_path, png_folder, out))
     if as_json:
@@ -89,9 +101,27 @@ def simulate(
         output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
 
 
+def chosen(asked: Asked, policy: str | None, system: str | None, assignments: tuple[str, ...]) -> Choice:
+    """The policy, or the system's.
+
+    Raises:
+        click.UsageError: both are named, or an assignment is wrong.
+    """
+    if system is None:
+        return choices([policy or DEFAULT], assignments)[0]
+    for option, given in (
+        ("--policy", policy is not None),
+        ("--cores", asked.cores != AS_TRACED),
+        ("--eliminate", asked.eliminate is not None),
+    ):
+        if given:
+            raise click.UsageError(f"--system {system} says {option} already: leave one of the two out")
+    return choices([], assignments, [system], asked.core_curves)[0]
+
+
 def _document(outcome: Outcome, asked: Asked, material: Material, choice: Choice) -> dict[str, Any]:
     return {
-        "policy": choice.name,
+        "policy": choice.label,
         **summarise(outcome).document(),
         "seed": material.first.seed,
         **setting(asked, material, [choice]),

@@ -14,10 +14,9 @@ import click
 import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.report.result import Run, reduce
-from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.material import read_material
 from slurm_soda.sodactl.scenario_options import Asked
-from slurm_soda.sodactl.simulate import simulate
+from slurm_soda.sodactl.simulate import chosen, simulate
 
 from benchmarks.reproduce.bounds import lower_bound_s
 
@@ -75,13 +74,16 @@ def run_command(line: str, data: Path | None) -> Found:
     with simulate.make_context("simulate", words[2:]) as context:
         given = context.params
     asked = Asked(**{spec.name: given[spec.name] for spec in fields(Asked)})
-    choice = choices([given["policy"]], given["assignments"])[0]
-    material = read_material(asked, [] if given["seed"] is None else [given["seed"]])
+    system = given["system"]
+    choice = chosen(asked, given["policy"], system, given["assignments"])
+    material = read_material(
+        asked, [] if given["seed"] is None else [given["seed"]], [] if system is None else [system]
+    )
     scenario = material.first
-    outcome = scenario.run(scenario.policy(choice.name, choice.parameters))
+    outcome = scenario.run(scenario.policy(choice.name, choice.parameters), nodes=choice.nodes)
     workload = scenario.workload
     return Found(
-        run=reduce(outcome, choice.name, scenario.seed, charts=False),
+        run=reduce(outcome, choice.label, scenario.seed, charts=False),
         about=material.about,
         total_gpus=scenario.cluster.total_gpus,
         gpus=workload.gpus,

@@ -69,18 +69,26 @@ def use(outcome: Outcome, held: IntColumn, bins: int = BINS) -> Use:
     parts, submit_s = outcome.segments, outcome.workload.submit_s
     first_s = float(submit_s.min()) if len(submit_s) else 0.0
     last_s = float(parts.end_s.max()) if len(parts.job) else first_s
+    return use_of(parts.start_s, parts.end_s, held.astype(np.float64), (first_s, last_s), bins)
+
+
+def use_of(
+    start_s: FloatColumn, end_s: FloatColumn, held: FloatColumn, span_s: tuple[float, float], bins: int = BINS
+) -> Use:
+    """What stretches of time hold together, between two times, in equal parts."""
+    first_s, last_s = span_s
     edges_s = np.linspace(first_s, last_s if last_s > first_s else first_s + 1.0, bins + 1)
-    knots_s, integral = _integral(parts.start_s, parts.end_s, held)
+    knots_s, integral = _integral(start_s, end_s, held)
     mean = np.diff(np.interp(edges_s, knots_s, integral)) / np.diff(edges_s)
     return Use(edges_s - first_s, np.asarray(mean, dtype=np.float64))
 
 
-def _integral(start_s: FloatColumn, end_s: FloatColumn, held: IntColumn) -> tuple[FloatColumn, NDArray[np.float64]]:
+def _integral(start_s: FloatColumn, end_s: FloatColumn, held: FloatColumn) -> tuple[FloatColumn, NDArray[np.float64]]:
     """Times at which use changes, and units x seconds used until each."""
     if not len(start_s):
         return np.zeros(1), np.zeros(1)
     times = np.concatenate((start_s, end_s))
-    change = np.concatenate((held, -held)).astype(np.float64)
+    change = np.concatenate((held, -held))
     order = np.argsort(times, kind="stable")
     knots_s, busy = times[order], np.cumsum(change[order])
     return knots_s, np.concatenate(([0.0], np.cumsum(busy[:-1] * np.diff(knots_s))))

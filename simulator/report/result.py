@@ -11,6 +11,7 @@ from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Distribution, Use, distribution, use
 from slurm_soda.simulator.report.lanes import Lanes, drawable, lanes
+from slurm_soda.simulator.report.site import SiteCurves, site_curves
 from slurm_soda.simulator.report.summary import Summary, jct_s, queue_s, summarise
 
 
@@ -28,18 +29,22 @@ class Run:
     gpus: Use
     lanes: Lanes | None
     """None for a run too large to read as a chart."""
+    site: SiteCurves | None = None
+    """None where nodes had no part in speed."""
 
 
 def reduce(outcome: Outcome, policy: str, seed: int | None = None, *, charts: bool = True) -> Run:
     """What reports need of an outcome, under the policy's name as the user typed it."""
+    waits_s = queue_s(outcome)
     return Run(
         policy=policy,
         seed=seed,
         summary=summarise(outcome),
         jct_s=jct_s(outcome),
-        queue_s=queue_s(outcome),
+        queue_s=waits_s,
         gpus=use(outcome, outcome.segments.gpus),
         lanes=lanes(outcome) if charts and drawable(outcome) else None,
+        site=site_curves(outcome, waits_s),
     )
 
 

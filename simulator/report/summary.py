@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.node.record import Stretches
+from slurm_soda.simulator.outcome import Outcome, Segments
+from slurm_soda.simulator.report.site import activity, promptness
 
 UNKNOWN = math.nan
 
@@ -45,6 +47,17 @@ class Summary:
     job counts, and so do restarts. (The demo's figure of this name is NVML's; its ``gpu_allocated_ratio`` is this one.)"""
     cpu_util_ratio: float
     """The same of CPU cores; NaN where the cluster does not count them."""
+    gpu_active_ratio: float
+    """These and the following as in :class:`~slurm_soda.simulator.report.site.Activity`."""
+    gpu_busy_ratio: float
+    gpu_busy_all_ratio: float
+    cpu_active_ratio: float
+    gpu_at_once_ratio: float
+    """These and the following as in :class:`~slurm_soda.simulator.report.site.Promptness`."""
+    gpu_over_minute_ratio: float
+    gpu_over_hour_ratio: float
+    cpu_within_10s_ratio: float
+    cpu_within_minute_ratio: float
     preemptions: int
     failures: int
     """Times that a node took a job down."""
@@ -81,6 +94,7 @@ def summarise(outcome: Outcome) -> Summary:
     p50_s, p95_s, p99_s = _percentiles(took_s[ended])
     last_s = float(outcome.end_s[ended].max()) if ended.any() else UNKNOWN
     makespan_s = last_s - float(workload.submit_s.min()) if ended.any() else UNKNOWN
+    held = outcome.segments if outcome.on_nodes is None else outcome.on_nodes.stretches
     cpus = int(outcome.cluster.cpus.sum()) if counts_cpus(outcome.cluster) else 0
     return Summary(
         jobs=len(workload),
@@ -93,8 +107,10 @@ def summarise(outcome: Outcome) -> Summary:
         avg_gpu_jct_s=_mean(took_s[ended & (workload.gpus > 0)]),
         avg_cpu_jct_s=_mean(took_s[ended & (workload.gpus == 0)]),
         makespan_s=makespan_s,
-        gpu_util_ratio=_held_ratio(outcome, outcome.segments.gpus, outcome.cluster.total_gpus * makespan_s, last_s),
-        cpu_util_ratio=_held_ratio(outcome, outcome.segments.cpus, cpus * makespan_s, last_s),
+        gpu_util_ratio=_held_ratio(held, held.gpus, outcome.cluster.total_gpus * makespan_s, last_s),
+        cpu_util_ratio=_held_ratio(held, held.cpus, cpus * makespan_s, last_s),
+        **asdict(activity(outcome, cpus)),
+        **asdict(promptness(outcome)),
         preemptions=int(outcome.preemptions.sum()),
         failures=int(outcome.failures.sum()),
         decisions=outcome.decisions,
@@ -103,9 +119,8 @@ def summarise(outcome: Outcome) -> Summary:
     )
 
 
-def _held_ratio(outcome: Outcome, held: IntColumn, capacity: float, last_s: float) -> float:
+def _held_ratio(parts: Segments | Stretches, held: IntColumn, capacity: float, last_s: float) -> float:
     """What jobs held until ``last_s``, over ``capacity`` (units x seconds)."""
-    parts = outcome.segments
     time_s = np.maximum(np.minimum(parts.end_s, last_s) - parts.start_s, 0.0)
     return float((time_s * held).sum()) / capacity if capacity > 0 else UNKNOWN
 

@@ -47,6 +47,14 @@ def _percent(key: str) -> Cell:
     return lambda _, row: percent_text(row.mean(key))
 
 
+def _tenths(key: str) -> Cell:
+    def cell(_: PolicyRuns, row: PolicyRuns) -> str:
+        ratio = row.mean(key)
+        return f"{100 * ratio:.1f} %" if math.isfinite(ratio) else "–"
+
+    return cell
+
+
 def _count(key: str) -> Cell:
     return lambda _, row: f"{row.mean(key):,.0f}"
 
@@ -58,6 +66,11 @@ def _any(key: str) -> Callable[[Sequence[PolicyRuns]], bool]:
 def _both(rows: Sequence[PolicyRuns]) -> bool:
     """Whether there are jobs with GPUs and jobs without."""
     return _any("avg_gpu_jct_s")(rows) and _any("avg_cpu_jct_s")(rows)
+
+
+def _mixed(rows: Sequence[PolicyRuns]) -> bool:
+    """Whether nodes have a part in speed, and there are CPU jobs."""
+    return _any("gpu_busy_ratio")(rows) and _any("cpu_within_10s_ratio")(rows)
 
 
 FIGURES = (
@@ -72,6 +85,10 @@ FIGURES = (
     Figure("makespan", _time("makespan_s")),
     Figure("GPUs used", _percent("gpu_util_ratio")),
     Figure("CPUs used", _percent("cpu_util_ratio"), _any("cpu_util_ratio")),
+    Figure("GPUs active", _tenths("gpu_active_ratio"), _any("gpu_busy_ratio")),
+    Figure("GPU utilisation", _tenths("gpu_busy_ratio"), _any("gpu_busy_ratio")),
+    Figure("GPU jobs at once", _tenths("gpu_at_once_ratio"), _any("gpu_busy_ratio")),
+    Figure("CPU jobs in 10 s", _tenths("cpu_within_10s_ratio"), _mixed),
     Figure("preemptions", _count("preemptions")),
     Figure("failures", _count("failures"), _any("failures")),
     Figure("unfinished", _count("unfinished"), _any("unfinished")),
