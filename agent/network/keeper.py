@@ -15,6 +15,7 @@ from pathlib import Path
 
 from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.members import Members
+from slurm_soda.agent.network.incoming import Incoming, received_bytes
 from slurm_soda.agent.network.netcls import NetClasses
 from slurm_soda.agent.network.rules import Marks, Rules
 from slurm_soda.agent.network.settings import NetworkSettings
@@ -42,6 +43,7 @@ class Ports:
     rules: Rules = field(default_factory=Rules)
     net_classes: Callable[[str], NetClasses] = NetClasses
     """Made for a node's name."""
+    traffic: Path = Path("/proc/thread-self/net/dev")
 
 
 class NetworkKeeper:
@@ -55,6 +57,9 @@ class NetworkKeeper:
         """What is in force; None: nothing."""
         self._groups: NetClasses | None = None
         """Our groups, where jobs are told apart by them."""
+        self._incoming: Incoming | None = None
+        self._cpu_part = 0
+        """Bytes a second that are the CPU jobs'."""
         self._ready = False
         self._checked_s = -math.inf
         self._refused_s = -math.inf
@@ -82,7 +87,7 @@ class NetworkKeeper:
             if sample.now_s - self._checked_s >= CHECK_S or self._marks is None:
                 self._check(wanted)
                 self._checked_s = sample.now_s
-            self._tell_apart(wanted)
+            self._tell_apart(wanted, sample.now_s)
         except NetworkError as error:
             self._refused_s = sample.now_s
             return (str(error), *self._take_back())
@@ -114,8 +119,11 @@ class NetworkKeeper:
         by_net_cls = not any(map(self._ports.members.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
         node = wanted.gpu[0].node if by_net_cls else ""
         self._write_mark(node)
+        tree = classes(settings, speed)
         if not self._ports.shaper.is_set(interface):
-            self._ports.shaper.set(interface, classes(settings, speed))
+            self._ports.shaper.set(interface, tree)
+        self._cpu_part = next(share.rate for share in tree if share.minor == CPU)
+        self._incoming = Incoming(tree[0].rate)
         self._marks = Marks(interface, by_net_cls)
         self._groups = self._ports.net_classes(node) if node else None
         if self._groups is not None:
@@ -123,29 +131,44 @@ class NetworkKeeper:
         self._ports.rules.set(self._marks)
         log.info("network: %s is shared out: %g %% of %g Mbit/s for GPU jobs", interface, settings.gpu_percent, speed)
 
-    def _tell_apart(self, wanted: Contenders) -> None:
+    def _tell_apart(self, wanted: Contenders, now_s: float) -> None:
         """Have every process of the jobs send in its job's class.
 
         Raises:
             NetworkError: the kernel refuses.
         """
+        try:
+            self._set_rules(wanted, now_s)
+        except NetworkError:  # a job may have ended while nft looked for its group
+            self._set_rules(wanted, now_s)
         if self._groups is None:
-            try:
-                self._name_groups(wanted)
-            except NetworkError:  # a job may have ended while nft looked for its group
-                self._name_groups(wanted)
             return
         for minor, jobs in ((GPU, wanted.gpu), (CPU, wanted.cpu)):
             pids = self._ports.members.processes(jobs).values()
             self._groups.place(minor, frozenset().union(*pids))
 
-    def _name_groups(self, wanted: Contenders) -> None:
-        """Have the rules name the jobs' groups of the unified hierarchy."""
-        gpu, cpu = self._paths(wanted.gpu), self._paths(wanted.cpu)
-        fresh = Marks(self._settings.gpu_interface, by_net_cls=False, gpu=gpu, cpu=cpu)
+    def _set_rules(self, wanted: Contenders, now_s: float) -> None:
+        """Name the jobs' groups of the unified hierarchy, and limit what CPU jobs receive, if anything has changed."""
+        by_net_cls = self._groups is not None
+        fresh = Marks(
+            self._settings.gpu_interface,
+            by_net_cls,
+            gpu=() if by_net_cls else self._paths(wanted.gpu),
+            cpu=() if by_net_cls else self._paths(wanted.cpu),
+            cpu_receives=self._cpu_part if self._receives_too_much(now_s) else 0,
+        )
         if fresh != self._marks:
             self._ports.rules.set(fresh)
             self._marks = fresh
+
+    def _receives_too_much(self, now_s: float) -> bool:
+        """CPU jobs' part of what comes in is to be limited now."""
+        if not self._settings.limit_received or self._incoming is None:
+            return False
+        if not self._settings.cpu_may_borrow:
+            return True
+        received = received_bytes(self._ports.traffic.read_text("ascii"), self._settings.gpu_interface)
+        return received is not None and self._incoming.see(now_s, received)
 
     def _paths(self, jobs: Sequence[JobOpened]) -> tuple[str, ...]:
         return tuple(sorted(filter(None, map(self._ports.members.cgroup_v2, jobs))))

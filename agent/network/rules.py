@@ -14,6 +14,8 @@ from slurm_soda.wire.seal import Runner, run_bounded
 
 TABLE = "slurm-soda-network"
 _TIMEOUT_S = 5.0
+_BURSTS_A_SECOND = 50
+_LEAST_BURST_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Marks:
     gpu: tuple[str, ...] = ()
     """Paths of GPU jobs' groups in the unified hierarchy, relative to its root."""
     cpu: tuple[str, ...] = ()
+    cpu_receives: int = 0
+    """The most that CPU jobs together may receive, in bytes a second; 0: as much as comes."""
 
 
 class Rules:
@@ -75,23 +79,34 @@ _GONE = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 def script(marks: Marks) -> str:
     """The table for nft."""
-    if marks.by_net_cls:
-        matches = [(f"meta cgroup {class_id(minor)}", minor) for minor in (GPU, CPU)]
-    else:
-        matches = [(_socket(path), minor) for paths, minor in ((marks.gpu, GPU), (marks.cpu, CPU)) for path in paths]
-    rules = "".join(
+    sending = "".join(
         f'    oifname "{marks.interface}" {match} meta priority set {MAJOR:x}:{minor:x} return\n'
-        for match, minor in matches
+        for minor in (GPU, CPU)
+        for match in _matches(marks, minor)
     )
-    return (
-        f"table inet {TABLE} {{\n"
-        "  chain output {\n"
-        "    type filter hook output priority mangle; policy accept;\n"
-        "    meta skuid 0 return\n"
-        f"{rules}"
-        "  }\n"
-        "}\n"
-    )
+    return f"table inet {TABLE} {{\n{_chain('output', sending)}{_receiving(marks)}}}\n"
+
+
+def _receiving(marks: Marks) -> str:
+    """All CPU jobs share one limit, so their packets are sent to one rule."""
+    if not marks.cpu_receives:
+        return ""
+    burst = max(marks.cpu_receives // _BURSTS_A_SECOND, _LEAST_BURST_BYTES)
+    jumps = "".join(f'    iifname "{marks.interface}" {match} goto cpu_jobs\n' for match in _matches(marks, CPU))
+    limit = f"    limit rate over {marks.cpu_receives} bytes/second burst {burst} bytes drop\n"
+    return f"  chain cpu_jobs {{\n{limit}  }}\n{_chain('input', jumps)}"
+
+
+def _chain(hook: str, rules: str) -> str:
+    head = f"    type filter hook {hook} priority mangle; policy accept;\n    meta skuid 0 return\n"
+    return f"  chain {hook} {{\n{head}{rules}  }}\n"
+
+
+def _matches(marks: Marks, minor: int) -> list[str]:
+    """What tells the jobs of a class."""
+    if marks.by_net_cls:
+        return [f"meta cgroup {class_id(minor)}"]
+    return [_socket(path) for path in (marks.gpu if minor == GPU else marks.cpu)]
 
 
 def _socket(path: str) -> str:

@@ -36,6 +36,11 @@ class Site:
     def cancel(self, *jobs: int) -> None:
         self.cluster.exec("root", ("scancel", *map(str, jobs))).check()
 
+    def wait_ended(self, *jobs: int) -> None:
+        states = "--states=PENDING,RUNNING,COMPLETING"
+        argv = ("squeue", "--noheader", f"--jobs={','.join(map(str, jobs))}", states)
+        self.cluster.wait_until(lambda: not self.cluster.exec("root", argv).stdout, "the jobs have ended", within_s=90)
+
     def left(self, node: str) -> str:
         """What there is of ours on a node: qdisc, table, groups, mark."""
         return self.cluster.exec("root", ("sh", "-c", LEFT_BY_US), node=node).check().stdout
@@ -84,12 +89,7 @@ def test_a_gpu_job_on_two_nodes_keeps_its_part_of_the_link(site: Site) -> None:
     )
     cpu_job = site.submit(cpu, "--nodelist=n1")
     gpu_job = site.submit(gpu, "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
-
-    def states() -> str:
-        argv = ("squeue", "--noheader", f"--jobs={cpu_job},{gpu_job}", "--states=PENDING,RUNNING,COMPLETING")
-        return site.cluster.exec("root", argv).stdout
-
-    site.cluster.wait_until(lambda: not states(), "both jobs have ended", within_s=90)
+    site.wait_ended(cpu_job, gpu_job)
     alone, beside, cpus = (site.mbit(file) for file in ("alone", "beside", "cpu"))
     figures = f"GPU job alone {alone:.0f}, beside {beside:.0f}, CPU job {cpus:.0f} Mbit/s of {LINK_MBIT}"
     print(figures)
@@ -97,6 +97,27 @@ def test_a_gpu_job_on_two_nodes_keeps_its_part_of_the_link(site: Site) -> None:
     assert beside >= 0.70 * alone, figures
     assert cpus >= 0.15 * LINK_MBIT, figures
     site.wait_clean("n1", "n2")
+
+
+def test_a_gpu_job_keeps_its_part_of_what_comes_in(site: Site) -> None:
+    """A narrow qdisc on n2 stands for the switch's port to n1: a CPU job of n1 receives through it by four connections."""
+    site.cluster.exec("alice", ("rm", "-f", "go", "alone", "beside", "cpu")).check()
+    site.cluster.exec("root", ("tc", "qdisc", "add", *NARROW), node="n2").check()
+    try:
+        cpu_job = site.submit("iperf3 -c n2 -p 5202 -t 60 -P 4 --reverse --json >cpu", "--nodelist=n1")
+        gpu = "iperf3 -c n2 -p 5201 -t 8 -O 4 --reverse --json >beside; pkill -INT -x iperf3; sleep 1"
+        gpu_job = site.submit(gpu, "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
+        site.wait_ended(cpu_job, gpu_job)
+    finally:
+        site.cluster.exec("root", ("tc", "qdisc", "del", "dev", "eth0", "root"), node="n2")
+    beside, cpus = site.mbit("beside"), site.mbit("cpu")
+    figures = f"GPU job {beside:.0f}, CPU job {cpus:.0f} Mbit/s of {LINK_MBIT} received"
+    print(figures)
+    assert beside >= 0.5 * LINK_MBIT, f"{figures}; by fair shares it would be 0.2"
+    site.wait_clean("n1", "n2")
+
+
+NARROW = ("dev", "eth0", "root", "handle", "7:", "tbf", "rate", f"{LINK_MBIT}mbit", "burst", "64k", "limit", "400k")
 
 
 def test_an_agent_that_is_killed_leaves_no_limit_when_it_is_back(site: Site) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +57,7 @@ class Node:
 
     def keeper(self, settings: NetworkSettings = SETTINGS) -> NetworkKeeper:
         """An agent's keeper after its start; it found nothing wrong."""
-        ports = Ports(Table(self.pids, self.unified), net_classes=self.groups)
+        ports = Ports(Table(self.pids, self.unified), net_classes=self.groups, traffic=self.receive(0))
         keeper = NetworkKeeper(settings, self.state, ports)
         assert self.namespace.run(lambda: keeper.recover(self.now_s)) == ()
         return keeper
@@ -66,6 +66,12 @@ class Node:
         self.now_s += later_s
         runs = [_run(job_id, self.groups.node, wide=job_id == WIDE) for job_id in jobs]
         return tuple(self.namespace.run(lambda: keeper.turn(Sample(self.now_s, runs))))
+
+    def receive(self, count: int) -> Path:
+        """The kernel's table after so many bytes."""
+        path = self.state.with_name("dev")
+        path.write_text(f"  eth0: {count} 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n")
+        return path
 
     def untouched(self) -> bool:
         """Nothing of ours is left anywhere."""
@@ -123,6 +129,34 @@ def test_the_classes_have_the_papers_shares(node: Node) -> None:
     assert "prio 1 rate 675Mbit ceil 1Gbit" in shown["50da:10"]
     assert "prio 2 rate 250Mbit ceil 1Gbit" in shown["50da:20"]
     assert "prio 0 rate 75Mbit ceil 1Gbit" in shown["50da:30"]
+
+
+def test_what_cpu_jobs_receive_is_limited_while_the_link_is_full(node: Node) -> None:
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    assert "drop" not in node.namespace.rules()
+    node.receive(240_000_000)
+    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    rules = node.namespace.rules()
+    assert f'iifname "eth0" meta cgroup {0x50DA0020} goto cpu_jobs' in rules
+    for _ in range(5):
+        assert "drop" in node.namespace.rules()
+        node.turn(keeper, WIDE, CPU_JOB)
+    assert "drop" not in node.namespace.rules()
+    node.turn(keeper)
+    assert node.untouched()
+
+
+@pytest.mark.parametrize(
+    ("borrow", "receive", "limited"), [(False, True, True), (True, False, False), (False, False, False)]
+)
+def test_receiving_without_borrowing_and_without_limit(node: Node, borrow: bool, receive: bool, limited: bool) -> None:
+    settings = replace(SETTINGS, cpu_may_borrow=borrow, limit_received=receive)
+    keeper = node.keeper(settings)
+    node.turn(keeper, WIDE, CPU_JOB)
+    node.receive(240_000_000)
+    node.turn(keeper, WIDE, CPU_JOB)
+    assert ("drop" in node.namespace.rules()) == limited
 
 
 def test_a_fast_link_is_no_overflow(node: Node) -> None:
