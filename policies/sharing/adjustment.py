@@ -58,8 +58,8 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
 
     The worse half of the active devices is looked at, the worst first, as far as its interference exceeds the bound. Of
     each the worker that is cheapest to move goes to the device with the most room that may take it (an empty one is
-    such, too), if it is disturbed less there than its old device was. All bounds hold where it goes, and all costs
-    together stay within the budget.
+    such, too), if it is disturbed less there than its old device was. All bounds hold where it goes, no job whose worker
+    it leaves gets out of balance, and all costs together stay within the budget.
 
     Args:
         smoothed: theta' by device, observed.
@@ -90,13 +90,17 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
 
 def _target(packing: Packing, job: int, source: int, disturbed: float) -> int | None:
     """Where the worker went; None if it stays."""
+    spreads = {other: packing.spread(other) for other in packing.residents[source] if other != job}
     packing.leave(job, source)
-    others, balance = packing.values(job), packing.rules.balance
+    # Those who stay are slowed less, which may be too much less for the rest of their jobs.
+    balance = packing.rules.balance + 1e-9
+    upset = any(packing.spread(other) > max(balance, before) for other, before in spreads.items())
+    others = packing.values(job)
     low, high = (max(others) - balance, min(others) + balance) if others else (0.0, math.inf)
     ok = packing.open_to(job, low, high) & (packing.after(job) < disturbed)
     ok[source] = False
     candidates = np.flatnonzero(ok)
-    if not len(candidates):
+    if upset or not len(candidates):
         packing.join(job, source)
         return None
     target = int(candidates[np.argmax(packing.room_after(job)[candidates])])

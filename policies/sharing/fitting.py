@@ -22,6 +22,7 @@ _STARTS = tuple((comm, overlap) for comm in (0.1, 0.4, 0.8) for overlap in (1.0,
 stand in for each other."""
 _MOST_ROUNDS = 100
 _UNSEEN = 1e-7
+_EXACT = 1e-18
 
 
 class Observation(NamedTuple):
@@ -177,9 +178,13 @@ class _Problem:
             step[free] = np.linalg.solve(inner + np.diag(damping * np.diag(inner) + 1e-15), -slope[free])
             trial = np.clip(x + step, lower, upper)
             trial_residuals, trial_jacobian = self._residuals(trial)
-            if trial_residuals @ trial_residuals < residuals @ residuals:
+            cost, trial_cost = float(residuals @ residuals), float(trial_residuals @ trial_residuals)
+            if trial_cost < cost:
+                done = cost - trial_cost < 1e-9 * cost or trial_cost < _EXACT
                 x, residuals, jacobian = trial, trial_residuals, trial_jacobian
                 damping = max(damping / 3, 1e-12)
+                if done:
+                    break
             elif damping > 1e12:
                 break
             else:

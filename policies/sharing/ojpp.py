@@ -100,8 +100,7 @@ def _attempt(packing: Packing, job: int, *, fresh: bool) -> list[int]:
         low, high = max(low, own - balance), min(high, own + balance)
         packing.join(job, device)
         found.append(device)
-    values = packing.values(job)
-    if len(found) == workers and max(values) - min(values) <= balance + 1e-9:
+    if len(found) == workers and packing.spread(job) <= balance + 1e-9:
         return found
     for device in found:
         packing.leave(job, device)

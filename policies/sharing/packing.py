@@ -135,6 +135,11 @@ class Packing:
         """Slowdowns of all workers of a job."""
         return [self.value(job, device) for device in self.places.get(job, [])]
 
+    def spread(self, job: int) -> float:
+        """Difference of slowdown between the workers of a job, which balance bounds."""
+        values = self.values(job)
+        return max(values) - min(values) if values else 0.0
+
     def theta(self, device: int) -> float:
         """Interference on a device (Equation 6), 0 if it holds fewer than two workers."""
         return max((self.value(job, device) for job in self.residents[device]), default=0.0)
@@ -146,11 +151,10 @@ class Packing:
     def open_to(self, job: int, low: float = 0.0, high: float = math.inf) -> NDArray[np.bool_]:
         """Devices that one worker of the job may join, with a slowdown of its own from ``low`` to ``high``; O(devices)."""
         jobs, rules, model = self.jobs, self.rules, self.jobs.model[job]
-        p = jobs.probability[job]
-        ok: NDArray[np.bool_] = self._open[model] & (self._compute + jobs.compute[job] <= FULL)
-        ok &= self._base + np.maximum(self._extra, jobs.extra[job]) + jobs.base[job] <= FULL
-        if rules.collision < 1:
-            ok &= 1 - self._none * (1 - p) - self._one * (1 - p) - self._none * p <= rules.collision + _ROUNDING
+        ok: NDArray[np.bool_] = self._open[model] & (self._compute <= FULL - jobs.compute[job])
+        ok &= np.maximum(self._extra, jobs.extra[job]) + self._base <= FULL - jobs.base[job]
+        if rules.collision < 1:  # with the worker: none or one peak, whether by it or by another
+            ok &= self._none + self._one * (1 - jobs.probability[job]) >= 1 - rules.collision - _ROUNDING
         own = self._suffered[model]
         ok &= own <= min(high, rules.interference) + _ROUNDING
         if low > 0:
