@@ -1,16 +1,21 @@
 """Arrays as partitions: which there are for a partition of the site, and which nodes and cores each may use.
 
-The site's partition (the base) stays as it is, with all its nodes: what the router leaves alone runs there as before, and at
-the same tier as the arrays, so nothing preempts it. Beside it stand, for every node class,
+The site's partition (the base) stays as it is, with all its nodes: what the router leaves alone runs there as before.
+Beside it stand, for every node class,
 
 ========================  ======================================================================================
-``BASE_cpu``              CPU jobs, at most the share's cores of each node
-``BASE_cpu_lend``         CPU jobs on cores that GPU jobs lend: lower tier, requeued when their owners come
-``BASE_small``            jobs with fewer than 4 GPUs, on the small array's nodes
+``BASE_cpu``              CPU jobs that may not be requeued: at most the share's cores of each node
+``BASE_cpu_lend``         CPU jobs that may: on every core that is free; requeued when GPU jobs come for theirs
+``BASE_small``            jobs with fewer than 4 GPUs, on the small array's nodes, beside the CPU array's share
 ``BASE_small_lend``       the same on nodes that the large array lends
-``BASE_large``            jobs with 4 GPUs or more, on the large array's nodes
+``BASE_large``            jobs with 4 GPUs or more, on the large array's nodes, beside the CPU array's share
 ``BASE_large_lend``       the same on nodes that the small array lends
 ========================  ======================================================================================
+
+GPU jobs have the base's tier, CPU jobs and borrowers the one below: so GPU jobs come first and take from ``_lend`` what they
+need. Since they hold at most what the CPU array's share leaves, CPU jobs keep that share of each node, whoever of them is
+requeued. A CPU job is not offered its own partition beside the lending one, because Slurm keeps the nodes of a partition in
+which a job waits from later partitions and jobs, so that such a job, and all behind it, would not borrow.
 
 Where the base has several node classes, each name ends in the class's tag (``BASE_cpu_a100``). A class without GPUs has
 ``BASE_cpu`` alone; one that is not divided (no large nodes, or nothing else) has no ``_small_lend`` and ``_large_lend``, and
@@ -45,7 +50,7 @@ class ArrayPartition:
     tier: int
     """Slurm's PriorityTier."""
     cores_per_node: int
-    """Slurm's MaxCPUsPerNode; 0: no limit but the node's."""
+    """Slurm's MaxCPUsPerNode, over all jobs of the partition; 0: no limit but the node's."""
 
     @property
     def most_cores(self) -> int:
@@ -132,34 +137,28 @@ def _of_class(
     base: str, tag: str, tiers: tuple[int, int], node_class: NodeClass, nodes: Sequence[str], *, share: Share
 ) -> list[ArrayPartition]:
     tier, lending_tier = tiers
-    cores = node_class.cpus if not node_class.gpus else min(max(share.cpu_cores, 0), node_class.cpus)
-    limit = 0 if cores == node_class.cpus else cores
+    # A GPU cannot be fed with less than one core.
+    most = max(node_class.cpus - node_class.gpus, 0)
+    cores = min(max(share.cpu_cores, 0), most) if node_class.gpus else node_class.cpus
     cut = len(nodes) - min(max(share.large_nodes, 0), len(nodes))
     divided = 0 < cut < len(nodes)
     # The last nodes are the large array's: a share that moves by one moves one node.
     small, large = (nodes[:cut], nodes[cut:]) if divided else (nodes, nodes)
 
-    def part(kind: ArrayKind, on: Sequence[str], *, borrows: bool = False, cores_per_node: int = 0) -> ArrayPartition:
+    def part(kind: ArrayKind, on: Sequence[str], limit: int, *, borrows: bool = False) -> ArrayPartition:
         words = [base, kind.value, *([LEND] if borrows else []), *([tag] if tag else [])]
-        return ArrayPartition(
-            "_".join(words),
-            base,
-            kind,
-            node_class,
-            borrows,
-            tuple(on),
-            lending_tier if borrows else tier,
-            cores_per_node,
-        )
+        own_tier = lending_tier if borrows or kind is ArrayKind.CPU else tier
+        cores_per_node = 0 if limit == node_class.cpus else limit
+        return ArrayPartition("_".join(words), base, kind, node_class, borrows, tuple(on), own_tier, cores_per_node)
 
-    own = [] if cores == 0 else [part(ArrayKind.CPU, nodes, cores_per_node=limit)]
-    if limit or not cores:
-        own.append(part(ArrayKind.CPU, nodes, borrows=True))
+    own = [part(ArrayKind.CPU, nodes, cores)] if cores else []
     if not node_class.gpus:
         return own
-    own += [part(ArrayKind.SMALL, small), part(ArrayKind.LARGE, large)]
+    rest = node_class.cpus - cores
+    own += [part(ArrayKind.SMALL, small, rest), part(ArrayKind.LARGE, large, rest)]
+    own.append(part(ArrayKind.CPU, nodes, node_class.cpus, borrows=True))
     if divided:
-        own += [part(ArrayKind.SMALL, large, borrows=True), part(ArrayKind.LARGE, small, borrows=True)]
+        own += [part(ArrayKind.SMALL, large, rest, borrows=True), part(ArrayKind.LARGE, small, rest, borrows=True)]
     return own
 
 

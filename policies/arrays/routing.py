@@ -33,16 +33,21 @@ class Ask:
 def route(table: ArrayTable, base: str, ask: Ask, *, may_borrow: bool) -> tuple[str, ...]:
     """Partitions for a job that names ``base``, those of its own array first; empty: it stays in the base.
 
-    A GPU job that no partition of its own array could ever hold stays in the base, where it runs as it did without arrays.
-    So does a CPU job that may not borrow; one that may runs on borrowed cores alone.
+    A CPU job that may borrow goes where all free cores are, one that may not where CPU jobs are left alone. A GPU job that
+    no partition of its own array could ever hold stays in the base, where it runs as it did without arrays.
     """
     kind = array_of(ask.gpus)
     fitting = [part for part in table if part.base == base and part.kind is kind and _fits(part, ask)]
+    if kind is ArrayKind.CPU:
+        return tuple(part.name for part in fitting if _open_to_cpu_job(part, may_borrow))
     own = [part.name for part in fitting if not part.borrowing]
-    lent = [part.name for part in fitting if part.borrowing] if may_borrow else []
-    if not own and kind is not ArrayKind.CPU:
-        return ()
-    return tuple(own + lent)
+    lent = [part.name for part in fitting if part.borrowing and may_borrow]
+    return tuple(own + lent) if own else ()
+
+
+def _open_to_cpu_job(part: ArrayPartition, may_borrow: bool) -> bool:
+    """Nodes without GPUs have one partition for both."""
+    return part.borrowing == may_borrow or part.node_class.gpus == 0
 
 
 def _fits(part: ArrayPartition, ask: Ask) -> bool:

@@ -305,27 +305,26 @@ local function fits(part, ask)
         and ask.gpus_per_node <= part.gpus and ask.gpus <= part.gpus * part.nodes
 end
 
--- Partitions for a job that names base, as one text, or nil: it stays there. Second: whether all of them borrow.
+-- Partitions for a job that names base, as one text, or nil: it stays there.
 function M.route(routes, base, ask, may_borrow)
     local kind = ask.gpus == 0 and "cpu" or ask.gpus >= LARGE_FROM_GPUS and "large" or "small"
     local own, lent = {}, {}
     for _, part in ipairs(routes.parts) do
         if part.base == base and part.kind == kind and fits(part, ask) then
             local list = part.borrowing and lent or own
-            list[#list + 1] = part.name
+            if kind ~= "cpu" and (may_borrow or not part.borrowing)
+                or kind == "cpu" and (part.gpus == 0 or part.borrowing == may_borrow) then
+                list[#list + 1] = part.name
+            end
         end
     end
-    local owned = #own
-    if owned == 0 and kind ~= "cpu" then
+    if #own == 0 and kind ~= "cpu" then
         return nil
     end
-    for _, name in ipairs(may_borrow and lent or {}) do
+    for _, name in ipairs(lent) do
         own[#own + 1] = name
     end
-    if #own == 0 then
-        return nil
-    end
-    return table.concat(own, ","), owned == 0
+    return #own > 0 and table.concat(own, ",") or nil
 end
 
 -- Whether Slurm's own preemption may end a run of this job: it can be requeued and, with GPUs, saves its state at SIGTERM
@@ -369,15 +368,11 @@ local function arrange(job_desc, part_list, tag)
     if not ask then
         return
     end
-    local list, borrows_only = M.route(routes, base, ask, M.may_borrow(routes, job_desc, ask.gpus, tag))
+    local list = M.route(routes, base, ask, M.may_borrow(routes, job_desc, ask.gpus, tag))
     if list then
         job_desc.partition = list
     elseif base ~= named then
         job_desc.partition = base
-    end
-    if list and borrows_only then
-        slurm.log_user("%s", "This job wants more cores of a node than CPU jobs own there: it runs on cores borrowed from GPU "
-            .. "jobs and is requeued when these need them. Ask for less per node, or submit with --no-requeue.")
     end
 end
 

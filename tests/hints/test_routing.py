@@ -24,7 +24,7 @@ GPU = lay_out("gpu", 1, 0, [(f"n{i}", A100) for i in range(1, 5)], {A100: Share(
 """Four nodes, two of them the large array's."""
 OWN_SMALL, BOTH_SMALL = b"gpu_small", b"gpu_small,gpu_small_lend"
 OWN_LARGE, BOTH_LARGE = b"gpu_large", b"gpu_large,gpu_large_lend"
-CPU, BOTH_CPU, LENT_CPU = b"gpu_cpu", b"gpu_cpu,gpu_cpu_lend", b"gpu_cpu_lend"
+OWN_CPU, LENT_CPU = b"gpu_cpu", b"gpu_cpu_lend"
 TERM = [b"SODA_CHECKPOINT=TERM@10"]
 
 SBATCH: dict[str, Any] = {
@@ -67,16 +67,18 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
 @pytest.mark.parametrize(
     ("fields", "env", "partition"),
     [
-        ({}, None, BOTH_CPU),
-        ({"partition": b"gpu"}, None, BOTH_CPU),
-        ({"requeue": 0}, None, CPU),
-        ({"requeue": 1}, None, BOTH_CPU),
-        ({"script": None}, None, CPU),  # salloc and srun cannot be requeued
+        ({}, None, LENT_CPU),
+        ({"partition": b"gpu"}, None, LENT_CPU),
+        ({"requeue": 0}, None, OWN_CPU),
+        ({"requeue": 1}, None, LENT_CPU),
+        ({"script": None}, None, OWN_CPU),  # salloc and srun cannot be requeued
         ({"cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9}, None, LENT_CPU),
         ({"cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9, "requeue": 0}, None, None),
-        ({"num_tasks": 9, "min_cpus": 9}, None, BOTH_CPU),  # several nodes will do
+        ({"num_tasks": 9, "min_cpus": 9}, None, LENT_CPU),  # several nodes will do
         ({"num_tasks": 9, "min_cpus": 9, "min_nodes": 1, "max_nodes": 1}, None, LENT_CPU),
-        ({"num_tasks": 33, "min_cpus": 33}, None, LENT_CPU),  # 4 x 8 are the CPU array's
+        ({"num_tasks": 33, "min_cpus": 33}, None, LENT_CPU),
+        ({"num_tasks": 32, "min_cpus": 32, "requeue": 0}, None, OWN_CPU),
+        ({"num_tasks": 33, "min_cpus": 33, "requeue": 0}, None, None),  # 4 x 8 are the CPU array's
         ({"shared": 0}, None, LENT_CPU),
         ({"min_nodes": 5, "max_nodes": 5}, None, None),
         ({"tres_per_node": b"gres/gpu:2"}, None, OWN_SMALL),
@@ -93,8 +95,10 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_job": b"gres/gpu:a100:4"}, TERM, BOTH_LARGE),
         ({"tres_per_task": b"gres/gpu:a100=1", "num_tasks": 3}, None, OWN_SMALL),
         ({"tres_per_task": b"gres/gpu:1,cpu:3", "num_tasks": 4, "min_cpus": 12}, None, OWN_LARGE),
-        ({"tres_per_task": b"cpu=4", "cpus_per_task": 4, "pn_min_cpus": 4}, None, BOTH_CPU),
+        ({"tres_per_task": b"cpu=4", "cpus_per_task": 4, "pn_min_cpus": 4}, None, LENT_CPU),
         ({"tres_per_socket": b"gres/gpu:2"}, None, OWN_SMALL),
+        ({"tres_per_job": b"gres/gpu:1", "cpus_per_task": 20, "pn_min_cpus": 20, "min_cpus": 20}, None, OWN_SMALL),
+        ({"tres_per_job": b"gres/gpu:1", "cpus_per_task": 21, "pn_min_cpus": 21, "min_cpus": 21}, None, None),
         ({"tres_per_job": b"gres/gpu:9"}, TERM, None),  # more than the large array has
         ({"tres_per_node": b"gres/gpu:5"}, TERM, None),  # more than a node has
         ({"tres_per_node": b"gres/gpu:2", "min_nodes": 3}, TERM, None),
@@ -102,7 +106,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_node": b"gres/gpu:a100:1,gres/gpu:v100:1"}, None, None),
         ({"tres_per_node": b"gres/cog:g0:1"}, None, None),
         ({"tres_per_node": b"gres/gpumem:1"}, None, None),
-        ({"tres_per_node": b"gres/gpu:0"}, None, BOTH_CPU),
+        ({"tres_per_node": b"gres/gpu:0"}, None, LENT_CPU),
         ({"partition": b"other"}, None, b"other"),
         ({"partition": b"gpu,other"}, None, b"gpu,other"),
         ({"reservation": b"maint"}, None, None),
@@ -116,13 +120,6 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
 def test_where_a_job_goes(routed: Routed, fields: dict[str, Any], env: list[bytes] | None, partition: bytes) -> None:
     assert routed.submit(env, **fields) == partition
     assert routed.site.said("errors") == []
-
-
-def test_who_runs_on_borrowed_cores_alone_is_told(routed: Routed) -> None:
-    routed.submit(cpus_per_task=9, pn_min_cpus=9, min_cpus=9)
-    assert "--no-requeue" in routed.site.said("told")[0]
-    routed.submit()
-    assert len(routed.site.said("told")) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,11 +136,11 @@ def test_a_broken_table_leaves_jobs_alone_and_is_logged_once(routed: Routed, tex
 
 def test_a_table_that_goes_and_comes_is_followed(routed: Routed) -> None:
     text = routed.file.read_text()
-    assert routed.submit() == BOTH_CPU
+    assert routed.submit() == LENT_CPU
     routed.file.unlink()
     assert routed.submit() is None
     routed.write(text)
-    assert routed.submit() == BOTH_CPU
+    assert routed.submit() == LENT_CPU
     assert routed.site.said("errors") == []
 
 
@@ -158,13 +155,13 @@ def test_a_site_says_which_gpu_jobs_borrow(tmp_path: Path, lending: Any, env: An
 
 def test_jobs_that_are_not_requeued_by_default_do_not_borrow(tmp_path: Path) -> None:
     routed = Routed("lua54", tmp_path, rules=RoutingRules(job_requeue=False))
-    assert routed.submit() == CPU
-    assert routed.submit(requeue=1) == BOTH_CPU
+    assert routed.submit() == OWN_CPU
+    assert routed.submit(requeue=1) == LENT_CPU
 
 
 def test_a_site_that_hands_over_no_list_routes_named_partitions_only(tmp_path: Path) -> None:
     routed = Routed("lua54", tmp_path)
-    for named, partition in ((None, None), (b"gpu", BOTH_CPU)):
+    for named, partition in ((None, None), (b"gpu", LENT_CPU)):
         job = routed.site.table({key.encode(): value for key, value in SBATCH.items()})
         job[b"partition"] = named
         routed.site.soda[b"submit"](job)
