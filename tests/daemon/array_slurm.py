@@ -1,0 +1,80 @@
+"""The small Slurm with partitions of arrays: jobs list some, run in one, and are aborted from borrowing ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
+from slurm_soda.slurm_ext.arrays import TABLE_NAME, ArraysRecord, record_document
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update
+from slurm_soda.slurm_ext.routes import RoutingRules
+
+from tests.daemon.fake_slurm import FakeJob, FakeSlurm, whole
+
+OWN, LEND, BOTH = "main_cpu", "main_cpu_lend", "main_cpu,main_cpu_lend"
+NODE = NodeClass("", 4, 28)
+
+
+def table(cpu_cores: int = 16) -> ArrayTable:
+    return lay_out("main", 10, 1, [("n1", NODE)], {NODE: Share(cpu_cores, 0)})
+
+
+def put_in_force(arrays: ArrayTable, state_dir: Path) -> None:
+    record = ArraysRecord("applied", arrays, {}, RoutingRules(), {})
+    (state_dir / TABLE_NAME).write_text(json.dumps(record_document(record)))
+
+
+class ArraySlurm(FakeSlurm):
+    """CPU jobs run at once, in the partition that a test names; GPU jobs as in the small Slurm."""
+
+    def __init__(self, *args: object, **more: object) -> None:
+        super().__init__(*args, **more)  # type: ignore[arg-type]
+        self.lists: dict[int, str] = {}
+        self.ran_in: dict[int, str] = {}
+        self.node_state = "MIXED"
+
+    def submit_cpu(self, job_id: int, cpus: int = 4, partitions: str = BOTH) -> FakeJob:
+        self.lists[job_id] = partitions
+        return self.submit(job_id, gpus=0, work_s=1e6, cpus=cpus, checkpoint=None)
+
+    def start_in(self, job_id: int, partition: str) -> None:
+        """As Slurm does when it starts a job, where ``advance`` would not have."""
+        assert partition in self.lists[job_id].split(",")
+        self.ran_in[job_id] = partition
+
+    def abort(self, job_id: int) -> None:
+        """What Slurm makes of a job whose cores a job of a higher tier takes."""
+        job, now_s = self.all[job_id], self.clock.now_s()
+        assert job.state == "RUNNING"
+        ran_in = self.ran_in[job_id]
+        others = [name for name in self.lists[job_id].split(",") if name != ran_in]
+        self.lists[job_id] = ",".join([ran_in, *others])
+        job.restarts += 1
+        job.runs.append((job.start_s, now_s))
+        job.requeued_s.append(now_s)
+        self._to_queue(job)
+
+    def nodes(self) -> list[NodeRecord]:
+        partitions = ("main", "main_cpu", "main_cpu_lend", "main_large", "main_small")
+        return [replace(node, state=self.node_state, partitions=partitions) for node in super().nodes()]
+
+    def _update(self, update: Update) -> str:
+        rest = tuple((name, value) for name, value in update.fields if name != "Partition")
+        for name, value in update.fields:
+            if name == "Partition":
+                if self.all[update.job_id].state != "PENDING":
+                    return "Job is no longer pending execution"
+                self.lists[update.job_id] = value
+        return super()._update(Update(update.job_id, rest))
+
+    def _record(self, job: FakeJob) -> JobRecord:
+        record = super()._record(job)
+        if job.job_id not in self.lists:
+            return replace(record, partition="main_small")
+        listed = self.lists[job.job_id]
+        runs_in = self.ran_in.get(job.job_id, listed.split(",")[0])
+        shown = listed if job.state == "PENDING" else runs_in
+        return replace(record, partition=shown, cpus=job.cpus, start_s=whole(job.start_s))

@@ -1,0 +1,214 @@
+"""sodad and jobs that Slurm aborts because they borrowed: recognised, counted once, first in line again, never for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.store.arrays import array_logs
+from slurm_soda.daemon.store.arrays_schema import ArrayRun
+from slurm_soda.daemon.store.schema import Action
+
+from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm, put_in_force, table
+from tests.daemon.fake_slurm import FakeClock
+from tests.daemon.harness import Daemon, KilledError, Killer, settings
+
+
+@pytest.fixture
+def slurm() -> ArraySlurm:
+    return ArraySlurm(FakeClock())
+
+
+def start(slurm: ArraySlurm, path: Path, killer: Killer | None = None, **more: Any) -> Daemon:
+    put_in_force(table(), path)
+    return Daemon(slurm, path, settings(policy={"name": "drf"}, state_dir=str(path), **more), killer)
+
+
+def run_in(slurm: ArraySlurm, job_id: int, partition: str) -> None:
+    slurm.start_in(job_id, partition)
+    slurm.advance(3)
+    assert slurm.all[job_id].state == "RUNNING"
+
+
+def returns(sodad: Daemon, job_id: int) -> list[Action]:
+    return [a for a in sodad.actions("rewrite") if a.job_id == job_id and "Partition" in a.new]
+
+
+def tenancies(sodad: Daemon, job_id: int) -> list[ArrayRun]:
+    return [row for row in sodad.rows(ArrayRun) if row.job_id == job_id]
+
+
+def test_an_aborted_job_is_first_in_line_again(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store)
+    sodad.run()
+    run_in(slurm, 1, LEND)
+    sodad.run()
+    slurm.abort(1)
+    for job_id in (2, 3):
+        slurm.submit_cpu(job_id).reason = "Resources"
+        slurm.all[job_id].eligible_s = slurm.clock.at_s
+    report = sodad.run()
+    assert not returns(sodad, 1), "a new start within two seconds would fail"
+    assert report.next_s <= slurm.clock.at_s + 2.5
+    slurm.clock.at_s += 2.5
+    sodad.run()
+    (action,) = returns(sodad, 1)
+    assert action.new["Partition"] == BOTH
+    assert action.new["StartTime"] == "now"
+    assert action.old["Partition"] == f"{LEND},{OWN}"
+    assert (action.state, "aborted 1 of at most 3 times" in action.reason) == ("done", True)
+    waiting = {j.job_id: j.priority for j in slurm.jobs() if j.state == "PENDING"}
+    assert max(waiting, key=lambda job_id: waiting[job_id]) == 1
+    sodad.run()
+    assert len(returns(sodad, 1)) == 1, "nothing is sent twice"
+    assert sodad.job(1).preemptions == 1
+
+
+def test_after_so_many_aborts_a_job_borrows_no_more(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store)
+    for _ in range(3):
+        sodad.run()
+        run_in(slurm, 1, LEND)
+        sodad.run()
+        slurm.abort(1)
+        sodad.follow(4)
+    assert slurm.lists[1] == OWN
+    assert sum(row.aborted for row in tenancies(sodad, 1)) == 3
+    assert "borrows no more" in returns(sodad, 1)[-1].reason
+
+
+def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
+    slurm: ArraySlurm, fresh_store: Path
+) -> None:
+    slurm.submit_cpu(1, cpus=20)
+    sodad = start(slurm, fresh_store, arrays={"max_aborts": 1})
+    run_in(slurm, 1, LEND)
+    sodad.run()
+    slurm.abort(1)
+    sodad.follow(4)
+    assert slurm.lists[1] == "main"
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise"])
+def test_without_enforcing_aborts_are_counted_and_nothing_is_sent(
+    slurm: ArraySlurm, fresh_store: Path, mode: str
+) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store, mode=mode)
+    run_in(slurm, 1, LEND)
+    sodad.run()
+    slurm.abort(1)
+    sodad.follow(5)
+    assert not sodad.actions()
+    assert [row.aborted for row in tenancies(sodad, 1)] == [True]
+
+
+def test_an_abort_is_recognised_by_the_next_life(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    first = start(slurm, fresh_store)
+    run_in(slurm, 1, LEND)
+    first.run()
+    slurm.abort(1)  # nobody looks
+    slurm.advance(5)
+    second = start(slurm, fresh_store)
+    second.follow(4)
+    assert [(row.restart, row.aborted) for row in tenancies(second, 1)][0] == (0, True)
+    third = start(slurm, fresh_store)
+    third.follow(3)
+    assert sum(row.aborted for row in tenancies(third, 1)) == 1
+    assert third.job(1).preemptions == 1
+
+
+def test_an_abort_that_nobody_saw_begin_is_told_by_the_list(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    run_in(slurm, 1, LEND)
+    slurm.abort(1)
+    sodad = start(slurm, fresh_store)
+    sodad.run()
+    (row,) = tenancies(sodad, 1)
+    assert (row.restart, row.partition, row.aborted, row.start_s) == (0, LEND, True, None)
+
+
+def test_a_node_that_went_down_aborts_nobody(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store)
+    run_in(slurm, 1, LEND)
+    sodad.run()
+    slurm.abort(1)
+    slurm.node_state = "DOWN+NOT_RESPONDING"
+    sodad.run()
+    assert [row.aborted for row in tenancies(sodad, 1)] == [False]
+
+
+def test_a_job_requeued_from_its_own_array_is_left_alone(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store)
+    run_in(slurm, 1, OWN)
+    sodad.run()
+    slurm.abort(1)
+    sodad.follow(4)
+    assert not returns(sodad, 1)
+    assert [row.aborted for row in tenancies(sodad, 1)] == [False]
+
+
+def play(path: Path, kill_at: int) -> tuple[Daemon, ArraySlurm, int]:
+    """Two aborts with one death of the daemon on the way."""
+    slurm, killer = ArraySlurm(FakeClock()), Killer(kill_at)
+    slurm.submit_cpu(1)
+    sodad, passed = start(slurm, path, killer), 0
+    for turn in range(11):
+        try:
+            sodad.run()
+        except KilledError:
+            passed = killer.passed
+            slurm.clock.at_s += 1
+            sodad = start(slurm, path)
+        if turn in (1, 6):
+            run_in(slurm, 1, LEND)
+            slurm.abort(1)
+        else:
+            slurm.clock.at_s += 1
+    return sodad, slurm, passed or killer.passed
+
+
+def test_killed_at_any_point_every_abort_counts_once(tmp_path: Path, made_store: Path) -> None:
+    points = play(_store(tmp_path / "whole", made_store), -1)[2]
+    assert points > 20
+    # Points come in threes and eights (transactions, cycles): a step of five meets all kinds.
+    for at in range(1, points - 8, 5):
+        sodad, slurm, _ = play(_store(tmp_path / str(at), made_store), at)
+        rows = tenancies(sodad, 1)
+        assert [(row.restart, row.aborted) for row in rows if row.aborted] == [(0, True), (1, True)], at
+        assert sodad.job(1).preemptions == 2, at
+        assert slurm.lists[1] == BOTH, at
+        assert {action.state for action in sodad.actions()} <= {"done", "void"}, at
+
+
+def _store(path: Path, made: Path) -> Path:
+    path.mkdir()
+    (path / "soda.db").write_bytes(made.read_bytes())
+    return path
+
+
+def test_the_log_of_an_array(slurm: ArraySlurm, fresh_store: Path) -> None:
+    began_s = slurm.clock.at_s
+    slurm.submit_cpu(1, cpus=4)
+    slurm.submit_cpu(2, cpus=8)
+    sodad = start(slurm, fresh_store)
+    sodad.run()
+    slurm.start_in(1, LEND)
+    slurm.start_in(2, OWN)
+    slurm.advance(1)
+    sodad.run()
+    slurm.advance(10)
+    slurm.abort(1)
+    sodad.run()
+    with sodad.store.read() as session:
+        (found,) = array_logs(session, since_s=began_s - 10, now_s=slurm.clock.at_s)
+    assert (found.base, found.kind, found.runs, found.running) == ("main", "cpu", 2, 1)
+    assert (found.aborts, found.most_aborts) == (1, 1)
+    assert found.borrowed_core_s == pytest.approx(4 * 11, abs=8)
+    assert found.core_s - found.borrowed_core_s == pytest.approx(8 * 11, abs=16)

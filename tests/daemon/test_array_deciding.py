@@ -1,0 +1,164 @@
+"""One decision for each array: what it finds free, who leads, and that priorities stay in their bands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
+from slurm_soda.daemon.arrays.groups import memberships
+from slurm_soda.daemon.arrays.ordering import RESERVING_FROM, array_order_changes
+from slurm_soda.daemon.arrays.rows import only_rows
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
+from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.snapshot import JobMemory, build_snapshot
+
+from tests.daemon.records import record
+
+NOW = 10_000.0
+NODE = NodeClass("", 4, 28)
+BOTH, OWN, LEND = "main_cpu,main_cpu_lend", "main_cpu", "main_cpu_lend"
+
+
+def table(nodes: int = 1, large: int = 0) -> ArrayTable:
+    names = [f"n{i + 1}" for i in range(nodes)]
+    return lay_out("main", 10, 1, [(name, NODE) for name in names], {NODE: Share(16, large)})
+
+
+def cpu_job(job_id: int, cpus: int, partition: str = BOTH, **more: Any) -> JobRecord:
+    values = {"gpus": 0, "hints": Hints(), "submit_s": 1000.0 + job_id, **more}
+    return record(job_id, cpus=cpus, partition=partition, **values)
+
+
+def gpu_job(job_id: int, gpus: int, cpus: int, **more: Any) -> JobRecord:
+    kind = "large" if gpus >= 4 else "small"
+    values = {"partition": f"main_{kind}", "submit_s": 1000.0 + job_id, **more}
+    return record(job_id, gpus=gpus, cpus=cpus, **values)
+
+
+def running(job: JobRecord) -> dict[str, Any]:
+    return {"state": "RUNNING", "reason": "None", "start_s": 2000.0 + job.job_id, "node_names": "n1"}
+
+
+def world(arrays: ArrayTable, jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None) -> ClusterSnapshot:
+    held: dict[str, tuple[int, int]] = {}
+    for job in jobs:
+        if job.state == "RUNNING":
+            gpus, cpus = held.get(job.node_names, (0, 0))
+            held[job.node_names] = (gpus + job.gpus, cpus + job.cpus)
+    names = sorted({name for part in arrays for name in part.nodes})
+    nodes = [
+        NodeRecord(
+            name, "MIXED", True, 28, held.get(name, (0, 0))[1], 64_000, 0, 4, held.get(name, (0, 0))[0], "",
+            tuple(sorted(["main", *(part.name for part in arrays if name in part.nodes)])),
+        )
+        for name in names
+    ]  # fmt: skip
+    return build_snapshot(NOW, jobs, nodes, {}, memory or {}, {})
+
+
+def plan_of(
+    arrays: ArrayTable, jobs: list[JobRecord], policy: str = "drf", aborts: dict[int, int] | None = None
+) -> Plan:
+    snapshot = world(arrays, jobs)
+    members = memberships({job.job_id: job for job in jobs}, arrays)
+    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}))
+
+
+def as_running(job: JobRecord) -> JobRecord:
+    values = {name: getattr(job, name) for name in JobRecord.__dataclass_fields__}
+    return JobRecord(**{**values, **running(job)})
+
+
+def test_a_gpu_job_counts_on_cores_that_borrowers_hold() -> None:
+    jobs = [as_running(cpu_job(1, 16, OWN)), as_running(cpu_job(2, 12, LEND)), gpu_job(3, 1, 8), cpu_job(4, 2)]
+    plan = plan_of(table(), jobs)
+    assert plan.starts.tolist() == [3]
+
+
+def test_own_cores_of_cpu_jobs_are_not_a_gpu_jobs() -> None:
+    jobs = [as_running(cpu_job(1, 16, OWN)), as_running(cpu_job(2, 12, LEND)), gpu_job(3, 1, 13)]
+    assert plan_of(table(), jobs).starts.tolist() == []
+
+
+def test_a_job_that_may_not_borrow_gets_no_more_than_its_array_s_share() -> None:
+    jobs = [as_running(cpu_job(1, 12, OWN)), cpu_job(2, 8, OWN), cpu_job(3, 8, BOTH)]
+    assert plan_of(table(), jobs).starts.tolist() == [3]
+
+
+def test_arrays_do_not_give_the_same_cores_away_twice() -> None:
+    jobs = [gpu_job(1, 1, 20), cpu_job(2, 12), cpu_job(3, 12, user="bob")]
+    starts = plan_of(table(), jobs).starts.tolist()
+    assert sorted(starts) == [1]
+
+
+def test_aborted_jobs_lead_and_every_waiting_job_is_in_the_order_once() -> None:
+    jobs = [cpu_job(i, 20) for i in range(1, 6)] + [gpu_job(6, 1, 4), gpu_job(7, 4, 4)]
+    plan = plan_of(table(), jobs, aborts={4: 1, 3: 2})
+    assert plan.order.tolist()[:2] == [3, 4]
+    assert sorted(plan.order.tolist()) == [1, 2, 3, 4, 5, 6, 7]
+    assert plan.notes.job_id.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    positions = plan.notes.position.tolist()
+    assert len(set(positions)) == len(positions)
+
+
+@pytest.mark.parametrize("policy", ["drf", "fifo", "tiresias-las", "srsf", "kelp-drf", "coda"])
+def test_borrowers_are_never_preempted_by_a_plan(policy: str) -> None:
+    consents = Hints(checkpoint_signal="TERM")
+    lent = [as_running(gpu_job(i, 1, 2, partition="main_small_lend", hints=consents)) for i in (1, 2)]
+    wants = [gpu_job(5, 4, 4, user="bob")]
+    arrays = table(nodes=4, large=1)
+    assert "main_small_lend" in arrays.partitions
+    assert plan_of(arrays, lent + wants, policy).preempts == ()
+
+
+def test_without_arrays_the_plan_is_the_policy_s() -> None:
+    jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
+    snapshot = world(table(), jobs)
+    plain = make_policy("drf").decide(snapshot)
+    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [])
+    assert found.order.tolist() == plain.order.tolist()
+
+
+def orders(jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None, **more: Any) -> dict[int, int]:
+    arrays = table()
+    snapshot = world(arrays, jobs, memory)
+    members = memberships({job.job_id: job for job in jobs}, arrays)
+    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [])
+    changes = array_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
+    return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
+
+
+def test_priorities_stay_below_those_for_which_slurm_books_nodes() -> None:
+    waiting = [as_running(gpu_job(9, 4, 4)), *(gpu_job(i, 1, 2, submit_s=NOW - i) for i in range(1, 5))]
+    waiting += [cpu_job(i, 20, submit_s=NOW - i) for i in range(11, 15)]
+    factors = orders(waiting)
+    placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
+    assert placed == sorted(placed, reverse=True)
+    assert len(set(placed)) == 4
+    assert max(factors.values()) < RESERVING_FROM
+
+
+def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
+    waiting = [
+        as_running(gpu_job(9, 4, 4)),
+        gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700),
+        gpu_job(2, 4, 2, submit_s=NOW - 650, eligible_s=NOW - 650),
+    ]
+    assert [i for i, factor in orders(waiting).items() if factor >= RESERVING_FROM - 1] == [1]
+    assert [i for i, factor in orders(waiting, book_after_s=800).items() if factor >= RESERVING_FROM - 1] == []
+
+
+def test_rows_of_a_table_keep_what_they_hold() -> None:
+    jobs = [as_running(cpu_job(1, 3, OWN)), cpu_job(2, 1), as_running(gpu_job(3, 2, 5))]
+    whole = world(table(), jobs).jobs
+    part = only_rows(whole, np.array([1, 2]))
+    assert part.job_id.tolist() == [2, 3]
+    assert (part.alloc(0), part.alloc(1)) == ([], whole.alloc(2))
+    assert len(only_rows(whole, np.array([], dtype=np.int64))) == 0
