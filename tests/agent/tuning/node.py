@@ -1,0 +1,129 @@
+"""A node in a test: a clock that is set, jobs with known curves on a mounted stand-in for cpusets or on cores of paper."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
+from slurm_soda.agent.cpusets.sets import Room
+from slurm_soda.agent.events import RunKey
+from slurm_soda.agent.gpus import GpuReading
+from slurm_soda.agent.keeper import Sample
+from slurm_soda.agent.ledger import Run
+from slurm_soda.agent.outbox import Outbox
+from slurm_soda.agent.tuning.keeper import TuningKeeper
+from slurm_soda.agent.tuning.settings import CoreSettings
+from slurm_soda.wire.records import JobOpened
+
+Curve = Callable[[int], float]
+"""Utilisation by cores."""
+
+
+@dataclass
+class PaperCores:
+    """Cores that exist on paper: what CoreSets answers, without a kernel under it."""
+
+    rooms: dict[int, Room] = field(default_factory=dict)
+    wanted: dict[int, int] = field(default_factory=dict)
+    refuses: set[int] = field(default_factory=set)
+    set_to: list[tuple[int, int]] = field(default_factory=list)
+
+    def room(self, job_id: int) -> Room:
+        if job_id not in self.rooms:
+            raise JobGoneError(f"job {job_id} does not run here")
+        return self.rooms[job_id]
+
+    def limit(self, job_id: int, cores: int, holder: str) -> int:
+        self.room(job_id)
+        if job_id in self.refuses:
+            raise CoresError(f"job {job_id}: the kernel says no")
+        self.wanted[job_id] = cores
+        self.set_to.append((job_id, cores))
+        return cores
+
+    def restore(self, job_id: int, holder: str) -> None:
+        self.wanted.pop(job_id, None)
+
+    def has(self, job_id: int) -> int:
+        return self.wanted.get(job_id, self.rooms[job_id].start)
+
+
+@dataclass
+class Job:
+    """A training with a curve."""
+
+    run: Run
+    curve: Curve
+    noise: float = 0.0
+    """Standard deviation of one sample, as a share of it."""
+
+
+@dataclass
+class Node:
+    """One node, its keeper and its jobs."""
+
+    path: Path
+    settings: CoreSettings = field(default_factory=lambda: CoreSettings(enabled=True))
+    cores: PaperCores = field(default_factory=PaperCores)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.outbox = Outbox()
+        self.jobs: dict[int, Job] = {}
+        self.random = random.Random(self.seed)
+        self.faults: list[str] = []
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        """A fresh agent over what the one before left on disk; the cpusets' keeper gives all cores back first."""
+        self.cores.wanted.clear()
+        self.outbox = Outbox()
+        self.keeper = TuningKeeper(self.settings, self.path / "tuning.json", self.cores, self.outbox)  # type: ignore[arg-type]
+        self.faults += self.keeper.recover(self.now_s)
+
+    def add(
+        self, job_id: int, curve: Curve, *, room: Room, gpus: Iterable[int] = (0,), noise: float = 0.0, nodes: int = 1
+    ) -> Job:
+        opened = JobOpened(
+            job_id, 0, "n1", 1000, "alice", "gpu", self.now_s, tuple(gpus), room.limit, nodes=nodes
+        )  # fmt: skip
+        self.cores.rooms[job_id] = room
+        self.jobs[job_id] = Job(Run(RunKey(job_id, int(self.now_s)), opened), curve, noise)
+        return self.jobs[job_id]
+
+    def end(self, job_id: int) -> None:
+        del self.jobs[job_id]
+        del self.cores.rooms[job_id]
+
+    def util(self, job_id: int) -> float:
+        return self.jobs[job_id].curve(self.cores.has(job_id))
+
+    def turn(self) -> None:
+        gpus: dict[int, GpuReading] = {}
+        for job_id, job in self.jobs.items():
+            assert job.run.opened is not None
+            ratio = self.util(job_id) * (1 + job.noise * self.random.gauss(0.0, 1.0))
+            gpus |= {gpu: GpuReading(min(max(ratio, 0.0), 1.0), 1000.0) for gpu in job.run.opened.gpus}
+        sample = Sample(self.now_s, tuple(job.run for job in self.jobs.values()), gpus)
+        self.faults += self.keeper.turn(sample)
+
+    def pass_time(self, seconds: float) -> None:
+        """Turns at the agent's pace of two seconds, or as the keeper wants them."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.turn()
+            self.now_s += min(2.0, self.keeper.interval_s)
+
+    def until(self, condition: Callable[[], bool], most_s: float = 3600.0) -> None:
+        end_s = self.now_s + most_s
+        while not condition():
+            assert self.now_s < end_s, "it does not come"
+            self.pass_time(1.0)
+
+    def tuned(self, job_id: int, fits: int = 1) -> None:
+        """Until so many searches of the job ended."""
+        self.until(lambda: len([fit for fit in self.outbox.fits if fit.job_id == job_id]) >= fits)
