@@ -15,7 +15,7 @@ from slurm_soda.daemon.sending import Recorded
 from slurm_soda.daemon.sight import Sight
 from slurm_soda.daemon.store import ledger
 from slurm_soda.daemon.store.book import JobBook
-from slurm_soda.daemon.store.cores import save_start
+from slurm_soda.daemon.store.cores import prune_measurements, save_start
 from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.ledger import Intent, Outcome
@@ -26,6 +26,9 @@ from slurm_soda.slurm_ext.actuator import Change
 
 KEEP_IDLE_CYCLES_S = 86_400.0
 """Cycles that changed nothing are kept this long."""
+
+KEEP_MEASUREMENTS_S = 90 * 86_400.0
+"""What was measured of jobs' cores is kept this long; what was found is kept."""
 
 PRUNE_EVERY = 500
 
@@ -108,6 +111,7 @@ class Recorder:
             ledger.close_cycle(session, work.cycle_id, **columns())
             if work.cycle_id % PRUNE_EVERY == 0:
                 ledger.prune_cycles(session, before_s=now_s - KEEP_IDLE_CYCLES_S)
+                prune_measurements(session, before_s=now_s - KEEP_MEASUREMENTS_S)
         book.saved()
 
     def fail(self, *, now_s: float, mode: str, policy: str, columns: Mapping[str, Any]) -> None:
