@@ -58,8 +58,8 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
 
     The worse half of the active devices is looked at, the worst first, as far as its interference exceeds the bound. Of
     each the worker that is cheapest to move goes to the device with the most room that may take it (an empty one is
-    such, too), if it is disturbed less there than its old device was. All bounds hold where it goes, no job whose worker
-    it leaves gets out of balance, and all costs together stay within the budget.
+    such, too), where it is disturbed less, as the bound holds there. So do the others; no job whose worker it leaves gets
+    out of balance, and all costs together stay within the budget.
 
     Args:
         smoothed: theta' by device, observed.
@@ -81,14 +81,14 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
         job = min(packing.residents[source], key=lambda row: (cost[row], row))
         if cost[job] > budget:
             continue
-        target = _target(packing, job, source, smoothed[source])
+        target = _target(packing, job, source)
         if target is not None:
             budget -= float(cost[job])
             moves.append(Move(job, source, target, float(cost[job])))
     return tuple(moves)
 
 
-def _target(packing: Packing, job: int, source: int, disturbed: float) -> int | None:
+def _target(packing: Packing, job: int, source: int) -> int | None:
     """Where the worker went; None if it stays."""
     spreads = {other: packing.spread(other) for other in packing.residents[source] if other != job}
     packing.leave(job, source)
@@ -97,7 +97,7 @@ def _target(packing: Packing, job: int, source: int, disturbed: float) -> int | 
     upset = any(packing.spread(other) > max(balance, before) for other, before in spreads.items())
     others = packing.values(job)
     low, high = (max(others) - balance, min(others) + balance) if others else (0.0, math.inf)
-    ok = packing.open_to(job, low, high) & (packing.after(job) < disturbed)
+    ok = packing.open_to(job, low, high)
     ok[source] = False
     candidates = np.flatnonzero(ok)
     if upset or not len(candidates):

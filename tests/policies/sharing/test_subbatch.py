@@ -183,6 +183,18 @@ def test_on_the_word_of_the_prior_only_much_shorter_jobs_share(caution: float, t
     assert 0 < shared < 200
 
 
+def test_of_equal_means_the_later_start_and_the_larger_sub_batch() -> None:
+    # no fixed time, so accumulation costs nothing
+    new = NewJob(Throughput(0.0, 0.5), 64, 10.0, Footprint(0.0, 1.0))
+    chosen = decide(new, [Partner(1000.0, 100.0)], always((1.5, 1.5))).chosen
+    assert chosen is not None
+    assert chosen.sub_batch == 64
+    equal = decide(new, [Partner(160.0, 100.0)], always((1.5, 1.5)))  # ends at 400 and 240, or at 480 and 160
+    assert equal.trials[0].together is not None
+    assert equal.trials[0].together.mean_s == equal.sequential.mean_s
+    assert (equal.share, equal.chosen, equal.start_s) == (False, None, 160.0)
+
+
 def test_alone_it_starts_with_its_whole_batch() -> None:
     decision = decide(job(), [], lambda _size: [])
     assert decision.share
