@@ -68,7 +68,7 @@ def _keepers(config: AgentConfig, gpus: Gpus, outbox: Outbox) -> tuple[Keeper, .
     return (
         CoreSetsKeeper(cores),
         *([TuningKeeper(config.cores, state / "tuning.json", cores, outbox)] if config.cores.enabled else []),
-        MemoryKeeper(config.memory, state, members, cores.holder("memory")),
+        MemoryKeeper(config.memory, state, members, cores.holder("memory"), cores.held),
         NetworkKeeper(config.network, state, Ports(members)),
     )
 

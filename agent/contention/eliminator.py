@@ -7,7 +7,7 @@ by step well below the threshold. GPU jobs are never limited: they are not among
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -53,6 +53,10 @@ class State:
     def without(self, job_id: int) -> State:
         """The state where a limit could not be set after all."""
         return replace(self, held=tuple(h for h in self.held if h.job_id != job_id))
+
+    def unlearned(self, job_ids: Collection[int]) -> State:
+        """The state where these GPU jobs' stable levels are void: something else has changed them."""
+        return replace(self, stable=tuple(s for s in self.stable if s.job_id not in job_ids))
 
 
 @dataclass(frozen=True, slots=True)

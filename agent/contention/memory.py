@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,11 +35,21 @@ _EARLY_RATIO = 0.8
 class MemoryKeeper:
     """Holds CPU jobs back that fill the memory beside GPU jobs (SODA, Section V-E)."""
 
-    def __init__(self, settings: MemorySettings, state: Path, members: Members, cores: CoreSets) -> None:
+    def __init__(
+        self,
+        settings: MemorySettings,
+        state: Path,
+        members: Members,
+        cores: CoreSets,
+        held: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """``held``: cores that a job is limited to now; a GPU job whose cores are changed works at another level."""
         self._settings = settings
         self._path = state / RECORD
         self._members = members
         self._cores = cores
+        self._held = held
+        self._held_before: dict[int, int] = {}
         self._keeper: Keeper | None = None
         self._state = State()
         self._busy = False
@@ -85,6 +95,7 @@ class MemoryKeeper:
         self._busy, self._last_s = True, sample.now_s
         threads = self._members.threads(tuple(cpu.values()))
         keeper.refresh(threads)
+        self._unlearn(gpu)
         reading = _reading(keeper.sample(sample.now_s), cpu, gpu, sample)
         decision = decide(reading, self._state, self._limits(keeper.features, sample.now_s))
         self._state = decision.state
@@ -104,6 +115,12 @@ class MemoryKeeper:
             keeper.refresh({})
             self._state = State(peak_bytes_per_s=keeper.peak_bytes_per_s)
             self._busy = False
+
+    def _unlearn(self, gpu: Collection[int]) -> None:
+        """Forget the stable level of GPU jobs whose cores somebody has just changed."""
+        held = {job_id: self._held(job_id) for job_id in gpu}
+        self._state = self._state.unlearned([j for j in gpu if held[j] != self._held_before.get(j, held[j])])
+        self._held_before = held
 
     def _carry_out(
         self, keeper: Keeper, actions: Collection[Action], threads: Mapping[int, Collection[int]], now_s: float

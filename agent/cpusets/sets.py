@@ -131,6 +131,11 @@ class CoreSets:
         self._set(before, replace(before, limits=limits))
         return min(limits.values())
 
+    def held(self, job_id: int) -> int:
+        """Cores that a job has at most now because somebody wants fewer; 0: nobody does."""
+        held = self._held.get(job_id)
+        return min(held.limits.values(), default=0) if held is not None else 0
+
     def restore(self, job_id: int, holder: str) -> None:
         """Let go of what one holder wanted; a job that is gone, or that it does not hold, is no error.
 

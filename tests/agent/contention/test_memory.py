@@ -51,13 +51,16 @@ class Node:
     now_s: float = 1000.0
     util_ratio: float = 0.9
     faults: list[str] = field(default_factory=list)
+    held: dict[int, int] = field(default_factory=dict)
+    """Cores that somebody else limits jobs to."""
 
     def keeper(self, *, resctrl: Path | None = None, enabled: bool = True, **settings: Any) -> MemoryKeeper:
         """An agent's keeper after its start."""
         (self.path / "cgroup/cpuacct/slurm_n1").mkdir(parents=True, exist_ok=True)
         where = str(resctrl or self.machine.mount)
         chosen = replace(MemorySettings(enabled=enabled, resctrl=where, node_bandwidth_gb=200.0), **settings)
-        keeper = MemoryKeeper(chosen, self.path / "state", Members(str(self.path / "cgroup")), self.cores)
+        members = Members(str(self.path / "cgroup"))
+        keeper = MemoryKeeper(chosen, self.path / "state", members, self.cores, lambda job_id: self.held.get(job_id, 0))
         self.faults += keeper.recover(self.now_s)
         return keeper
 
@@ -211,6 +214,20 @@ def test_without_resctrl_a_fall_of_utilisation_halves_cores(node: Node, tmp_path
     assert node.faults[0].endswith("the utilisation of GPUs is watched instead")
     keeper.close()
     assert node.cores.now == {}
+
+
+def test_a_gpu_job_that_lost_cores_to_tuning_is_no_sign_of_contention(node: Node, tmp_path: Path) -> None:
+    keeper = node.keeper(resctrl=tmp_path / "absent")
+    for _ in range(32):
+        node.turn(keeper, ALL)
+    node.held[GPU_JOB], node.util_ratio = 2, 0.5
+    for _ in range(32):
+        node.turn(keeper, ALL)
+    assert node.cores.now == {}
+    node.util_ratio = 0.3
+    for _ in range(2):
+        node.turn(keeper, ALL)
+    assert node.cores.now == {CALM: 4}
 
 
 def test_without_resctrl_and_without_watching_the_keeper_is_idle_and_says_so_once(node: Node, tmp_path: Path) -> None:
