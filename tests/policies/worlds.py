@@ -102,7 +102,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: Plan, *, leaving: bool) -> Clus
             name: getattr(view, name)
             for name in ("job_id", "state", "partition", "submit_s", "first_start_s", "start_s", "gpus", "nodes",
                          "gpus_per_node", "cpus", "memory_mib", "executed_s", "attained_gpu_s", "waited_s",
-                         "preemptible", "remaining_s", "time_limit_s", "user", "skew")
+                         "preemptible", "preemptions", "remaining_s", "time_limit_s", "user", "skew")
         }  # fmt: skip
         row["gpu_type"] = jobs.gpu_types[int(jobs.gpu_type[at])] if jobs.gpu_type[at] >= 0 else ""
         row["alloc"] = jobs.alloc(at)
@@ -117,6 +117,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: Plan, *, leaving: bool) -> Clus
             row["state"] = JobState.COMPLETING
         elif verdict == Verdict.PREEMPT or (view.state == JobState.COMPLETING and view.preemptible and leaving):
             row |= {"state": JobState.PENDING, "alloc": [], "start_s": float("nan"), "waited_s": 0.0}
+            row["preemptions"] += 1
         rows.append(row)
     table = JobTable.build(rows)
     table = table.with_columns(
