@@ -19,8 +19,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir)
-	$(BIN)/sodactl demo --seed $(SEED) --out $(OUT)
+demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, ARRAYS=1: a burst)
+	$(BIN)/sodactl demo$(if $(filter-out 0 no,$(ARRAYS)), --arrays) --seed $(SEED) --out $(OUT)
 
 test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 

@@ -19,6 +19,7 @@ from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.sodactl import arrays_documents, arrays_drawing, output
+from slurm_soda.sodactl.arrays_log import log
 from slurm_soda.sodactl.site import Site, on_any_site, on_site
 
 _POLL_S = 1.0
@@ -219,3 +220,6 @@ def _report(outcome: Outcome, warnings: list[str], *, as_json: bool) -> None:
         output.print_json(document)
     else:
         arrays_drawing.draw_outcome(document)
+
+
+arrays.add_command(log)

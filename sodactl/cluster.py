@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from types import FrameType
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +16,7 @@ from slurm_soda.containers.engine import connect
 from slurm_soda.containers.execution import home_of
 from slurm_soda.containers.spec import CONTROLLER, USERS, ClusterError
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.interrupts import interruptible
 from slurm_soda.sodactl.output import Column
 
 DEFAULT_NAME = "demo"
@@ -90,7 +89,7 @@ def up(
       sodactl cluster up --name big --nodes 64 --packed     for tests of scale
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
     """  # noqa: D301 - click reads the control character
-    caught = _interruptible()
+    caught = interruptible()
     size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
     made = Cluster.up(name, **size, packed=packed, base=base, progress=_say)
     if caught:  # raised inside a library's finaliser, where Python drops exceptions
@@ -210,15 +209,3 @@ def logs(name: str, lines: int, daemon: str | None, as_json: bool) -> None:
         for line in text.splitlines():
             output.print_line(line)
 
-
-def _interruptible() -> list[int]:
-    """Let kill and a closed terminal end this command as Ctrl-C does; gives the signals that have come."""
-    caught: list[int] = []
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        caught.append(number)
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
-    return caught

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_soda.containers.cluster import Cluster
+from slurm_soda.daemon.arrays.ordering import RESERVING_FROM
 from slurm_soda.demo.burst import batch, truth
 from slurm_soda.demo.burst.mix import BurstJob
 from slurm_soda.demo.burst.settings import NODE, NODES, BurstSettings, daemon_configuration
@@ -67,14 +68,31 @@ def run_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: Watch) -
 
 
 def apply_arrays(cluster: Cluster) -> dict[str, Any]:
-    """Put arrays in force as an admin would; what ``sodactl arrays`` says of them."""
+    """Put arrays in force as an admin would; what ``sodactl arrays status`` says of them.
+
+    Slurm's own parameters for arrays (docs/arrays.md) are set only now: stock Slurm is to run with its defaults.
+    """
+    for host in cluster.spec.hosts:
+        text = cluster.copy_out("/etc/slurm/slurm.conf", node=host).decode()
+        cluster.copy_in(with_parameters(text).encode(), "/etc/slurm/slurm.conf", node=host)
+    cluster.exec("root", ("scontrol", "reconfigure")).check()
     cluster.exec("root", (SODACTL, "arrays", "apply"), timeout_s=_APPLY_WITHIN_S).check()
-    return _sodactl(cluster, "arrays", "--json")
+    return _sodactl(cluster, "arrays", "status", "--json")
+
+
+def with_parameters(slurm_conf: str) -> str:
+    """slurm.conf with the scheduler's parameters that arrays want."""
+    wanted = f",preempt_youngest_first,bf_min_prio_reserve={RESERVING_FROM}"
+    lines = [
+        line + wanted if line.startswith("SchedulerParameters=") and wanted not in line else line
+        for line in slurm_conf.splitlines()
+    ]
+    return "\n".join([*lines, ""])
 
 
 def revert_arrays(cluster: Cluster) -> None:
     """Take them back."""
-    cluster.exec("root", (SODACTL, "arrays", "revert"), timeout_s=_APPLY_WITHIN_S).check()
+    cluster.exec("root", (SODACTL, "arrays", "revert", "--wait"), timeout_s=_APPLY_WITHIN_S).check()
 
 
 def borrowing_of(shown: dict[str, Any]) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def test_an_abort_is_recognised_by_the_next_life(slurm: ArraySlurm, fresh_store:
     slurm.advance(5)
     second = start(slurm, fresh_store)
     second.follow(4)
-    assert [(row.restart, row.aborted) for row in tenancies(second, 1)][0] == (0, True)
+    assert next((row.restart, row.aborted) for row in tenancies(second, 1)) == (0, True)
     third = start(slurm, fresh_store)
     third.follow(3)
     assert sum(row.aborted for row in tenancies(third, 1)) == 1
