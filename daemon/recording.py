@@ -15,7 +15,7 @@ from slurm_soda.daemon.sending import Recorded
 from slurm_soda.daemon.sight import Sight
 from slurm_soda.daemon.store import ledger
 from slurm_soda.daemon.store.book import JobBook
-from slurm_soda.daemon.store.cores import prune_measurements, save_start
+from slurm_soda.daemon.store.cores import prune_measurements, save_starts
 from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.ledger import Intent, Outcome
@@ -87,8 +87,7 @@ class Recorder:
             add_preemptions(session, work.begun)
             book.save(session, now_s)
             arrays.save(session)
-            for start in work.starts:
-                save_start(session, start)
+            save_starts(session, work.starts)
             intents = [_intent(change, by_change.get(id(change)), book) for change in work.passed.changes]
             keys = ledger.intend(
                 session, intents, epoch_id=self.life.epoch_id, cycle_id=work.cycle_id, now_s=now_s

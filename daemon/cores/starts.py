@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.config import CoreSettings
 from slurm_soda.daemon.cores.means import smallest_node
@@ -155,15 +155,15 @@ class Starts:
     def _with_detail(
         self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...]
     ) -> _Known | None:
-        """What follows from all that the job asks for; ``None`` if it changes in this very moment."""
+        """What follows from all that the job asks for; ``None`` if Slurm does not tell."""
         try:
             request = self._client.request(job.job_id)
         except SlurmError as error:
             log(logging.INFO, "request-not-read", job=job.job_id, error=error)
             return None
-        if request.cpus != job.cpus or means is None:
+        if means is None:
             return None
-        if refusal := refused_request(request):
+        if refusal := _between(job, request) or refused_request(request):
             return _Known(stamp, left_alone=refusal)
         present = request.even_tasks * request.cpus_per_task
         waiting = Waiting(_request(job, request), request.even_tasks, present)
@@ -175,12 +175,16 @@ class Starts:
         return _Known(stamp, resized.cores, resized.start.source, change=change)
 
     def _conclude(self, job: JobRecord, submit_s: float, known: _Known, now_s: float, thoughts: Thoughts) -> None:
-        self._known[job.job_id] = known
         if known.change is not None:
             thoughts.changes.append(known.change)
+        if self._known.get(job.job_id) is known:
+            return
+        self._known[job.job_id] = known
         row, present = self._rows.get(job.job_id), -(-job.cpus // job.nodes)
         if row is not None and row.submit_s != submit_s:
             row = None  # of an earlier job with this id
+        if row is None and known.change is None and not known.left_alone:
+            return  # right as it was submitted
         ours = row is not None and present in (row.asked_cores, row.cores)
         fresh = CoreStart(
             job_id=job.job_id, submit_s=submit_s, at_s=now_s, asked_cores=row.asked_cores if row and ours else present,
@@ -196,7 +200,12 @@ def _after(before: Action | None, known: _Known, change: Change) -> _Known | Non
     if in_flight(before):
         return None
     refusal = refused_by_past(before, change)
-    return _Known(known.stamp, known.cores, known.source, refusal) if refusal else known
+    return replace(known, left_alone=refusal, change=None) if refusal else known
+
+
+def _between(job: JobRecord, request: JobRequest) -> str:
+    """A request that changed since all jobs were read is looked at again as soon as they show that."""
+    return "" if request.cpus == job.cpus else f"Slurm says {job.cpus} CPUs in one place and {request.cpus} in another"
 
 
 def _said(row: CoreStart) -> tuple[object, ...]:

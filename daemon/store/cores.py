@@ -129,14 +129,17 @@ def was_cut_short(session: Session, run: tuple[int, int], search: int, since_s: 
     return session.scalar(query.where(CoreFitted.at_s >= since_s - CLOCK_SLACK_S).limit(1)) is not None
 
 
-def save_start(session: Session, start: CoreStart) -> None:
-    """Keep the newest thought about a waiting job."""
-    row = start_of(session, start.job_id, start.submit_s)
-    if row is None:
-        row = CoreStart(job_id=start.job_id, submit_s=start.submit_s)
-        session.add(row)
-    for name in ("at_s", "asked_cores", "cores", "source", "left_alone"):
-        setattr(row, name, getattr(start, name))
+def save_starts(session: Session, starts: Sequence[CoreStart]) -> None:
+    """Keep the newest thoughts about waiting jobs."""
+    known = {(row.job_id, row.submit_s): row for row in starts_of(session, [start.job_id for start in starts])}
+    for start in starts:
+        row = known.get((start.job_id, start.submit_s))
+        if row is None:
+            row = CoreStart(job_id=start.job_id, submit_s=start.submit_s)
+            session.add(row)
+        for name in ("at_s", "asked_cores", "cores", "source", "left_alone"):
+            setattr(row, name, getattr(start, name))
+    session.flush()
 
 
 def start_of(session: Session, job_id: int, submit_s: float) -> CoreStart | None:
