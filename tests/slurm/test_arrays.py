@@ -1,0 +1,193 @@
+"""Arrays on a real Slurm: applied live, jobs routed, borrowed cores given back, kept over a restart, taken back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.execution import Completed
+
+pytestmark = pytest.mark.slurm
+
+OWN = ("gpu_cpu", "gpu_small", "gpu_large")
+LENT = ("gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend")
+SHAPE = ("--cpu-cores", "8", "--large-nodes", "1")
+GIVEN_BACK_S = 10.0
+
+
+class Site:
+    """Commands on the controller."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def root(self, *argv: str) -> Completed:
+        return self.cluster.exec("root", argv)
+
+    def arrays(self, *argv: str, status: int = 0) -> Any:
+        done = self.root("sodactl", "arrays", *argv, "--json")
+        assert done.status == status, (argv, done)
+        return json.loads(done.stdout)
+
+    def refused(self, *argv: str) -> str:
+        done = self.root("sodactl", "arrays", *argv)
+        assert done.status == 1, (argv, done)
+        return done.stderr
+
+    def submit(self, *options: str) -> int:
+        words = ["sbatch", "--parsable", "--output=/dev/null", "--mem-per-cpu=16", *options]
+        script = f"{shlex.join(words)} <<'EOF'\n#!/bin/bash\nsleep 600\nEOF\n"
+        return int(self.cluster.exec("alice", ("bash",), input=script).check().stdout)
+
+    def shown(self, job: int) -> dict[str, str]:
+        text = self.root("scontrol", "-o", "show", "job", str(job)).check().stdout
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def partition(self, *options: str) -> str:
+        """Where a job goes that is submitted and held."""
+        return self.shown(self.submit("--hold", *options))["Partition"]
+
+    def partitions(self) -> dict[str, str]:
+        """Every partition as scontrol shows it."""
+        lines = self.root("scontrol", "-o", "-a", "show", "partition").check().stdout.splitlines()
+        return {line.split()[0].removeprefix("PartitionName="): line for line in lines}
+
+    def wait_state(self, jobs: list[int], state: str, within_s: float = 60.0) -> None:
+        self.cluster.wait_until(
+            lambda: [self.shown(job)["JobState"] for job in jobs] == [state] * len(jobs), f"{jobs} {state}", within_s
+        )
+
+    def empty(self) -> None:
+        self.root("scancel", "--user", "alice")
+        self.cluster.wait_until(lambda: not self.root("squeue", "-h").stdout.strip(), "the queue is empty", 60)
+
+
+@pytest.fixture(scope="module")
+def before(cluster: Cluster) -> Iterator[tuple[Site, dict[str, str]]]:
+    site = Site(cluster)
+    yield site, site.partitions()
+    site.empty()
+    site.root("sodactl", "arrays", "revert", "--wait", "--force").check()
+
+
+@pytest.fixture
+def site(before: tuple[Site, dict[str, str]]) -> Iterator[Site]:
+    """Arrays of a known shape in force, and an empty queue."""
+    site, _ = before
+    site.arrays("apply", *SHAPE)
+    yield site
+    site.empty()
+
+
+def test_a_name_that_is_taken_is_respected_and_nothing_is_made(before: tuple[Site, dict[str, str]]) -> None:
+    site, present = before
+    assert site.arrays("status", status=3)["phase"] == "none"
+    site.root("scontrol", "create", "PartitionName=gpu_large", "Nodes=n1").check()
+    try:
+        assert "gpu_large is there already" in site.refused("apply", *SHAPE)
+        assert set(site.partitions()) == {*present, "gpu_large"}
+    finally:
+        site.root("scontrol", "delete", "PartitionName=gpu_large").check()
+    plan = site.arrays("plan", *SHAPE)
+    assert plan["obstacles"] == []
+    assert {step["partition"] for step in plan["steps"]} == {*OWN, *LENT}
+    assert site.partitions() == present
+
+
+def test_jobs_are_routed(site: Site) -> None:
+    assert site.arrays("apply", *SHAPE)["steps"] == []
+    assert set(site.partitions()) == {"gpu", *OWN, *LENT}
+    checkpoint = "--soda-checkpoint=TERM@5"
+    expected = {
+        (): "gpu_cpu_lend",
+        ("--partition=gpu",): "gpu_cpu_lend",
+        ("--no-requeue",): "gpu_cpu",
+        ("--gres=gpu:1",): "gpu_small",
+        ("--gpus-per-node=a100:1", checkpoint): "gpu_small,gpu_small_lend",
+        ("--gpus=4",): "gpu_large",
+        ("--gpus-per-task=1", "--ntasks=4", checkpoint): "gpu_large,gpu_large_lend",
+        ("--gres=gpu:4", "--nodes=2"): "gpu",
+        ("--gres=gpu:1", "--cpus-per-task=21"): "gpu",
+        ("--nodelist=n1",): "gpu",
+        ("--partition=gpu_large", "--gres=gpu:1"): "gpu_small",
+        ("--array=1-2", "--gres=gpu:1"): "gpu_small",
+    }
+    assert {options: site.partition(*options) for options in expected} == expected
+    alone = site.cluster.exec("alice", ("srun", "--mem-per-cpu=16", "sh", "-c", "echo $SLURM_JOB_PARTITION"))
+    assert alone.check().stdout.strip() == "gpu_cpu"
+
+
+def test_borrowed_cores_are_given_back_in_time_and_a_restart_changes_nothing(site: Site) -> None:
+    burst = [site.submit("--cpus-per-task=7") for _ in range(8)]
+    site.wait_state(burst, "RUNNING")  # on all 56 cores, where CPU jobs own 16
+    gpu_jobs = [site.submit("--gres=gpu:1", "--cpus-per-task=10"), site.submit("--gres=gpu:4", "--cpus-per-task=20")]
+    site.wait_state(gpu_jobs, "RUNNING")
+    for job in gpu_jobs:
+        story = site.root("env", "SLURM_TIME_FORMAT=%s", "scontrol", "-o", "show", "job", str(job)).check().stdout
+        times = dict(word.split("=", 1) for word in story.split() if "=" in word)
+        assert int(times["StartTime"]) - int(times["SubmitTime"]) <= GIVEN_BACK_S
+    site.cluster.wait_until(
+        lambda: {site.shown(job)["JobState"] for job in burst} <= {"RUNNING", "PENDING"}, "who was requeued waits", 60
+    )
+    # At least what was needed: Slurm may take one more while those it requeued still end.
+    assert sum(site.shown(job)["Restarts"] != "0" for job in burst) >= 5
+    running = [job for job in burst if site.shown(job)["JobState"] == "RUNNING"]
+
+    present = site.partitions()
+    stay = {job: site.shown(job)["Restarts"] for job in running + gpu_jobs}
+    site.cluster.restart_slurmctld()
+    site.cluster.wait_until(
+        lambda: not site.root("sinfo", "-h", "-t", "down,unknown", "-o", "%n").stdout.strip(), "nodes are back", 60
+    )
+    assert {job: site.shown(job)["Restarts"] for job in stay} == stay
+    assert {site.shown(job)["JobState"] for job in stay} == {"RUNNING"}
+    assert site.partitions() == present
+    assert site.arrays("apply", *SHAPE)["steps"] == []
+    assert site.arrays("status")["changed"] == {}
+
+
+def test_changes_of_others_are_refused_and_shares_change_live(site: Site) -> None:
+    site.root("scontrol", "update", "PartitionName=gpu_cpu", "MaxCPUsPerNode=3").check()
+    assert "MaxCPUsPerNode is 3, was 8" in site.refused("apply", *SHAPE)
+    assert "MaxCPUsPerNode is 3, was 8" in site.refused("revert")
+    assert list(site.arrays("status", status=1)["changed"]) == ["gpu_cpu"]
+    site.arrays("apply", *SHAPE, "--force")
+    assert "MaxCPUsPerNode=8 " in site.partitions()["gpu_cpu"]
+    steps = site.arrays("apply", "--cpu-cores", "6", "--large-nodes", "1")["steps"]
+    assert {step["verb"] for step in steps} == {"update"}
+    assert "MaxCPUsPerNode=6 " in site.partitions()["gpu_cpu"]
+    assert "MaxCPUsPerNode=22 " in site.partitions()["gpu_small"]
+
+
+def test_revert_ends_no_job_and_restores_what_was(before: tuple[Site, dict[str, str]], site: Site) -> None:
+    running = site.submit("--gres=gpu:1")
+    site.wait_state([running], "RUNNING")
+    held = site.submit("--hold", "--gres=gpu:4")
+    delayed = site.submit("--begin=now+1hour", "--array=1-3")
+    done = site.arrays("revert", status=1)
+    assert done["leaving"] == ["gpu_small"]
+    assert set(done["moved"]) == {held, delayed}
+    assert [site.shown(job)["Partition"] for job in (held, delayed, running)] == ["gpu", "gpu", "gpu_small"]
+    assert site.shown(running)["JobState"] == "RUNNING"
+    assert "State=DRAIN" in site.partitions()["gpu_small"]
+    assert site.partition("--gres=gpu:1") == "gpu"
+
+    # In between the site may change its mind.
+    site.arrays("apply", *SHAPE)
+    assert "State=UP" in site.partitions()["gpu_small"]
+    assert site.partition("--gres=gpu:1") == "gpu_small"
+    site.arrays("revert", status=1)
+
+    site.cluster.restart_slurmctld()
+    assert site.shown(running)["JobState"] == "RUNNING"
+    site.root("scancel", str(running)).check()
+    assert site.arrays("revert", "--wait")["leaving"] == []
+    assert site.partitions() == before[1]
+    assert site.arrays("status", status=3)["phase"] == "none"
+    include = site.root("cat", "/etc/slurm/soda-arrays.conf").check().stdout
+    assert all(line.startswith("#") for line in include.splitlines())
+    assert include
