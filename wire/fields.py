@@ -92,6 +92,14 @@ class Fields:
             raise self._wrong(key, value, f"an object of at most {most} texts")
         return {self._text(key, k, longest): self._text(key, v, longest) for k, v in value.items()}
 
+    def whole_map(self, key: str, most: int, low: int, high: int) -> dict[str, int]:
+        """An object of at most ``most`` whole numbers; empty if missing."""
+        value = self._data.get(key, {})
+        if not isinstance(value, dict) or len(value) > most:
+            raise self._wrong(key, value, f"an object of at most {most} whole numbers")
+        inner = Fields(f"{self._what} {key}", value)
+        return {name: inner.whole(name, low, high) for name in value}
+
     def objects(self, key: str, most: int) -> list[Any]:
         """A list of at most ``most`` values of any kind; empty if missing."""
         value = self._data.get(key, [])

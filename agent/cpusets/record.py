@@ -86,8 +86,6 @@ def write_held(path: Path, jobs: Iterable[Held]) -> None:
 
 def _held(data: object) -> Held:
     read = Fields("core record", data)
-    limits = Fields("limits", data["limits"] if isinstance(data, dict) else None)
-    names = list(data["limits"]) if isinstance(data, dict) else []
     return Held(
         job_id=read.whole("job_id", 1, MAX_JOB_ID),
         start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
@@ -97,6 +95,6 @@ def _held(data: object) -> Held:
         start=read.whole("start", 1, MAX_CPUS),
         step=read.text("step", _LONGEST),
         original=read.text_map("original", MOST_JOBS, _LONGEST * 4),
-        limits={name: limits.whole(name, 1, MAX_CPUS) for name in names},
+        limits=read.whole_map("limits", 64, 1, MAX_CPUS),
         applied=read.texts("applied", 2, _LONGEST * 4),
     )
