@@ -109,7 +109,7 @@ def fit_throughput(observations: Sequence[Observation], *, exchanges: bool) -> F
         observations: of one job on one number and type of GPUs.
         exchanges: the job has several GPUs, so gradients are exchanged; otherwise t_comm is 0.
 
-    Complexity: O(n) a round, at most 12 x 100 rounds; some 50 ms.
+    Complexity: O(n) a round, at most 12 x 100 rounds; some 10 ms.
 
     Raises:
         PolicyError: a time is not positive, a sub-batch does not fit its batch, there are fewer different settings than

@@ -120,7 +120,7 @@ def pair_means_s(
 
     The arguments broadcast against each other. A pair gains by sharing where the first is less than the second.
 
-    Complexity: O(pairs); some 0.1 s for 5 000 new by 200 running jobs.
+    Complexity: O(pairs); some 0.2 s for 5 000 new by 2 000 running jobs.
     """
     slowed_new, slowed_running = np.maximum(new_xi, 1.0), np.maximum(running_xi, 1.0)
     new_s, running_s = slowed_new * new_work_s, slowed_running * running_work_s

@@ -125,8 +125,11 @@ def test_tables_agree_with_single_pairs(new: float, running: float, xi_new: floa
     assert later[0] == pytest.approx(sequential(new, pair).mean_s, rel=1e-12)
 
 
-def test_speed_up_is_noise() -> None:
-    assert together(10.0, [Overlap(10.0, 0.9, 0.8)]) == together(10.0, [Overlap(10.0, 1.0, 1.0)])
+@given(works, works, st.floats(0.1, 1.5), st.floats(0.1, 1.5))
+def test_speed_up_is_noise(new: float, running: float, xi_new: float, xi: float) -> None:
+    counted = Overlap(running, max(xi, 1.0), max(xi_new, 1.0))
+    assert together(new, [Overlap(running, xi, xi_new)]) == together(new, [counted])
+    assert best(new, [Overlap(running, xi, xi_new)]) == best(new, [counted])
 
 
 @pytest.mark.parametrize(
