@@ -155,6 +155,7 @@ class NetworkKeeper:
             by_net_cls,
             gpu=() if by_net_cls else self._paths(wanted.gpu),
             cpu=() if by_net_cls else self._paths(wanted.cpu),
+            counts_received=self._settings.limit_received,
             cpu_receives=self._cpu_part if self._receives_too_much(now_s) else 0,
         )
         if fresh != self._marks:
@@ -168,7 +169,7 @@ class NetworkKeeper:
         if not self._settings.cpu_may_borrow:
             return True
         received = received_bytes(self._ports.traffic.read_text("ascii"), self._settings.gpu_interface)
-        return received is not None and self._incoming.see(now_s, received)
+        return received is not None and self._incoming.see(now_s, received, self._ports.rules.gpu_received)
 
     def _paths(self, jobs: Sequence[JobOpened]) -> tuple[str, ...]:
         return tuple(sorted(filter(None, map(self._ports.members.cgroup_v2, jobs))))

@@ -5,6 +5,7 @@ Sockets of root are passed over: slurmstepd lives in its job's cgroup, and Slurm
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from slurm_soda.agent.network.shares import CPU, GPU, MAJOR, class_id
 from slurm_soda.wire.seal import Runner, run_bounded
 
 TABLE = "slurm-soda-network"
+_COUNTER = "gpu_received"
 _TIMEOUT_S = 5.0
 _BURSTS_A_SECOND = 50
 _LEAST_BURST_BYTES = 1 << 17
@@ -28,6 +30,8 @@ class Marks:
     gpu: tuple[str, ...] = ()
     """Paths of GPU jobs' groups in the unified hierarchy, relative to its root."""
     cpu: tuple[str, ...] = ()
+    counts_received: bool = False
+    """Count what GPU jobs receive."""
     cpu_receives: int = 0
     """The most that CPU jobs together may receive, in bytes a second; 0: as much as comes."""
 
@@ -52,6 +56,15 @@ class Rules:
             return self._run(("nft", "list", "table", "inet", TABLE), b"", _TIMEOUT_S)[0] == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
+
+    def gpu_received(self) -> int | None:
+        """Bytes that GPU jobs have received since the table was set, or None: they are not counted."""
+        try:
+            status, said, _ = self._run(("nft", "list", "counter", "inet", TABLE, _COUNTER), b"", _TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        match = re.search(rb"bytes (\d+)", said)
+        return int(match[1]) if status == 0 and match else None
 
     def remove(self) -> None:
         """Remove the table; one that is not there is no error.
@@ -89,12 +102,20 @@ def script(marks: Marks) -> str:
 
 def _receiving(marks: Marks) -> str:
     """All CPU jobs share one limit, so their packets are sent to one rule."""
-    if not marks.cpu_receives:
-        return ""
-    burst = max(marks.cpu_receives // _BURSTS_A_SECOND, _LEAST_BURST_BYTES)
-    jumps = "".join(f'    iifname "{marks.interface}" {match} goto cpu_jobs\n' for match in _matches(marks, CPU))
-    limit = f"    limit rate over {marks.cpu_receives} bytes/second burst {burst} bytes drop\n"
-    return f"  chain cpu_jobs {{\n{limit}  }}\n{_chain('input', jumps)}"
+    rules, above = "", ""
+    if marks.counts_received:
+        above += f"  counter {_COUNTER} {{\n  }}\n"
+        rules += _incoming(marks, GPU, f"counter name {_COUNTER}")
+    if marks.cpu_receives:
+        burst = max(marks.cpu_receives // _BURSTS_A_SECOND, _LEAST_BURST_BYTES)
+        limit = f"    limit rate over {marks.cpu_receives} bytes/second burst {burst} bytes drop\n"
+        above += f"  chain cpu_jobs {{\n{limit}  }}\n"
+        rules += _incoming(marks, CPU, "goto cpu_jobs")
+    return f"{above}{_chain('input', rules)}" if rules else ""
+
+
+def _incoming(marks: Marks, minor: int, then: str) -> str:
+    return "".join(f'    iifname "{marks.interface}" {match} {then}\n' for match in _matches(marks, minor))
 
 
 def _chain(hook: str, rules: str) -> str:
@@ -110,7 +131,11 @@ def _matches(marks: Marks, minor: int) -> list[str]:
 
 
 def _socket(path: str) -> str:
-    """A match on sockets that were made in a group of the unified hierarchy or below it."""
+    """A match on sockets that were made in a group of the unified hierarchy or below it.
+
+    nft wants the path below /sys/fs/cgroup, and the group's depth in the hierarchy, which systemd's hybrid layout mounts
+    one directory deeper.
+    """
     if not path.isascii() or not path.isprintable() or '"' in path or "\\" in path:
         raise NetworkError(f"network: the cgroup {path!a} cannot be named to nft")
-    return f'socket cgroupv2 level {path.count("/") + 1} "{path}"'
+    return f'socket cgroupv2 level {path.removeprefix("unified/").count("/") + 1} "{path}"'

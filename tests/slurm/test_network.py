@@ -113,7 +113,7 @@ def test_a_gpu_job_keeps_its_part_of_what_comes_in(site: Site) -> None:
     beside, cpus = site.mbit("beside"), site.mbit("cpu")
     figures = f"GPU job {beside:.0f}, CPU job {cpus:.0f} Mbit/s of {LINK_MBIT} received"
     print(figures)
-    assert beside >= 0.5 * LINK_MBIT, f"{figures}; by fair shares it would be 0.2"
+    assert beside >= 0.4 * LINK_MBIT, f"{figures}; by fair shares it would be 0.2"
     site.wait_clean("n1", "n2")
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +18,7 @@ from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.ledger import Run
 from slurm_soda.agent.members import Members
 from slurm_soda.agent.network.keeper import MARK, NetworkKeeper, Ports
+from slurm_soda.agent.network.rules import Rules
 from slurm_soda.agent.network.settings import NetworkSettings
 from slurm_soda.wire.records import JobOpened
 
@@ -44,6 +50,17 @@ class Table(Members):
         return self.unified.get(job.job_id, "")
 
 
+class Counted(Rules):
+    """The kernel's table, but for what GPU jobs receive."""
+
+    gpu_bytes = 0
+
+    def gpu_received(self) -> int | None:
+        """What the test says; nothing comes in here."""
+        assert super().gpu_received() == 0
+        return self.gpu_bytes
+
+
 @dataclass
 class Node:
     """A node with one interface, its agent's keeper, and its jobs."""
@@ -54,10 +71,12 @@ class Node:
     pids: dict[int, set[int]] = field(default_factory=dict)
     unified: dict[int, str] = field(default_factory=dict)
     now_s: float = 1000.0
+    rules: Counted = field(default_factory=Counted)
 
     def keeper(self, settings: NetworkSettings = SETTINGS) -> NetworkKeeper:
         """An agent's keeper after its start; it found nothing wrong."""
-        ports = Ports(Table(self.pids, self.unified), net_classes=self.groups, traffic=self.receive(0))
+        ports = Ports(Table(self.pids, self.unified), rules=self.rules, net_classes=self.groups, traffic=self.dev)
+        self.receive(0)
         keeper = NetworkKeeper(settings, self.state, ports)
         assert self.namespace.run(lambda: keeper.recover(self.now_s)) == ()
         return keeper
@@ -67,11 +86,14 @@ class Node:
         runs = [_run(job_id, self.groups.node, wide=job_id == WIDE) for job_id in jobs]
         return tuple(self.namespace.run(lambda: keeper.turn(Sample(self.now_s, runs))))
 
-    def receive(self, count: int) -> Path:
-        """The kernel's table after so many bytes."""
-        path = self.state.with_name("dev")
-        path.write_text(f"  eth0: {count} 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n")
-        return path
+    @property
+    def dev(self) -> Path:
+        return self.state.with_name("dev")
+
+    def receive(self, megabytes: int) -> None:
+        """So many have come in altogether, a tenth of them for GPU jobs."""
+        self.dev.write_text(f"  eth0: {megabytes}000000 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n")
+        self.rules.gpu_bytes = megabytes * 100_000
 
     def untouched(self) -> bool:
         """Nothing of ours is left anywhere."""
@@ -123,6 +145,79 @@ def test_shared_out_while_both_kinds_are_here_and_nothing_left_after(node: Node,
     assert "slurm-soda" not in Path(f"/proc/{sleepers[1]}/cgroup").read_text()
 
 
+SENDER = """
+import os, socket, sys
+group, uid = sys.argv[1:]
+if group:
+    open(f"{group}/cgroup.procs", "w").write(str(os.getpid()))
+os.setuid(int(uid))
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    sender.sendto(bytes(1000), ("10.77.0.2", 9))
+print("sent", flush=True)
+sys.stdin.readline()
+"""
+FRAMES_BYTES = 20 * 1042
+
+
+@dataclass
+class Senders:
+    """Processes that send 20 datagrams when they are told to."""
+
+    namespace: Namespace
+    made: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, group: str = "", uid: int = 2001) -> int:
+        pipe = subprocess.PIPE
+        argv = [sys.executable, "-c", SENDER, group, str(uid)]
+        process = self.namespace.run(lambda: subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        self.made.append(process)
+        self._hear(process, "ready")
+        return process.pid
+
+    def send(self) -> None:
+        for process in self.made:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self._hear(process, "sent")
+
+    def sent_bytes(self) -> dict[str, int]:
+        """By class."""
+        shown = self.namespace.do("tc", "-s", "class", "show", "dev", "eth0")
+        return {name: int(count) for name, count in re.findall(r"class htb 50da:(\w+) .*\n Sent (\d+) bytes", shown)}
+
+    @staticmethod
+    def _hear(process: subprocess.Popen[str], word: str) -> None:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == word
+
+
+@pytest.fixture
+def senders(namespace: Namespace) -> Iterator[Senders]:
+    namespace.do("ip", "addr", "add", "10.77.0.1/24", "dev", "eth0")
+    namespace.do("ip", "link", "set", "peer0", "up")
+    namespace.do("ip", "neigh", "add", "10.77.0.2", "lladdr", "02:00:00:00:00:02", "dev", "eth0")
+    senders = Senders(namespace)
+    yield senders
+    for process in senders.made:
+        process.kill()
+        process.communicate()
+
+
+def test_packets_go_to_their_jobs_class_and_roots_to_the_one_for_others(node: Node, senders: Senders) -> None:
+    """Sockets that were made before the job's processes were sorted in are no exception."""
+    node.pids.update({WIDE: {senders.start()}, CPU_JOB: {senders.start(), senders.start(), senders.start(uid=0)}})
+    senders.start()
+    node.turn(node.keeper(), WIDE, CPU_JOB)
+    senders.send()
+    sent = senders.sent_bytes()
+    assert (sent["10"], sent["20"]) == (FRAMES_BYTES, 2 * FRAMES_BYTES)
+    assert 2 * FRAMES_BYTES <= sent["30"] < 3 * FRAMES_BYTES
+
+
 def test_the_classes_have_the_papers_shares(node: Node) -> None:
     node.turn(node.keeper(), WIDE, CPU_JOB)
     shown = {line.split()[2]: line for line in node.namespace.classes()}
@@ -135,8 +230,10 @@ def test_what_cpu_jobs_receive_is_limited_while_the_link_is_full(node: Node) -> 
     keeper = node.keeper()
     node.turn(keeper, WIDE, CPU_JOB)
     assert "drop" not in node.namespace.rules()
-    node.receive(240_000_000)
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    for megabytes in (240, 480):
+        assert "drop" not in node.namespace.rules()
+        node.receive(megabytes)
+        assert node.turn(keeper, WIDE, CPU_JOB) == ()
     rules = node.namespace.rules()
     assert f'iifname "eth0" meta cgroup {0x50DA0020} goto cpu_jobs' in rules
     for _ in range(5):
@@ -154,8 +251,9 @@ def test_receiving_without_borrowing_and_without_limit(node: Node, borrow: bool,
     settings = replace(SETTINGS, cpu_may_borrow=borrow, limit_received=receive)
     keeper = node.keeper(settings)
     node.turn(keeper, WIDE, CPU_JOB)
-    node.receive(240_000_000)
-    node.turn(keeper, WIDE, CPU_JOB)
+    for megabytes in (240, 480, 720):
+        node.receive(megabytes)
+        node.turn(keeper, WIDE, CPU_JOB)
     assert ("drop" in node.namespace.rules()) == limited
 
 
@@ -193,10 +291,11 @@ def test_processes_that_somebody_put_into_a_group_stay_there(node: Node, sleeper
         site.rmdir()
 
 
-def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(node: Node) -> None:
-    root = next(
-        (p for p in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")) if (p / "cgroup.procs").exists()), None
-    )
+@pytest.fixture
+def unified(node: Node) -> Iterator[list[Path]]:
+    """Two groups of the unified hierarchy, the GPU job's and the CPU job's."""
+    places = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    root = next((place for place in places if (place / "cgroup.procs").exists()), None)
     if root is None:
         pytest.skip("no unified cgroup hierarchy is mounted here")
     prefix = "unified/" if root.name == "unified" else ""
@@ -206,21 +305,39 @@ def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(node: Node)
             group.mkdir()
     except OSError as error:
         pytest.skip(f"no group of the unified hierarchy can be made: {error}")
-    try:
-        node.unified.update({job_id: prefix + group.name for job_id, group in zip((WIDE, CPU_JOB), made, strict=True)})
-        keeper = node.keeper()
-        assert node.turn(keeper, WIDE, CPU_JOB) == ()
-        assert f'{made[1].name}" meta priority set 50da:20' in node.namespace.rules()
-        assert f'{made[0].name}" meta priority set 50da:10' in node.namespace.rules()
-        assert not node.groups.mount.exists()
-        del node.unified[CPU_JOB]
-        assert node.turn(keeper, WIDE, CPU_JOB) == ()
-        assert "50da:20" not in node.namespace.rules()
-        node.turn(keeper)
-        assert node.untouched()
-    finally:
-        for group in made:
-            group.rmdir()
+    node.unified.update({job_id: prefix + group.name for job_id, group in zip((WIDE, CPU_JOB), made, strict=True)})
+    yield made
+    for group in made:
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        until_s = time.monotonic() + 10
+        while "populated 1" in (group / "cgroup.events").read_text() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        group.rmdir()
+
+
+def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(
+    node: Node, unified: list[Path], senders: Senders
+) -> None:
+    for group in unified:
+        senders.start(str(group))
+    senders.start(str(unified[1]), uid=0)
+    keeper = node.keeper(replace(SETTINGS, cpu_may_borrow=False))
+    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    rules = node.namespace.rules()
+    assert f'{unified[1].name}" meta priority set 50da:20' in rules
+    assert f'{unified[0].name}" meta priority set 50da:10' in rules
+    assert f'{unified[1].name}" goto cpu_jobs' in rules
+    assert not node.groups.mount.exists()
+    senders.send()
+    sent = senders.sent_bytes()
+    assert (sent["10"], sent["20"]) == (FRAMES_BYTES, FRAMES_BYTES)
+    assert FRAMES_BYTES <= sent["30"] < 2 * FRAMES_BYTES
+    del node.unified[CPU_JOB]
+    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert "50da:20" not in node.namespace.rules()
+    node.turn(keeper)
+    assert node.untouched()
 
 
 def test_a_job_whose_group_ends_before_nft_looks_is_left_out(node: Node) -> None:

@@ -12,7 +12,7 @@ GPU_ID, CPU_ID = 0x50DA0010, 0x50DA0020
 
 
 def test_with_groups_of_net_cls() -> None:
-    assert script(Marks("eth0", by_net_cls=True, cpu_receives=31_250_000)).splitlines() == [
+    assert script(Marks("eth0", by_net_cls=True, counts_received=True, cpu_receives=31_250_000)).splitlines() == [
         f"table inet {TABLE} {{",
         "  chain output {",
         "    type filter hook output priority mangle; policy accept;",
@@ -20,12 +20,15 @@ def test_with_groups_of_net_cls() -> None:
         f'    oifname "eth0" meta cgroup {GPU_ID} meta priority set 50da:10 return',
         f'    oifname "eth0" meta cgroup {CPU_ID} meta priority set 50da:20 return',
         "  }",
+        "  counter gpu_received {",
+        "  }",
         "  chain cpu_jobs {",
         "    limit rate over 31250000 bytes/second burst 625000 bytes drop",
         "  }",
         "  chain input {",
         "    type filter hook input priority mangle; policy accept;",
         "    meta skuid 0 return",
+        f'    iifname "eth0" meta cgroup {GPU_ID} counter name gpu_received',
         f'    iifname "eth0" meta cgroup {CPU_ID} goto cpu_jobs',
         "  }",
         "}",
@@ -64,3 +67,4 @@ def test_nft_that_is_missing_hangs_or_refuses_is_one_line_with_the_remedy() -> N
     assert "timed out" in said[1]
     assert said[2] == "network: nft refused: /dev/stdin:4:9-20: Error: No such file or directory"
     assert not Rules(missing).is_set()
+    assert [Rules(run).gpu_received() for run in (missing, hangs, refuses)] == [None, None, None]
