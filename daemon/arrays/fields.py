@@ -1,8 +1,8 @@
 """What each array finds free: a snapshot of its own jobs, on nodes as Slurm would give them to it.
 
-Slurm gives a job of an array what nobody holds, and what borrowers of lower tiers hold on its own nodes; it gives CPU jobs
-that may not borrow no more of a node than their partition's MaxCPUsPerNode. A policy that is asked about one array sees just
-that, so that it neither preempts for cores which Slurm gives back by itself, nor counts on cores which it will not get.
+Slurm gives a job of an array what nobody holds, and what borrowers of lower tiers hold on its own nodes; but jobs of one
+partition never hold more cores of a node than its MaxCPUsPerNode. A policy that is asked about one array sees just that, so
+that it neither preempts for cores which Slurm gives back by itself, nor counts on cores which it will not get.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from slurm_soda.daemon.arrays.groups import TURNS, Group, Membership
+from slurm_soda.daemon.arrays.groups import TURNS, Group, Membership, undivided
 from slurm_soda.daemon.arrays.rows import only_rows
 from slurm_soda.policies.arrays.kinds import ArrayKind
-from slurm_soda.policies.arrays.layout import ArrayTable
+from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
 from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
@@ -72,8 +72,7 @@ class Ground:
         free = self._free.copy()
         if field.group is not None:
             free += self._given_back(field.group)
-            if field.group.kind is ArrayKind.CPU and not field.borrows:
-                free[:, 1] = np.minimum(free[:, 1], self._share_left(field.group))
+            free[:, 1] = np.minimum(free[:, 1], self._limit(field))
         nodes = _with_free(snapshot.nodes, free)
         return replace(snapshot, jobs=only_rows(snapshot.jobs, field.rows), nodes=nodes)
 
@@ -101,31 +100,36 @@ class Ground:
         """What Slurm would take back for an array on the array's own nodes."""
         back = np.zeros_like(self._free)
         if group.kind is ArrayKind.CPU:
-            return back  # its own partition is where borrowers have the same tier, or jobs of its own kind
-        mine = self._own_nodes(group)
+            return back  # its partitions have no higher tier than the borrowers'
+        mine = self._nodes_of([part for part in self._parts(group) if not part.borrowing])
         for other, lent in self._lent.items():
             if other.base == group.base and other != group:
                 back[mine] += lent[mine]
         back[~self._snapshot.nodes.usable] = 0
         return back
 
-    def _own_nodes(self, group: Group) -> BoolColumn:
-        mine = np.zeros(len(self._row), dtype=np.bool_)
-        parts = [p for p in self._table if (p.base, p.kind) == (group.base, group.kind) and not p.borrowing]
-        for name in (name for part in parts for name in part.nodes):
-            if name in self._row:
-                mine[self._row[name]] = True
-        return mine
-
-    def _share_left(self, group: Group) -> IntColumn:
-        """Cores of each node that the CPU array's own partitions may still give."""
+    def _limit(self, field: Field) -> IntColumn:
+        """Cores of each node that the partitions of an array may still give, by their own limits."""
+        assert field.group is not None
         left = np.zeros(len(self._row), dtype=np.int64)
-        for part in self._table:
-            if (part.base, part.kind) == (group.base, group.kind) and not part.borrowing:
+        for part in self._parts(field.group):
+            if field.borrows or not part.borrowing:
                 rows = [self._row[name] for name in part.nodes if name in self._row]
                 used = self._used.get(part.name, np.zeros_like(left))
                 left[rows] += np.maximum(part.most_cores - used[rows], 0)
         return left
+
+    def _parts(self, group: Group) -> list[ArrayPartition]:
+        """An array's partitions; a group of both GPU arrays has those of both."""
+        kinds = {group.kind}
+        if group.kind is ArrayKind.SMALL and group.base in undivided(self._table):
+            kinds.add(ArrayKind.LARGE)
+        return [part for part in self._table if part.base == group.base and part.kind in kinds]
+
+    def _nodes_of(self, parts: Sequence[ArrayPartition]) -> BoolColumn:
+        found = np.zeros(len(self._row), dtype=np.bool_)
+        found[[self._row[name] for part in parts for name in part.nodes if name in self._row]] = True
+        return found
 
 
 def _with_free(nodes: NodeTable, free: IntColumn) -> NodeTable:

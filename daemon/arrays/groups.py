@@ -29,16 +29,24 @@ class Membership:
     """One job's place among the arrays."""
 
     group: Group
+    kind: ArrayKind
     own: tuple[ArrayPartition, ...]
-    """Where it runs without borrowing, in its list's order."""
+    """Partitions of its list where it cannot be aborted, in the list's order."""
     borrowing: tuple[ArrayPartition, ...]
+    """Those where Slurm may take back what it holds."""
+
+    def homes(self, table: ArrayTable) -> tuple[ArrayPartition, ...]:
+        """Partitions where it could not be aborted, whether it lists them or not, on nodes of the classes that it lists."""
+        classes = {part.node_class for part in (*self.own, *self.borrowing)}
+        mine = (part for part in table if (part.base, part.kind) == (self.group.base, self.kind))
+        return tuple(part for part in mine if not part.borrowing and part.node_class in classes)
 
 
 def memberships(jobs: Mapping[int, JobRecord], table: ArrayTable) -> dict[int, Membership]:
     """Of all jobs that are in an array, by job id; left out are those whose partitions are not all of one array."""
     if not len(table):
         return {}
-    shared = _undivided(table)
+    shared = undivided(table)
     # A list of partitions is one text shared by thousands of jobs.
     known: dict[str, Membership | None] = {}
     found = {}
@@ -56,16 +64,16 @@ def _membership(partitions: str, table: ArrayTable, shared: frozenset[str]) -> M
     if len(parts) != len(names) or len({(part.base, part.kind) for part in parts}) != 1:
         return None
     base, kind = parts[0].base, parts[0].kind
-    if kind is ArrayKind.LARGE and base in shared:
-        kind = ArrayKind.SMALL
+    one = kind is ArrayKind.LARGE and base in shared
     return Membership(
-        Group(base, kind),
+        Group(base, ArrayKind.SMALL if one else kind),
+        kind,
         tuple(part for part in parts if not part.borrowing),
         tuple(part for part in parts if part.borrowing),
     )
 
 
-def _undivided(table: ArrayTable) -> frozenset[str]:
+def undivided(table: ArrayTable) -> frozenset[str]:
     """Bases with nodes that are both GPU arrays' own."""
     nodes: dict[tuple[str, ArrayKind], set[str]] = {}
     for part in table:

@@ -1,8 +1,8 @@
 """Putting aborted jobs back in line: what Slurm must be told so that a job which gave back what it borrowed is next.
 
-Slurm makes a requeued job wait two minutes, and lists first the partition where it last ran, so that it would borrow again
-before it uses its own array. Both are put right in one update, together with a place before the others of its array. After
-so many aborts the borrowing partitions leave the job's list, and nothing can abort it any more.
+Slurm makes a requeued job wait two minutes, and lists first the partition where it last ran, so that a job with several
+would borrow again before it uses its own array's. Both are put right in one update, together with a place before the others
+of its array. After so many aborts the job moves to where nothing can abort it: its array's own partition.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Returning:
 
     record: JobRecord
     membership: Membership
+    homes: tuple[ArrayPartition, ...]
+    """Where it could not be aborted."""
     aborts: int
     site_factor: int | None
     """As Slurm tells it; ``None`` where it does not."""
@@ -66,7 +68,7 @@ def _partitions(job: Returning, max_aborts: int) -> tuple[str, str]:
     own, borrowing = job.membership.own, job.membership.borrowing
     if job.aborts < max_aborts:
         return _names(*own, *borrowing), f"first in line again (aborted {job.aborts} of at most {max_aborts} times)"
-    fitting = [part for part in own if _cores_per_node(job.record) <= part.most_cores]
+    fitting = [part for part in job.homes if _cores_per_node(job.record) <= part.most_cores]
     if fitting:
         return _names(*fitting), f"it borrows no more after {job.aborts} aborts"
     if job.room_at_base:

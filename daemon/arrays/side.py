@@ -71,7 +71,7 @@ class ArraySide:
             member = waiting[record.job_id]
             ceiling = ceiling_of(member.group)
             job = Returning(
-                record, member, self._runs.aborts(record.job_id), sight.site_factors.get(record.job_id),
+                record, member, member.homes(self._table), self._runs.aborts(record.job_id), sight.site_factors.get(record.job_id),
                 tops.get(member.group) or top_among(sight.jobs, waiting, member.group, ceiling),
                 member.group.base in up,
             )  # fmt: skip
