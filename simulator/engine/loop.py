@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import cast
 
 import numpy as np
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob
@@ -310,5 +311,4 @@ def _with_nodes(decider: Decider) -> NodeDecider:
 
 
 def _adjustable(decider: Decider) -> AdjustableDecider:
-    assert isinstance(decider, AdjustableDecider)
-    return decider
+    return cast("AdjustableDecider", decider)  # as it was chosen; to look it up each time takes too long

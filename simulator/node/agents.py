@@ -16,7 +16,7 @@ from slurm_soda.simulator.node.contention import Neighbours
 from slurm_soda.simulator.node.models import INFERENCE, INFERENCE_RATIO
 from slurm_soda.simulator.node.record import NodeRecord, Recorder
 from slurm_soda.simulator.node.rules import NodeRules
-from slurm_soda.simulator.node.tuning import STEP_S, History, Searches, Tuned
+from slurm_soda.simulator.node.tuning import STEP_S, History, Tuned
 from slurm_soda.simulator.speed.cores import ByCores, CoreCurve
 from slurm_soda.simulator.workload import Workload
 
@@ -44,7 +44,7 @@ class Agents:
         self._free: list[int] = cluster.cpus.tolist()
         with_gpus = cluster.cpus[cluster.gpus > 0]
         self._means = NodeMeans(max(int(with_gpus.min(initial=UNCOUNTED)), 1))
-        self._history, self._searches = History(), Searches()
+        self._history = History()
         self._tuned: dict[int, Tuned] = {}
         self._pieces: dict[int, Pieces] = {}
         self._busy: dict[int, float] = {}
@@ -84,7 +84,7 @@ class Agents:
         self._affected |= self._neighbours.arrive(row, pieces)
         self._cpus[row] = sum(piece.cpus for piece in pieces)
         if self._adapts(row) and len({(piece.cpus, piece.gpus) for piece in pieces}) == 1:
-            self._tuned[row] = self._searches.begin(pieces[0].cpus, self._means.cores)
+            self._tuned[row] = Tuned.begin(pieces[0].cpus, self._means.cores)
             heappush(self._due, (resumes_s + STEP_S, row, self._turn[row]))
 
     def left(self, row: int, now_s: float) -> None:
@@ -117,7 +117,7 @@ class Agents:
             _, row, turn = heappop(self._due)
             job = self._tuned[row]
             before = (job.cores, job.held)
-            reason = self._searches.step(job, self._busy[row], self._reach(row))
+            reason = job.step(self._busy[row], self._reach(row))
             if reason is None:
                 heappush(self._due, (now_s + STEP_S, row, turn))
             else:

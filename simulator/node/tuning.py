@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from slurm_soda.policies.cores.measurement import Measurement
 from slurm_soda.policies.cores.search import CoreSearch, Reason, Settle, Try
@@ -15,6 +16,8 @@ REMEMBERED = 20
 """Best fits kept of each owner, category and model, the newest; our choice."""
 _DECIMALS = 3
 """Of a measured utilisation; equal cases then are searched once."""
+_REACH_STEP = 4
+"""A search that is short of cores is told of a multiple of this: for each limit curves are worked out anew."""
 
 
 class History:
@@ -52,42 +55,34 @@ class Tuned:
     """What it has: until the search ends, nothing that it has tried is given away, so that it can go back."""
     bounded: bool = False
     """It could not get what the search wanted, so the end says nothing about the model."""
-    settled: bool = False
 
+    @classmethod
+    def begin(cls, cores: int, limit: int) -> Tuned:
+        """A job starts with so many cores on each node; no node has more than ``limit``."""
+        return cls(CoreSearch(cores, max(limit, cores)), cores, cores)
 
-class Searches:
-    """The advice of :class:`CoreSearch`, looked up where the same was measured before (it takes milliseconds)."""
-
-    def __init__(self) -> None:
-        self._advice: dict[CoreSearch, Try | Settle] = {}
-
-    def of(self, search: CoreSearch) -> Try | Settle:
-        """What to do now."""
-        advice = self._advice.get(search)
-        if advice is None:
-            advice = self._advice[search] = search.advice()
-        return advice
-
-    def begin(self, cores: int, limit: int) -> Tuned:
-        """A job starts with so many cores on each node."""
-        return Tuned(CoreSearch(cores, max(limit, cores)), cores, cores)
-
-    def step(self, job: Tuned, utilisation_ratio: float, reach: int) -> Reason | None:
+    def step(self, utilisation_ratio: float, reach: int) -> Reason | None:
         """A step is over: note what was measured, and set the cores for the next one, or for good.
 
         ``reach`` is the most cores that each of the job's nodes can give it now, its own included. Returns why the search
         ended, if it did.
         """
-        seen = Measurement(job.cores, round(min(utilisation_ratio, 1.0), _DECIMALS))
-        job.search = job.search.after(seen)
-        advice = self.of(job.search)
+        seen = Measurement(self.cores, round(min(utilisation_ratio, 1.0), _DECIMALS))
+        self.search = self.search.after(seen)
+        advice = _advice(self.search)
         if advice.cores > reach:
-            job.bounded = True
-            job.search = replace(job.search, limit=reach)
-            advice = self.of(job.search)
-        job.cores = advice.cores
+            self.bounded = True
+            self.search = replace(self.search, limit=max(reach - reach % _REACH_STEP, self.held))
+            advice = _advice(self.search)
+        self.cores = advice.cores
         if isinstance(advice, Settle):
-            job.held, job.settled = advice.cores, True
+            self.held = advice.cores
             return advice.reason
-        job.held = max(job.held, advice.cores)
+        self.held = max(self.held, advice.cores)
         return None
+
+
+@lru_cache(maxsize=100_000)
+def _advice(search: CoreSearch) -> Try | Settle:
+    """The search's own; it takes milliseconds, and thousands of jobs measure the same."""
+    return search.advice()
