@@ -9,10 +9,14 @@ from slurm_soda.demo.burst.mix import LIMIT_MIN, BurstJob
 
 
 def sbatch_argv(job: BurstJob) -> list[str]:
-    """Command line that submits a job whose script comes on standard input; the same under stock Slurm and under arrays."""
+    """Command line that submits a job whose script comes on standard input; the same under stock Slurm and under arrays.
+
+    A training job says that it saves its state at SIGTERM: only then it is lent GPUs of another array.
+    """
+    gpus = [f"--gres=gpu:{job.gpus}", "--soda-checkpoint=TERM"] if job.gpus else []
     return [
         "sbatch", "--parsable", "--requeue", f"--time={LIMIT_MIN}", "--output=/dev/null", f"--job-name={job.name}",
-        "--nodes=1", f"--cpus-per-task={job.cores}", *([f"--gres=gpu:{job.gpus}"] if job.gpus else []),
+        "--nodes=1", f"--cpus-per-task={job.cores}", *gpus,
     ]  # fmt: skip
 
 

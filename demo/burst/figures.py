@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,21 @@ class Node:
 
     cores: int
     gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The arrays in force; as it is without arguments: none."""
+
+    borrowing: frozenset[str] = frozenset()
+    """Partitions whose jobs Slurm aborts for others."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Cores that all jobs of a partition may hold on one node."""
+    cpu_cores: int | None = None
+    """Cores of each node that CPU jobs own; more than these they borrow. ``None``: nothing is borrowed."""
+
+
+NO_ARRAYS = Layout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +56,15 @@ class Figures:
     lost_core_s: float
     """Core time of the aborted runs."""
     borrowed_core_s: float
-    """Core time of CPU jobs' runs in borrowing partitions."""
+    """Core time that CPU jobs held beyond what they own of each node."""
     returns: int
     """GPU jobs that got cores back from borrowers."""
     longest_return_s: float
     """From the moment that only borrowers stood in a GPU job's way to its start, the longest; 0 without any."""
 
 
-def figures(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str] = ()) -> Figures:
-    """Figures of one run; ``borrowing`` names the partitions whose jobs Slurm aborts for others.
+def figures(jobs: Sequence[BurstTruth], node: Node, layout: Layout = NO_ARRAYS) -> Figures:
+    """Figures of one run under these arrays.
 
     Raises:
         ValueError: no training jobs, or no CPU jobs.
@@ -58,8 +74,7 @@ def figures(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str] =
     if not gpu_s or not cpu_s:
         raise ValueError("a burst needs training jobs and CPU jobs to make figures of")
     aborted = [(job, run) for job in jobs for run in job.runs if run.aborted]
-    lent = [(job, run) for job in jobs for run in job.runs if not job.gpus and run.partition in borrowing]
-    back_s = list(return_times(jobs, node, borrowing).values())
+    back_s = list(return_times(jobs, node, layout).values())
     return Figures(
         gpu_jobs=len(gpu_s),
         cpu_jobs=len(cpu_s),
@@ -70,22 +85,34 @@ def figures(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str] =
         makespan_s=max(job.end_s for job in jobs) - min(job.submit_s for job in jobs),
         aborts=len(aborted),
         most_aborts=max(job.aborts for job in jobs),
-        lost_core_s=_core_s(aborted),
-        borrowed_core_s=_core_s(lent),
+        lost_core_s=sum(job.cores * (run.end_s - run.start_s) for job, run in aborted),
+        borrowed_core_s=borrowed_core_s(jobs, layout.cpu_cores),
         returns=len(back_s),
         longest_return_s=max(back_s, default=0.0),
     )
 
 
-def _core_s(runs: Iterable[tuple[BurstTruth, BurstRun]]) -> float:
-    return sum(job.cores * (run.end_s - run.start_s) for job, run in runs)
+def borrowed_core_s(jobs: Sequence[BurstTruth], cpu_cores: int | None) -> float:
+    """Core time that CPU jobs held beyond ``cpu_cores`` of each node."""
+    if cpu_cores is None:
+        return 0.0
+    total = 0.0
+    runs = [(job.cores, run) for job in jobs if not job.gpus for run in job.runs]
+    for name in {run.node for _, run in runs}:
+        here = [(cores, run) for cores, run in runs if run.node == name]
+        instants = sorted({t for _, run in here for t in (run.start_s, run.end_s)})
+        for at_s, next_s in pairwise(instants):
+            held = sum(cores for cores, run in here if run.start_s <= at_s < run.end_s)
+            total += max(0, held - cpu_cores) * (next_s - at_s)
+    return total
 
 
-def return_times(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str]) -> dict[int, float]:
+def return_times(jobs: Sequence[BurstTruth], node: Node, layout: Layout) -> dict[int, float]:
     """For each GPU job that got cores back from borrowing CPU jobs: seconds from its claim to its start.
 
     The claim begins when, on the node where the job then started, GPUs and cores would have sufficed without the
-    borrowers, and keeps sufficing until it starts: from then on nothing but them was in its way.
+    borrowers and within its partition's limit, and keeps sufficing until it starts: from then on nothing but them was
+    in its way.
     """
     others = [(job, run) for job in jobs for run in job.runs]
     found: dict[int, float] = {}
@@ -100,7 +127,7 @@ def return_times(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[s
         }
         claim_s = run.start_s
         for at_s in sorted(instants, reverse=True):
-            if not _suffices(job, at_s, near, node, borrowing):
+            if not _suffices(job, at_s, near, node, layout):
                 break
             claim_s = at_s
         gave = [r for o, r in near if r.aborted and not o.gpus and claim_s <= r.end_s <= run.start_s]
@@ -114,11 +141,15 @@ def _suffices(
     at_s: float,
     near: Sequence[tuple[BurstTruth, BurstRun]],
     node: Node,
-    borrowing: Collection[str],
+    layout: Layout,
 ) -> bool:
-    held = [o for o, r in near if r.start_s <= at_s < r.end_s and not (o.gpus == 0 and r.partition in borrowing)]
+    present = [(o, r) for o, r in near if r.start_s <= at_s < r.end_s]
+    held = [o for o, r in present if o.gpus or r.partition not in layout.borrowing]
     gpus, cores = sum(o.gpus for o in held), sum(o.cores for o in held)
-    return gpus + job.gpus <= node.gpus and cores + job.cores <= node.cores
+    partition = job.runs[0].partition
+    beside = sum(o.cores for o, r in present if r.partition == partition)
+    within = beside + job.cores <= layout.limits.get(partition, node.cores)
+    return within and gpus + job.gpus <= node.gpus and cores + job.cores <= node.cores
 
 
 def verdicts(stock: Mapping[str, Any], arrays: Mapping[str, Any], max_aborts: int) -> list[dict[str, Any]]:
@@ -139,16 +170,16 @@ def _ratio(arrays: Mapping[str, Any], stock: Mapping[str, Any], key: str) -> flo
     return float(arrays[key]) / float(stock[key]) if stock[key] else float("inf") if arrays[key] else 1.0
 
 
-def run_document(jobs: Sequence[BurstTruth], node: Node, borrowing: Collection[str]) -> dict[str, Any]:
+def run_document(jobs: Sequence[BurstTruth], node: Node, layout: Layout = NO_ARRAYS) -> dict[str, Any]:
     """One run for the report: its figures, and ``per_job`` by submission. Times in Unix seconds."""
-    back_s = return_times(jobs, node, borrowing)
+    back_s = return_times(jobs, node, layout)
     ordered = sorted(jobs, key=lambda job: (job.submit_s, job.job_id))
-    numbers = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(figures(jobs, node, borrowing)).items()}
+    numbers = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(figures(jobs, node, layout)).items()}
     return {
         **numbers,
         "per_job": [
             {**asdict(job), "queue_s": job.queue_s, "aborts": job.aborts, "return_s": back_s.get(job.job_id),
-             "runs": [{**asdict(run), "borrowed": run.partition in borrowing} for run in job.runs]}
+             "runs": [asdict(run) for run in job.runs]}
             for job in ordered
         ],
     }  # fmt: skip

@@ -4,7 +4,7 @@ After SODA's Wednesday (Sections III-A and III-B): CPU jobs come in a burst that
 although GPUs are free. What is kept from the paper: 70 % of the jobs are CPU jobs; 76.1 % of the GPU jobs ask for one or two
 cores and 15.3 % for more than ten (Figure 3(b)); most ask for fewer than four GPUs; GPUs are busy less than 80 % of the
 time. What is scaled: hours to seconds, 80 nodes to two. Jobs sleep instead of computing, because the nodes' cores are
-claimed, not real; a job that is aborted starts anew from nothing.
+claimed, not real; a job that is aborted starts anew from nothing, a training job too.
 
 The draw is stratified, as few jobs would otherwise make another burst of every seed.
 """

@@ -26,7 +26,7 @@ def save_picture(report: Mapping[str, Any], folder: Path) -> Path:
     for column, phase in enumerate(("stock", "soda")):
         per_job = report["runs"][phase]["per_job"]
         axes[0][column].set_title(TITLES[phase], fontsize=11)
-        _cores(axes[0][column], per_job, report["cluster"]["cores"])
+        _cores(axes[0][column], per_job, report["cluster"]["cores"], report["cpu_cores"][phase])
         _gpus(axes[1][column], per_job, report["cluster"]["gpus"])
         for row in (0, 1):
             axes[row][column].set_xlim(0, span_s)
@@ -40,8 +40,8 @@ def save_picture(report: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-def _cores(axis: Axes, per_job: list[Mapping[str, Any]], cores: int) -> None:
-    steps = cores_in_use(per_job)
+def _cores(axis: Axes, per_job: list[Mapping[str, Any]], cores: int, cpu_cores: int | None) -> None:
+    steps = cores_in_use(per_job, cpu_cores)
     times = [at_s for at_s, _ in steps["gpu"]]
     levels = [[amount for _, amount in steps[kind]] for kind in KINDS]
     axis.stackplot(

@@ -11,6 +11,7 @@ from typing import Any
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.daemon.arrays.ordering import RESERVING_FROM
 from slurm_soda.demo.burst import batch, truth
+from slurm_soda.demo.burst.figures import Layout
 from slurm_soda.demo.burst.mix import BurstJob
 from slurm_soda.demo.burst.settings import NODE, NODES, BurstSettings, daemon_configuration
 from slurm_soda.demo.burst.truth import BurstTruth
@@ -29,8 +30,8 @@ class Burst:
     soda: tuple[BurstTruth, ...]
     arrays: dict[str, Any]
     """What ``sodactl arrays`` said of the arrays in force."""
-    borrowing: tuple[str, ...]
-    """Partitions whose jobs Slurm aborts for others."""
+    layout: Layout
+    """The same, as the figures need it."""
     log: list[dict[str, Any]]
     """The store's log of each array."""
     versions: dict[str, str]
@@ -51,7 +52,6 @@ def run_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: Watch) -
         set_mode(cluster, "observe")
         stock = _run(cluster, "stock", jobs, watch)
         shown = apply_arrays(cluster)
-        borrowing = borrowing_of(shown)
         watch.say(f"soda: arrays {', '.join(part['name'] for part in shown['partitions'])}, sodad in mode enforce")
         set_mode(cluster, "enforce")
         soda = _run(cluster, "soda", jobs, watch)
@@ -59,7 +59,7 @@ def run_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: Watch) -
             watch.say(f"soda: {line}")
         log = _sodactl(cluster, "arrays", "log", "--json").get("arrays", [])
         revert_arrays(cluster)
-        return Burst(tuple(stock), tuple(soda), shown, borrowing, log, versions(cluster))
+        return Burst(tuple(stock), tuple(soda), shown, layout_of(shown), log, versions(cluster))
     finally:
         if settings.keep:
             watch.say(f"the cluster stays up; remove it with: sodactl cluster down --name {settings.cluster}")
@@ -95,9 +95,14 @@ def revert_arrays(cluster: Cluster) -> None:
     cluster.exec("root", (SODACTL, "arrays", "revert", "--wait"), timeout_s=_APPLY_WITHIN_S).check()
 
 
-def borrowing_of(shown: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the borrowing partitions."""
-    return tuple(part["name"] for part in shown["partitions"] if part["borrowing"])
+def layout_of(shown: dict[str, Any]) -> Layout:
+    """The arrays that ``sodactl arrays status`` shows; all nodes of the demo are of one class."""
+    parts = shown["partitions"]
+    return Layout(
+        borrowing=frozenset(part["name"] for part in parts if part["borrowing"]),
+        limits={part["name"]: int(part["cores_per_node"]) for part in parts},
+        cpu_cores=int(shown["shares"][0]["cpu_cores"]),
+    )
 
 
 def _sodactl(cluster: Cluster, *words: str) -> dict[str, Any]:

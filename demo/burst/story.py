@@ -36,8 +36,8 @@ def tell(settings: BurstSettings, watch: Watch) -> dict[str, Any]:
 def document(settings: BurstSettings, jobs: tuple[BurstJob, ...], burst: Burst) -> dict[str, Any]:
     """The report: plain data, enough to draw the page again."""
     runs = {
-        "stock": run_document(burst.stock, NODE, ()),
-        "soda": run_document(burst.soda, NODE, burst.borrowing),
+        "stock": run_document(burst.stock, NODE),
+        "soda": run_document(burst.soda, NODE, burst.layout),
     }
     first = jobs[0]
     return {
@@ -46,6 +46,7 @@ def document(settings: BurstSettings, jobs: tuple[BurstJob, ...], burst: Burst) 
         "runs": runs,
         "longest_queue_s": max(job["queue_s"] for run in runs.values() for job in run["per_job"]),
         "cluster": _whole(NODE),
+        "cpu_cores": {"stock": None, "soda": burst.layout.cpu_cores},
         "arrays": burst.arrays,
         "log": burst.log,
         "seed": settings.seed,

@@ -6,20 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 KINDS = ("gpu", "cpu", "borrowed")
-"""Cores of training jobs; of CPU jobs in their own array; of CPU jobs that borrow."""
+"""Cores of training jobs; of CPU jobs, as many of each node as they own; what CPU jobs hold beyond."""
 
 Steps = list[tuple[float, float]]
 """``(seconds after the first submission, amount from then on)``."""
 
 
-def cores_in_use(per_job: Sequence[Mapping[str, Any]]) -> dict[str, Steps]:
-    """Cores by kind, as steps over the same instants."""
+def cores_in_use(per_job: Sequence[Mapping[str, Any]], cpu_cores: int | None = None) -> dict[str, Steps]:
+    """Cores by kind, as steps over the same instants; CPU jobs own ``cpu_cores`` of each node (``None``: all)."""
     changes: dict[float, dict[str, float]] = {}
+    nodes = sorted({run["node"] for job in per_job for run in job["runs"]})
     for job in per_job:
         for run in job["runs"]:
-            kind = "gpu" if job["gpus"] else "borrowed" if run["borrowed"] else "cpu"
-            _add(changes, run, kind, job["cores"])
-    return _steps(changes, KINDS, per_job)
+            _add(changes, run, "gpu" if job["gpus"] else run["node"], job["cores"])
+    steps = _steps(changes, ["gpu", *nodes], per_job)
+    times = [at_s for at_s, _ in steps["gpu"]]
+    held = [[steps[node][at][1] for node in nodes] for at in range(len(times))]
+    most = float("inf") if cpu_cores is None else float(cpu_cores)
+    own = [sum(min(cores, most) for cores in every) for every in held]
+    return {
+        "gpu": steps["gpu"],
+        "cpu": list(zip(times, own, strict=True)),
+        "borrowed": [(at_s, sum(every) - mine) for at_s, every, mine in zip(times, held, own, strict=True)],
+    }
 
 
 def gpus_in_use(per_job: Sequence[Mapping[str, Any]]) -> Steps:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from slurm_soda.demo.burst import batch
-from slurm_soda.demo.burst.figures import Node, figures, return_times, run_document, verdicts
+from slurm_soda.demo.burst.figures import Layout, Node, figures, return_times, run_document, verdicts
 from slurm_soda.demo.burst.mix import BURST_FOR_S, BURST_FROM_S, LIMIT_MIN, draw
 from slurm_soda.demo.burst.page import headline, render
 from slurm_soda.demo.burst.run import with_parameters
@@ -15,7 +15,7 @@ from slurm_soda.demo.burst.usage import cores_in_use, gpus_in_use
 from slurm_soda.demo.truth import DemoError
 
 NODE = Node(cores=28, gpus=4)
-LEND = ("gpu_cpu_lend",)
+LEND = Layout(borrowing=frozenset({"gpu_cpu_lend"}), limits={"gpu_small": 18}, cpu_cores=2)
 
 
 @pytest.mark.parametrize("seed", range(1, 8))
@@ -62,7 +62,7 @@ def test_an_aborted_run_counts_as_queueing() -> None:
     assert (burst.queue_s, burst.aborts, burst.cores, burst.gpus) == (21.0, 1, 4, 0)
     assert (train.queue_s, train.aborts, train.gpus) == (2.0, 0, 1)
     found = figures(jobs, NODE, LEND)
-    assert (found.aborts, found.most_aborts, found.lost_core_s, found.borrowed_core_s) == (1, 1, 32.0, 32.0)
+    assert (found.aborts, found.most_aborts, found.lost_core_s, found.borrowed_core_s) == (1, 1, 32.0, 36.0)
 
 
 def test_a_job_that_has_not_ended_keeps_the_reader_waiting() -> None:
@@ -84,6 +84,8 @@ def test_cores_return_from_the_moment_that_only_borrowers_were_in_the_way() -> N
     assert return_times([lent, replace(waits, cores=8)], NODE, LEND) == {3: 21.0}
     unaborted = job(1, 0, 20, 0, (0, 30, "COMPLETED", "gpu_cpu_lend"))
     assert return_times([unaborted, waits], NODE, LEND) == {}
+    beside = job(4, 1, 9, 0, (0, 29, "COMPLETED", "gpu_small"))
+    assert return_times([lent, beside, waits], NODE, LEND) == {3: 2.0}, "until then its partition had no cores left"
 
 
 def test_what_is_promised_is_judged() -> None:
@@ -97,10 +99,10 @@ def test_what_is_in_use_adds_up() -> None:
     jobs = read_sacct(SACCT)
     assert jobs is not None
     per_job = run_document(jobs, NODE, LEND)["per_job"]
-    cores = cores_in_use(per_job)
+    cores = cores_in_use(per_job, 1)
     assert [at_s for at_s, _ in cores["gpu"]] == [0.0, 10.0, 18.0, 19.0, 21.0, 29.0, 31.0]
-    assert [amount for _, amount in cores["borrowed"]] == [0, 4, 0, 0, 0, 0, 0]
-    assert [amount for _, amount in cores["cpu"]] == [0, 0, 0, 0, 4, 4, 0]
+    assert [amount for _, amount in cores["borrowed"]] == [0, 3, 0, 0, 3, 3, 0]
+    assert [amount for _, amount in cores["cpu"]] == [0, 1, 0, 0, 1, 1, 0]
     assert max(amount for _, amount in gpus_in_use(per_job)) == 1
 
 
