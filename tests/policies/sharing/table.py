@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from slurm_soda.policies.sharing.adjustment import adjust
 from slurm_soda.policies.sharing.colocation import Gpu, LinearSpeedup, Load, colocate
 from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
@@ -63,6 +64,12 @@ def scale() -> None:
     for name in STRATEGIES:
         times = [taken_s(partial(placed, name, jobs, slowdown, BOUNDS[0], 2_000)) for jobs in (alike, various)]
         print(f"{name}: {times[0]} s with 20 kinds of workers, {times[1]} s all different")
+    chosen = strategy("ojpp", BOUNDS[0])
+    packing = Packing(various, slowdown, 3_000, chosen.rules)
+    place(packing, chosen.order(various))
+    started = time.process_time()
+    moves = adjust(packing, [0.3] * 3_000, np.ones(5_000), 1e9)
+    print(f"adjust, {len(moves)} moves on 3 000 devices: {time.process_time() - started:.2f} s")
     loads, judge = (
         [Load(rng.uniform(1, 10), rng.uniform(1, 10)) for _ in range(5_000)],
         LinearSpeedup(1.9, -0.03, -0.03),
