@@ -38,6 +38,8 @@ class Progress:
     measured: tuple[Measurement, ...] = ()
     settled: str = ""
     """Why it ended, empty while it goes on."""
+    at_s: float = 0.0
+    """When it last measured, or ended: what is told twice has the same time both times."""
     stable: Measurement | None = None
     """Measured with the cores on which it settled."""
 
@@ -45,9 +47,9 @@ class Progress:
         """The search as the policy sees it."""
         return CoreSearch(self.start, self.limit, rules, self.measured)
 
-    def after(self, measurement: Measurement) -> Progress:
+    def after(self, measurement: Measurement, at_s: float) -> Progress:
         """With one measurement more."""
-        return replace(self, measured=(*self.measured, measurement))
+        return replace(self, measured=(*self.measured, measurement), at_s=round(at_s, 3))
 
 
 def read_progress(path: Path) -> dict[int, Progress]:
@@ -86,6 +88,7 @@ def _progress(data: object) -> Progress:
         step=read.whole("step", -1, MAX_STEPS),
         measured=tuple(_measurement(item) for item in read.objects("measured", MAX_STEPS)),
         settled=read.text("settled", 32),
+        at_s=read.number("at_s", 0, MAX_TIME_S),
         stable=_measurement(stable) if stable is not None else None,
     )
 

@@ -151,9 +151,9 @@ class Trial:
             self._repeats += 1
             self._window = Window(now_s)
             return
-        progress = progress.after(window.measurement(progress.cores))
+        progress = progress.after(window.measurement(progress.cores), now_s)
         self._remember(progress)
-        self._tell(progress, now_s)
+        self._tell(progress)
         self._decide(progress, now_s)
 
     def _decide(self, progress: Progress, now_s: float) -> None:
@@ -178,7 +178,7 @@ class Trial:
 
     def _settle(self, progress: Progress, cores: int, reason: str, now_s: float) -> None:
         before = self.progress.cores if self.progress else cores
-        progress = replace(progress, cores=cores, settled=reason, stable=None)
+        progress = replace(progress, cores=cores, settled=reason, at_s=round(now_s, 3), stable=None)
         self._remember(progress)
         self._hold(progress)
         self._fruitless = self._fruitless + 1 if progress.number and cores == progress.start else 0
@@ -187,7 +187,7 @@ class Trial:
         settle_s = self._context.settings.settle_s if before != cores else 0.0
         self._window = Window(now_s + settle_s)
         self._recent.clear()
-        self._context.outbox.fits.append(self._fit(progress, now_s))
+        self._context.outbox.fits.append(self._fit(progress))
         self.phase = Phase.WATCHING
 
     def _hold(self, progress: Progress) -> None:
@@ -248,9 +248,10 @@ class Trial:
         try:
             if progress.settled:
                 self._hold(progress)
+                self._context.outbox.fits.append(self._fit(progress))  # it may not have been told
                 self.phase = Phase.WATCHING
             elif len(progress.measured) > progress.step:
-                self._tell(progress, now_s)
+                self._tell(progress)
                 self._hold(progress)
                 self._decide(progress, now_s)
             else:
@@ -284,13 +285,13 @@ class Trial:
     def _name(self) -> tuple[int, int]:
         return self._run.key.job_id, self._run.key.start_s
 
-    def _tell(self, progress: Progress, now_s: float) -> None:
+    def _tell(self, progress: Progress) -> None:
         opened, last = self._opened, progress.measured[-1]
         measurement = CoreMeasurement(
             job_id=opened.job_id,
             restart=opened.restart,
             node=opened.node,
-            at_s=round(now_s, 3),
+            at_s=progress.at_s,
             search=progress.number,
             step=progress.step,
             cores=last.cores,
@@ -302,13 +303,13 @@ class Trial:
         )
         self._context.outbox.measurements.append(measurement)
 
-    def _fit(self, progress: Progress, now_s: float) -> CoreFit:
+    def _fit(self, progress: Progress) -> CoreFit:
         opened, measured = self._opened, progress.measured
         return CoreFit(
             job_id=opened.job_id,
             restart=opened.restart,
             node=opened.node,
-            at_s=round(now_s, 3),
+            at_s=progress.at_s,
             search=progress.number,
             start_cores=progress.start,
             limit=progress.limit,
