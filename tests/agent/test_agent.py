@@ -20,6 +20,7 @@ from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.gpus import GpuReading, Gpus
 from slurm_soda.agent.keeper import Keeper
 from slurm_soda.agent.ledger import Ledger
+from slurm_soda.agent.outbox import Outbox
 from slurm_soda.agent.upload import Backoff, HttpUploader, UploadError
 from slurm_soda.wire.handover import hand_over
 from slurm_soda.wire.records import NodeReport
@@ -45,6 +46,7 @@ class Controller:
     def __init__(self, port: int = 0) -> None:
         self.reports: list[NodeReport] = []
         self.status = 204
+        self.answer = b""
         controller = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,7 +57,9 @@ class Controller:
                 if controller.status < 300:
                     controller.reports.append(NodeReport.from_json(body))
                 self.send_response(controller.status)
+                self.send_header("Content-Length", str(len(controller.answer)))
                 self.end_headers()
+                self.wfile.write(controller.answer)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -90,6 +94,7 @@ class Bench:
         self.now_s = 1001.0
         self.booted_s = 0.0
         self.keepers: tuple[Keeper, ...] = ()
+        self.outbox = Outbox()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
             cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
@@ -112,6 +117,7 @@ class Bench:
             environ={},
             booted_s=self.booted_s,
             keepers=self.keepers,
+            outbox=self.outbox,
         )
         return Agent(config, parts)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from slurm_soda.agent.keeper import Sample
+from slurm_soda.agent.upload import UploadError
+from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 
 from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
 
@@ -99,3 +101,34 @@ def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Contro
         await working
 
     asyncio.run(scene())
+
+
+def test_what_keepers_tell_is_told_once_and_orders_come_with_the_answer(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    measured = CoreMeasurement(JOB, 0, "n1", 1001.0, 0, 0, 8, 8, 2, 0.5, 0.01, 60)
+    fit = CoreFit(JOB, 0, "n1", 1002.0, 0, 8, 8, 4, 2, 3, 0.5, 0.5, "best_fit")
+    order = CoreOrder(JOB, 0, 0, 1, 4)
+    bench.outbox.measurements.append(measured)
+    bench.outbox.fits.append(fit)
+
+    async def scene() -> None:
+        agent = bench.agent()
+        controller.status = 503
+        with pytest.raises(UploadError):
+            await agent.upload()
+        assert bench.outbox
+        controller.status, controller.answer = 200, json.dumps(ReportAnswer("n1", 2, (order,)).to_dict()).encode()
+        await agent.upload()
+        assert bench.outbox.orders == {(JOB, 0): order}
+        controller.answer = b"<html>a proxy's</html>"
+        await agent.upload()
+        assert bench.outbox.orders == {(JOB, 0): order}
+        controller.answer = b'{"node": "n1", "seq": 4}'
+        await agent.upload()
+
+    asyncio.run(scene())
+    assert [(report.core_measurements, report.core_fits) for report in controller.reports] == [
+        ((measured,), (fit,)), ((), ()), ((), ()),
+    ]  # fmt: skip
+    assert not bench.outbox
+    assert bench.outbox.orders == {}
