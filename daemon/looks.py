@@ -19,6 +19,7 @@ from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.core_log import Filters, core_report
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.transfer import encode
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +30,7 @@ MOST_AT_ONCE = 4
 
 MOST_JOBS = 20_000
 MOST_CYCLES = 100
+MOST_FITS = 5000
 MOST_JOB_ID = 2**32 - 1
 FRESH_S = 1.0
 """The list of all jobs may be this old, or"""
@@ -37,6 +39,9 @@ FRESH_TIMES = 10
 
 JobId = Annotated[int, Path(ge=1, le=MOST_JOB_ID)]
 Cycles = Annotated[int, Query(ge=0, le=MOST_CYCLES)]
+Limit = Annotated[int, Query(ge=1, le=MOST_FITS)]
+AnyJobId = Annotated[int | None, Query(ge=1, le=MOST_JOB_ID)]
+Name = Annotated[str | None, Query(max_length=255)]
 
 
 class Looks:
@@ -56,6 +61,7 @@ class Looks:
         router.get("/status")(self.status)
         router.get("/jobs")(self.jobs)
         router.get("/jobs/{job_id}")(self.job)
+        router.get("/fit")(self.fit)
         return router
 
     async def status(self, cycles: Cycles = 1, since_s: float = 0.0) -> Response:
@@ -79,6 +85,20 @@ class Looks:
     async def job(self, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.pictures.Story`, without a job if there is none of this id."""
         return await self._answer(lambda session: pictures.story(session, self._head(session), job_id))
+
+    async def fit(
+        self,
+        *,
+        limit: Limit,
+        job_id: AnyJobId = None,
+        user: Name = None,
+        category: Name = None,
+        model: Name = None,
+        since_s: float | None = None,
+    ) -> Response:
+        """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.core_log.CoreReport`, of :data:`MOST_FITS` jobs at most."""
+        filters = Filters(job_id, user, category, model, since_s)
+        return await self._answer(lambda session: core_report(session, filters, limit))
 
     async def _answer(self, look: Callable[[Session], object]) -> Response:
         async with self._places:

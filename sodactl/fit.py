@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
-from slurm_soda.daemon.store.core_log import CoreGroup, CoreJob, Filters, core_groups, core_jobs, next_starts
-from slurm_soda.daemon.store.cores import fits_of, measurements_of, past_fits
+from slurm_soda.daemon.store.core_log import CoreGroup, CoreJob, CoreReport, Filters, core_groups
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured
 from slurm_soda.slurm_ext.hints import CATEGORIES
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.history import parse_since
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.past import open_past
 from slurm_soda.sodactl.site import Site, on_site
-from sqlalchemy.orm import Session
 
 DEFAULT_ROWS = 50
 
@@ -59,33 +58,28 @@ def fit(
     """  # noqa: D301 - click reads the control character
     since_s = None if since is None else parse_since(since, site.now_s())
     filters = Filters(job_id, user, category, model, since_s)
-    with site.store() as store, store.read() as session:
-        document = _document(session, site, filters, limit if by_job or limit is not None else 0, by_job=by_job)
+    # Groups are of all jobs; a list of jobs is as long as a person reads.
+    keep = (DEFAULT_ROWS if limit is None else limit) if by_job or limit is not None else 0
+    with open_past(site) as past:
+        document = _document(past.cores(filters, keep), site, filters, by_job=by_job)
     if as_json:
         output.print_json(document)
     else:
         _draw(document)
 
 
-def _document(session: Session, site: Site, filters: Filters, limit: int | None, *, by_job: bool) -> Document:
-    keep = DEFAULT_ROWS if limit is None else limit
-    found = core_jobs(session, filters, keep + 1 if keep else 0)
-    jobs = found[-keep:] if keep else found
-    document: Document = {"now_s": site.now_s(), "more": len(found) > len(jobs)}
+def _document(report: CoreReport, site: Site, filters: Filters, *, by_job: bool) -> Document:
+    document: Document = {"now_s": site.now_s(), "more": report.more}
+    if by_job or filters.job_id is not None:
+        document["jobs"] = [asdict(job) for job in report.jobs]
+    else:
+        document["groups"] = [asdict(group) for group in core_groups(report.jobs)]
     if filters.job_id is not None:
-        searches = _searches(session, jobs[-1]) if jobs else {"fits": [], "measurements": []}
-        return document | {"jobs": [asdict(job) for job in jobs]} | searches
-    if by_job:
-        return document | {"jobs": [asdict(job) for job in jobs]}
-    document["groups"] = [asdict(group) for group in core_groups(jobs)]
+        document["fits"] = [_fit_keys(one) for one in report.fits]
+        document["measurements"] = [_measured_keys(one) for one in report.measurements]
     if filters.user is not None:
-        document["next"] = _next(session, filters.user)
+        document["next"] = _next(report)
     return document
-
-
-def _searches(session: Session, job: CoreJob) -> Document:
-    fits, measured = fits_of(session, job.job_id, job.submit_s), measurements_of(session, job.job_id, job.submit_s)
-    return {"fits": [_fit_keys(one) for one in fits], "measurements": [_measured_keys(one) for one in measured]}
 
 
 def _fit_keys(row: CoreFitted) -> Document:
@@ -110,12 +104,11 @@ def _measured_keys(row: CoreMeasured) -> Document:
     return {key: getattr(row, key) for key in keys}
 
 
-def _next(session: Session, user: str) -> Document:
-    starts = next_starts(session, user, CATEGORIES)
+def _next(report: CoreReport) -> Document:
     return {
-        "earlier_fits": len(past_fits(session, user)),
-        "cores_per_gpu": {category: start.cores for category, start in starts.items()},
-        "source": {category: start.source for category, start in starts.items()},
+        "earlier_fits": report.earlier_fits,
+        "cores_per_gpu": {category: start.cores for category, start in report.next_starts.items()},
+        "source": {category: start.source for category, start in report.next_starts.items()},
     }
 
 
@@ -129,7 +122,7 @@ def _draw(document: Document) -> None:
     if "next" in document:
         _draw_next(document["next"])
     if document["more"]:
-        output.print_line(f"the newest {len(document['jobs'])}; --limit 0 shows all")
+        output.print_line("the newest only; --limit 0 shows all")
 
 
 def _draw_groups(rows: Sequence[Document]) -> None:

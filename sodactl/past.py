@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, TypeVar
 
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Head, LiveJobs, Overview, Story, heart_beats
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.core_log import CoreReport, Filters, core_report
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.schema import Epoch
 from slurm_soda.daemon.transfer import TransferError, decode
@@ -22,6 +23,9 @@ TIMEOUT_S = 2.0
 """For each step of a request: connecting, and every wait for more of the answer."""
 
 MOST_BYTES = 64 * 1024 * 1024
+
+MOST_FITS = 5000
+"""Jobs whose cores sodad tells of at once."""
 
 T = TypeVar("T")
 
@@ -43,6 +47,10 @@ class Past(Protocol):
 
     def story(self, job_id: int) -> Story:
         """All about one job."""
+        ...
+
+    def cores(self, filters: Filters, limit: int) -> CoreReport:
+        """Cores of GPU jobs, the newest so many; 0 is all that who is asked gives."""
         ...
 
 
@@ -91,6 +99,10 @@ class StoredPast:
         with self.store.read() as session:
             return pictures.story(session, head_of(session, self.site), job_id)
 
+    def cores(self, filters: Filters, limit: int) -> CoreReport:
+        with self.store.read() as session:
+            return core_report(session, filters, limit)
+
 
 @dataclass(frozen=True, slots=True)
 class ToldPast:
@@ -111,6 +123,10 @@ class ToldPast:
 
     def story(self, job_id: int) -> Story:
         return self._ask(Story, f"/v1/jobs/{job_id}", {})
+
+    def cores(self, filters: Filters, limit: int) -> CoreReport:
+        query = {key: str(value) for key, value in asdict(filters).items() if value is not None}
+        return self._ask(CoreReport, "/v1/fit", query | {"limit": str(min(limit or MOST_FITS, MOST_FITS))})
 
     def _ask(self, kind: type[T], path: str, query: Mapping[str, str]) -> T:
         refusals = []

@@ -24,7 +24,7 @@ from slurm_soda.daemon.cores.verdicts import (
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.sight import Sight
 from slurm_soda.daemon.store.book import JobBook
-from slurm_soda.daemon.store.cores import starts_of
+from slurm_soda.daemon.store.cores import sound, starts_of
 from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.schema import Action
@@ -188,7 +188,7 @@ class Starts:
         ours = row is not None and present in (row.asked_cores, row.cores)
         fresh = CoreStart(
             job_id=job.job_id, submit_s=submit_s, at_s=now_s, asked_cores=row.asked_cores if row and ours else present,
-            cores=known.cores, source=known.source, left_alone=known.left_alone[:255],
+            cores=known.cores, source=known.source, left_alone=sound(known.left_alone, 255),
         )  # fmt: skip
         if row is None or _said(row) != _said(fresh):
             self._rows[job.job_id] = fresh

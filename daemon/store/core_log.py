@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from slurm_soda.daemon.store.cores import TELLING, past_fits, starts_of
-from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
+from slurm_soda.daemon.store.cores import TELLING, fits_of, measurements_of, past_fits, starts_of
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.history import usage_by_job, used
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.policies.arrays.kinds import array_of
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, Start, start_cores
+from slurm_soda.slurm_ext.hints import CATEGORIES
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -84,6 +85,39 @@ class CoreGroup:
     best_ratio: float | None
     gpu_util_ratio: float | None
     queue_median_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReport:
+    """What ``sodactl fit`` shows."""
+
+    jobs: Sequence[CoreJob]
+    more: bool
+    """Older ones were left out."""
+    fits: Sequence[CoreFitted]
+    """How each search of the one job that was asked for ended, by time."""
+    measurements: Sequence[CoreMeasured]
+    """Of that job."""
+    earlier_fits: int
+    """Of the one user that was asked for."""
+    next_starts: Mapping[str, Start]
+    """What that user's next job with one GPU would start with, by category."""
+
+
+def core_report(session: Session, filters: Filters, limit: int = 0) -> CoreReport:
+    """The newest ``limit`` jobs (0: all), with more about the one job or the one user that was asked for."""
+    found = core_jobs(session, filters, limit + 1 if limit else 0)
+    jobs = found[-limit:] if limit else found
+    one = jobs[-1] if jobs and filters.job_id is not None else None
+    user = filters.user
+    return CoreReport(
+        jobs=jobs,
+        more=len(found) > len(jobs),
+        fits=fits_of(session, one.job_id, one.submit_s) if one else [],
+        measurements=measurements_of(session, one.job_id, one.submit_s) if one else [],
+        earlier_fits=len(past_fits(session, user)) if user is not None else 0,
+        next_starts=next_starts(session, user, CATEGORIES) if user is not None else {},
+    )
 
 
 def core_jobs(session: Session, filters: Filters, limit: int = 0) -> list[CoreJob]:

@@ -43,7 +43,7 @@ def take_fit(session: Session, record: CoreFit) -> bool:
     key = {name: values[name] for name in ("job_id", "restart", "node", "search", "at_s")}
     if session.scalar(select(CoreFitted.id).filter_by(**key)) is not None:
         return False
-    session.add(CoreFitted(**values, **_of_job(session, record)))
+    session.add(CoreFitted(**(values | {"reason": sound(record.reason, 32)}), **_of_job(session, record)))
     session.flush()
     return True
 
@@ -55,13 +55,18 @@ def _of_job(session: Session, record: CoreFit) -> dict[str, Any]:
     hints = dict(job.hints) if job is not None else _told(opened, "hints", {})
     return {
         "submit_s": None if job is None else job.submit_s,
-        "user": job.user if job is not None else str(_told(opened, "user", "")),
-        "category": str(hints.get("category", ""))[:16],
-        "model": str(hints.get("model", ""))[:64],
+        "user": sound(job.user if job is not None else str(_told(opened, "user", "")), 255),
+        "category": sound(str(hints.get("category", "")), 16),
+        "model": sound(str(hints.get("model", "")), 64),
         "hints": hints,
         "nodes": int(_told(opened, "nodes", 1 if job is None else job.nodes)),
         "asked_cores": None if job is None else asked_cores(session, job),
     }
+
+
+def sound(text: str, most: int) -> str:
+    """Text that every database takes: undecodable bytes spelled out, and no longer than its column."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")[:most]
 
 
 def _told(opened: NodeEvent | None, key: str, otherwise: Any) -> Any:

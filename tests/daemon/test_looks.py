@@ -76,7 +76,13 @@ def test_a_job_that_is_not_known(site: Site) -> None:
     assert decode(Story, site.get("/v1/jobs/8").content).job is None
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/99999999999999999999", "/v1/jobs/x", "/v1/status?cycles=101"])
+OUT_OF_BOUNDS = [
+    "/v1/jobs/0", "/v1/jobs/99999999999999999999", "/v1/jobs/x", "/v1/status?cycles=101", "/v1/fit", "/v1/fit?limit=0",
+    "/v1/fit?limit=5001", "/v1/fit?limit=1&job_id=0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", OUT_OF_BOUNDS)
 def test_out_of_bounds(site: Site, path: str) -> None:
     assert site.get(path).status_code == 422
 
@@ -115,7 +121,7 @@ def test_answers_are_bounded(site: Site) -> None:
     assert [action.created_s for action in actions] == [float(at) for at in range(10, MOST_CHANGES + 10)]
 
 
-@pytest.mark.parametrize("path", ["/v1/status", "/v1/jobs", "/v1/jobs/7"])
+@pytest.mark.parametrize("path", ["/v1/status", "/v1/jobs", "/v1/jobs/7", "/v1/fit?limit=9"])
 @pytest.mark.parametrize(
     ("public", "client", "status"),
     [

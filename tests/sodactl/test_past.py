@@ -15,6 +15,8 @@ from slurm_soda.daemon.api import ApiServer, make_app
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import ReportWriter
+from slurm_soda.daemon.store.cores import sound
+from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Run, Setting, Usage
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.wire.seal import Munge
@@ -102,6 +104,26 @@ def test_sodad_tells_what_the_store_holds(soda: Bench, sodad: str, argv: list[st
     away = [soda(*argv, "--json"), soda(*argv)]
     assert away == at_home
     assert away[0].document["warnings"] == []
+
+
+CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
+
+
+@pytest.mark.parametrize("argv", [line.split() for line in CORES], ids=CORES)
+@pytest.mark.parametrize("text", HOSTILE[::4])
+def test_sodad_tells_of_cores_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:
+    fill(soda, text)
+    figures = {"restart": 0, "node": "n1", "at_s": SUBMIT_S + 60, "search": 0, "cores": 3, "most_cores": 8, "gpus": 2,
+               "utilisation_ratio": 0.5}  # fmt: skip
+    soda.add(
+        CoreStart(job_id=7, submit_s=SUBMIT_S, at_s=NOW_S, asked_cores=20, cores=None, left_alone=sound(text, 255)),
+        CoreMeasured(job_id=7, step=0, spread_ratio=0.1, samples=60, **figures),
+        CoreFitted(job_id=7, submit_s=SUBMIT_S, user="alice", nodes=1, asked_cores=20, start_cores=3, steps=0,
+                   start_ratio=0.5, reason="best_fit", **figures),
+    )  # fmt: skip
+    at_home = [soda(*argv, "--json"), soda(*argv)]
+    leave(soda, sodad)
+    assert [soda(*argv, "--json"), soda(*argv)] == at_home
 
 
 def test_it_is_told_without_slurm_too(soda: Bench, sodad: str) -> None:

@@ -145,3 +145,13 @@ def test_the_newest_thought_replaces_the_one_before(store: Store) -> None:
         assert kept is not None
         assert (kept.cores, kept.left_alone, kept.asked_cores) == (None, "--exclusive", 20)
     assert len(rows(store, CoreStart)) == 1
+
+
+def test_text_of_any_bytes_is_kept_readable(store: Store) -> None:
+    """A report that the store refused would come again for ever."""
+    take(
+        store, opened(user="\udcff" * 200, hints={"category": "\0cv", "model": "m\udc80" * 60}), fit(reason="\udcfe\n")
+    )
+    (kept,) = rows(store, CoreFitted)
+    assert kept.user.startswith("\\udcff")
+    assert (len(kept.user), len(kept.model), kept.category) == (255, 64, "\\x00cv")
