@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import click
 from slurm_soda.daemon.store import queries
@@ -11,7 +12,9 @@ from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext import actuator
 from slurm_soda.slurm_ext.actuator import ChangeResult
+from slurm_soda.slurm_ext.arrays import read_table
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
+from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.sodactl import changes, output, undo
 from slurm_soda.sodactl.changes import ByHand
 from slurm_soda.sodactl.identity import stored
@@ -29,7 +32,8 @@ def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
     Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one), ends the wait of jobs that
     slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
     slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
-    sodad does not do it all again; without a usable store this is skipped, and said. Needs the rights of root or SlurmUser.
+    sodad does not do it all again; without a usable store this is skipped, and said. Arrays stay, as they need no sodad:
+    `sodactl arrays revert` takes them back. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm took everything, else 1.
 
     \b
@@ -46,7 +50,7 @@ def release_all(site: Site, *, as_json: bool, dry_run: bool) -> int:
 
 
 def _release(site: Site, *, dry_run: bool) -> Document:
-    warnings: list[str] = []
+    warnings = _of_arrays(site)
     with ExitStack() as stack:
         store = None if dry_run else _observing_store(stack, site, warnings)
         client = site.slurm()
@@ -83,6 +87,15 @@ def _requests(
         warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
         return []
     return [ByHand(v.change, v.action.submit_s, v.action.id) for v in verdicts if v.change is not None]
+
+
+def _of_arrays(site: Site) -> list[str]:
+    """Arrays are Slurm's own partitions: they do no harm without sodad, but who wants out wants to know."""
+    try:
+        divided = read_table(Path(site.settings.state_dir)).bases
+    except SlurmError as error:
+        return [str(error)]
+    return [f"arrays of {', '.join(divided)} stay in force; `sodactl arrays revert` takes them back"] if divided else []
 
 
 def _first_submit_s(store: Store | None, jobs: Sequence[JobRecord]) -> dict[int, float]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.hostlist import expand
+from slurm_soda.slurm_ext.hostlist import compress, expand
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,24 @@ def test_what_is_no_host_list(text: str) -> None:
 @given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True))
 def test_every_name_listed_is_found(numbers: list[int]) -> None:
     assert expand(f"n[{','.join(map(str, numbers))}]") == tuple(f"n{n}" for n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ((), ""),
+        (("n1",), "n1"),
+        (("n1", "n2", "n3", "n7", "login"), "n[1-3],n7,login"),
+        (("n08", "n09", "n10"), "n[08-10]"),
+        (("n9", "n10"), "n[9-10]"),
+        (("n2", "n1"), "n2,n1"),
+        (("a1x", "a2x"), "a1x,a2x"),
+    ],
+)
+def test_compression(names: tuple[str, ...], text: str) -> None:
+    assert compress(names) == text
+
+
+@given(st.lists(st.from_regex(r"[a-z-]{0,3}[0-9]{0,4}[a-z]?", fullmatch=True).filter(bool), max_size=30))
+def test_what_is_compressed_comes_back(names: list[str]) -> None:
+    assert expand(compress(names)) == tuple(names)

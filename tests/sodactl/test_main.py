@@ -46,8 +46,9 @@ def test_each_help_teaches_by_example(name: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ON_NO_SITE])
 def test_each_command_has_json_and_config(name: str) -> None:
-    names = {option for parameter in COMMANDS[name].load().params for option in parameter.opts}
-    assert {"--json", "--config"} <= names
+    command = COMMANDS[name].load()
+    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert {"--json", "--config"} <= {option for parameter in each.params for option in parameter.opts}
 
 
 def test_a_command_that_cannot_be_imported_does_not_break_the_rest(

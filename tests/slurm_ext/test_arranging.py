@@ -1,0 +1,255 @@
+"""Arrays made and taken back: recorded first, undone on refusal, nobody's jobs lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.layout import lay_out
+from slurm_soda.slurm_ext.arranging import LOCK_NAME, Arranger, Wanted
+from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record, read_table
+from slurm_soda.slurm_ext.cli.partitions import CliPartitions
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.partitions import wanted_settings
+from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules
+from slurm_soda.slurm_ext.statefiles import alone, write_whole
+
+from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, partition
+from tests.sodactl.conftest import record
+
+A100 = NodeClass("a100", 4, 28)
+NAMES = {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"}
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scontrol, self.queue = Scontrol(), QueueOfPartitions()
+        self.port = CliPartitions(self.scontrol)
+        self.arranger = Arranger(self.queue, self.port, folder, lambda: 1000.0, "root")
+
+    def wanted(self, cpu_cores: int = 8, large_nodes: int = 1) -> Wanted:
+        shares = {A100: Share(cpu_cores, large_nodes)}
+        table = lay_out("gpu", 1, 0, [("n1", A100), ("n2", A100)], shares)
+        base = self.port.partitions()["gpu"]
+        settings = {part.name: wanted_settings(part, base) for part in table}
+        return Wanted(table, settings, shares, RoutingRules(), {"gpu": base.fields}, self.folder / "soda-arrays.conf")
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.scontrol.partitions) - {"gpu"}
+
+    @property
+    def include(self) -> set[str]:
+        lines = (self.folder / "soda-arrays.conf").read_text().splitlines()
+        return {line.split()[0].removeprefix("PartitionName=") for line in lines if not line.startswith("#")}
+
+    @property
+    def routed(self) -> bool:
+        return (self.folder / ROUTES_NAME).exists()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_applied_once_and_then_nothing_happens(site: Site) -> None:
+    before = {"gpu": dict(site.scontrol.partitions["gpu"])}
+    assert len(site.arranger.apply(site.wanted()).steps) == 6
+    assert site.names == site.include == NAMES
+    assert site.routed
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, found.by, found.shares, set(found.sent)) == ("applied", "root", {A100: Share(8, 1)}, NAMES)
+    assert read_table(site.folder) == site.wanted().table
+    sent = len(site.scontrol.sent)
+    assert site.arranger.apply(site.wanted()).steps == ()
+    assert len(site.scontrol.sent) == sent
+
+    done = site.arranger.revert()
+    assert (done.leaving, done.problems) == ((), ())
+    assert site.scontrol.partitions == before
+    assert read_record(site.folder) is None
+    assert (site.include, site.routed) == (set(), False)
+    assert site.arranger.revert().steps == ()
+
+
+@pytest.mark.parametrize("refused_at", range(6))
+def test_a_refusal_leaves_nothing_behind(site: Site, refused_at: int) -> None:
+    before = dict(site.scontrol.partitions)
+    site.scontrol.refuse_after = refused_at
+    original, calls = site.scontrol._change, []
+
+    def once(words: tuple[str, ...]) -> tuple[int, str, str]:
+        answer = original(words)
+        calls.append(words)
+        if answer[0]:  # what comes after the refusal is the way back, which Slurm takes
+            site.scontrol.refuse_after = 10**6
+        return answer
+
+    site.scontrol._change = once  # type: ignore[method-assign]
+    with pytest.raises(SlurmError, match=r"nothing is changed: .*Invalid node name"):
+        site.arranger.apply(site.wanted())
+    assert site.scontrol.partitions == before
+    assert read_record(site.folder) is None
+    assert (site.include, site.routed) == (set(), False)
+
+
+def test_a_refused_change_of_shares_puts_the_old_ones_back(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    before = {name: dict(of) for name, of in site.scontrol.partitions.items()}
+    original = site.scontrol._change
+
+    def refuse_large(words: tuple[str, ...]) -> tuple[int, str, str]:
+        if words[2] == "PartitionName=gpu_large" and "MaxCPUsPerNode=18" in words:
+            return 1, "", "no"
+        return original(words)
+
+    site.scontrol._change = refuse_large  # type: ignore[method-assign]
+    with pytest.raises(SlurmError, match="nothing is changed"):
+        site.arranger.apply(site.wanted(cpu_cores=10))
+    assert site.scontrol.partitions == before
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, found.shares) == ("applied", {A100: Share(8, 1)})
+    assert site.routed
+
+
+def test_it_is_recorded_before_slurm_is_told(site: Site) -> None:
+    seen = []
+    original = site.scontrol._change
+
+    def watched(words: tuple[str, ...]) -> tuple[int, str, str]:
+        found = read_record(site.folder)
+        seen.append((found is not None and found.phase, site.include == NAMES, site.routed))
+        return original(words)
+
+    site.scontrol._change = watched  # type: ignore[method-assign]
+    site.arranger.apply(site.wanted())
+    assert set(seen) == {("applying", True, False)}
+
+
+def test_after_a_crash_midway_both_ways_are_open(site: Site) -> None:
+    for way_out in ("apply", "revert"):
+        original = site.scontrol._change
+        done: list[int] = []
+
+        def dies(words: tuple[str, ...], original: object = original, done: list[int] = done) -> tuple[int, str, str]:
+            if len(done) == 3:
+                raise KeyboardInterrupt
+            done.append(1)
+            return original(words)  # type: ignore[operator, no-any-return]
+
+        site.scontrol._change = dies  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            site.arranger.apply(site.wanted())
+        site.scontrol._change = original  # type: ignore[method-assign]
+        assert len(site.names) == 3
+        if way_out == "apply":
+            site.arranger.apply(site.wanted())
+            assert (site.names, site.routed) == (NAMES, True)
+        site.arranger.revert()
+        assert (site.names, site.include, site.routed) == (set(), set(), False)
+
+
+def test_somebody_else_s_partition_and_changes_are_respected(site: Site) -> None:
+    site.scontrol.partitions["gpu_large"] = partition(Nodes="n9")
+    with pytest.raises(SlurmError, match=r"gpu_large is there already.*rename or delete"):
+        site.arranger.apply(site.wanted())
+    assert site.names == {"gpu_large"}
+    del site.scontrol.partitions["gpu_large"]
+    site.arranger.apply(site.wanted())
+    site.scontrol.partitions["gpu_cpu"]["MaxTime"] = "5"
+    for act in (lambda: site.arranger.apply(site.wanted(9)), site.arranger.revert):
+        with pytest.raises(SlurmError, match=r"gpu_cpu was changed by somebody else: MaxTime is 5, was UNLIMITED"):
+            act()
+    assert site.routed
+    # Whoever drains one of them wants it empty too.
+    site.scontrol.partitions["gpu_cpu"] |= {"MaxTime": "UNLIMITED", "State": "DRAIN"}
+    site.arranger.revert()
+    assert site.names == set()
+
+
+def test_force_overwrites_what_somebody_else_changed(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    site.scontrol.partitions["gpu_cpu"]["MaxCPUsPerNode"] = "2"
+    steps = site.arranger.apply(site.wanted(), force=True).steps
+    assert [(step.name, dict(step.settings)) for step in steps] == [("gpu_cpu", {"MaxCPUsPerNode": "8"})]
+    assert site.scontrol.partitions["gpu_cpu"]["MaxCPUsPerNode"] == "8"
+
+
+def test_revert_moves_who_waits_and_waits_for_who_runs(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    site.queue.queue = [
+        record(1, partition="gpu_small,gpu_small_lend"),
+        record(2, partition="gpu_cpu_lend", reason="BeginTime"),
+        record(3, partition="gpu_large", state="RUNNING"),
+        record(4, partition="gpu"),
+        record(5, partition="other,gpu_cpu"),
+    ]
+    site.queue.refuse[2] = "Job is busy"
+    site.scontrol.used = {"gpu_large", "gpu_cpu_lend"}
+    done = site.arranger.revert()
+    assert {job.job_id: job.partition for job in site.queue.queue} == {
+        1: "gpu", 2: "gpu_cpu_lend", 3: "gpu_large", 4: "gpu", 5: "other",
+    }  # fmt: skip
+    assert done.problems == ("job 2: Job is busy",)
+    assert set(done.leaving) == site.names == site.include == site.scontrol.used
+    assert {site.scontrol.partitions[name]["State"] for name in site.names} == {"DRAIN"}
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, set(found.leaving)) == ("reverting", site.names)
+
+    site.queue.refuse.clear()
+    site.scontrol.used = {"gpu_large"}
+    assert site.arranger.revert().moved == (2,)
+    site.arranger.apply(site.wanted())
+    assert {of["State"] for of in site.scontrol.partitions.values()} == {"UP"}
+    site.scontrol.used.clear()
+    site.arranger.revert()
+    assert (site.names, site.include) == (set(), set())
+
+
+def test_a_partition_of_an_old_layout_goes_when_its_jobs_have(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    site.queue.queue = [record(1, partition="gpu_small,gpu_small_lend")]
+    site.scontrol.used = {"gpu_small_lend"}
+    done = site.arranger.apply(site.wanted(large_nodes=0))
+    assert done.leaving == ("gpu_small_lend",)
+    assert site.queue.queue[0].partition == "gpu_small"
+    assert "gpu_large_lend" not in site.names
+    assert "gpu_small_lend" in site.include
+    assert site.arranger.apply(site.wanted(large_nodes=0)).leaving == ("gpu_small_lend",)
+    site.scontrol.used.clear()
+    assert site.arranger.apply(site.wanted(large_nodes=0)).leaving == ()
+    assert site.names == site.include == {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend"}
+
+
+def test_partitions_that_a_restart_lost_are_made_again(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    del site.scontrol.partitions["gpu_small"]
+    assert [(step.verb, step.name) for step in site.arranger.apply(site.wanted()).steps] == [("create", "gpu_small")]
+
+
+def test_one_at_a_time(site: Site) -> None:
+    with alone(site.folder / LOCK_NAME), pytest.raises(SlurmError, match="another sodactl or sodad"):
+        site.arranger.apply(site.wanted())
+    site.arranger.apply(site.wanted())
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 2, "table": []}'])
+def test_a_record_that_cannot_be_read_is_an_error_with_a_remedy(site: Site, text: str) -> None:
+    (site.folder / TABLE_NAME).write_text(text)
+    with pytest.raises(SlurmReplyError, match=TABLE_NAME):
+        read_table(site.folder)
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    write_whole(file, "one")
+    write_whole(file, "two")
+    assert (file.read_text(), file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("two", 0o644, [file])
+    with pytest.raises(SlurmError, match="cannot be written"):
+        write_whole(tmp_path / "missing" / "f", "x")

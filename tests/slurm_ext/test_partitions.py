@@ -1,0 +1,151 @@
+"""Array partitions in Slurm's words: what is carried over, the file, the steps, and who else changed something."""
+
+from __future__ import annotations
+
+import pytest
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.layout import lay_out
+from slurm_soda.slurm_ext.cli.framing import Framing
+from slurm_soda.slurm_ext.cli.partitions import CliPartitions, PartitionRecord, parse_partitions
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.partitions import (
+    Step,
+    calls,
+    differences,
+    include_text,
+    not_carried,
+    steps,
+    wanted_settings,
+)
+
+from tests.slurm_ext.scontrol import FRESH, Scontrol, partition
+
+A100 = NodeClass("a100", 4, 28)
+PARTS = lay_out("gpu", 1, 0, [("n1", A100), ("n2", A100)], {A100: Share(8, 1)}).partitions
+RICH = (
+    "PartitionName=t1 AllowGroups=root AllowAccounts=acc DenyQos=normal AllocNodes=n1,ctl Default=NO CpuBind=cores "
+    " QoS=normal DefaultTime=NONE DisableRootJobs=YES ExclusiveUser=YES ExclusiveTopo=NO GraceTime=0 Hidden=YES MaxNodes=3"
+    " MaxTime=1-00:00:00 MinNodes=1 LLN=YES MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=4 Nodes=n1 PriorityJobFactor=5"
+    " PriorityTier=1 RootOnly=YES ReqResv=NO OverSubscribe=FORCE:2 OverTimeLimit=3 PreemptMode=REQUEUE State=DRAIN"
+    " TotalCPUs=28 TotalNodes=1 SelectTypeParameters=NONE JobDefaults=DefCpuPerGPU=3,DefMemPerGPU=5 DefMemPerCPU=100"
+    " MaxMemPerCPU=300 TRES=cpu=28,mem=62.50G,node=1,billing=36,gres/cog=4,gres/gpu=4 TRESBillingWeights=CPU=1.0,GRES/gpu=2"
+)
+"""As Slurm 24.11.5 showed it."""
+
+
+def parsed(line: str) -> PartitionRecord:
+    framing = Framing("Recorded")
+    (record,) = parse_partitions((line + "\n" + framing.end).encode(), framing).values()
+    return record
+
+
+def test_what_a_base_has_its_arrays_have() -> None:
+    base = parsed(RICH)
+    assert (base.name, base.nodes, base.tier, base.is_default) == ("t1", ("n1",), 1, False)
+    assert wanted_settings(PARTS["gpu_cpu"], base) == {
+        "Nodes": "n[1-2]", "PriorityTier": "0", "PreemptMode": "OFF", "GraceTime": "0", "MinNodes": "1",
+        "MaxCPUsPerNode": "8", "AllowGroups": "root", "AllowAccounts": "acc", "DenyQos": "normal", "AllocNodes": "n1,ctl",
+        "CpuBind": "cores", "QoS": "normal", "DisableRootJobs": "YES", "ExclusiveUser": "YES", "Hidden": "YES",
+        "MaxNodes": "3", "MaxTime": "1-00:00:00", "LLN": "YES", "MaxCPUsPerSocket": "4", "PriorityJobFactor": "5",
+        "RootOnly": "YES", "OverSubscribe": "FORCE:2", "OverTimeLimit": "3", "DefMemPerCPU": "100", "MaxMemPerCPU": "300",
+        "JobDefaults": "DefCpuPerGPU=3,DefMemPerGPU=5", "TRESBillingWeights": "CPU=1.0,GRES/gpu=2", "State": "DRAIN",
+    }  # fmt: skip
+    assert not_carried(base) == []
+    odd = PartitionRecord("x", partition(Nodes="n1", SelectTypeParameters="CR_CORE", Colour="red"))
+    assert not_carried(odd) == ["SelectTypeParameters=CR_CORE", "Colour=red"]
+
+
+def test_a_plain_base_says_little() -> None:
+    plain = PartitionRecord("gpu", partition(Nodes="n[1-2]", MinNodes="0"))
+    assert wanted_settings(PARTS["gpu_small_lend"], plain) == {
+        "Nodes": "n2", "PriorityTier": "0", "PreemptMode": "REQUEUE", "GraceTime": "0", "MinNodes": "0",
+        "MaxCPUsPerNode": "20", "State": "UP",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("own", "cores"), [("6", "6"), ("10", "8"), ("UNLIMITED", "8")])
+def test_a_base_with_a_limit_of_its_own_keeps_it(own: str, cores: str) -> None:
+    base = PartitionRecord("gpu", partition(MaxCPUsPerNode=own))
+    assert wanted_settings(PARTS["gpu_cpu"], base)["MaxCPUsPerNode"] == cores
+    lent = wanted_settings(PARTS["gpu_cpu_lend"], base).get("MaxCPUsPerNode")
+    assert lent == (None if own == "UNLIMITED" else own)
+
+
+def test_the_file_is_never_empty_and_has_the_file_s_words() -> None:
+    assert include_text({}).startswith("#")
+    text = include_text({"p": {"Nodes": "n1", "JobDefaults": "DefCpuPerGPU=3,DefMemPerGPU=5", "State": "UP"}})
+    assert text.endswith("PartitionName=p Nodes=n1 DefCpuPerGPU=3 DefMemPerGPU=5 State=UP\n")
+
+
+def test_steps_are_the_difference() -> None:
+    old = {"a": {"Nodes": "n1", "MaxCPUsPerNode": "8"}, "b": {"Nodes": "n1"}, "c": {"Nodes": "n1"}}
+    new = {"a": {"Nodes": "n1", "MaxTime": "5"}, "c": {"Nodes": "n1"}, "d": {"Nodes": "n2"}}
+    assert steps(old, new) == [
+        Step(
+            "update",
+            "a",
+            {"MaxCPUsPerNode": "UNLIMITED", "MaxTime": "5"},
+            {"MaxCPUsPerNode": "8", "MaxTime": "UNLIMITED"},
+        ),
+        Step("create", "d", {"Nodes": "n2"}, {}),
+        Step("retire", "b", {}, {"Nodes": "n1"}),
+    ]
+    assert steps(new, new) == []
+    with pytest.raises(SlurmError, match="cannot take DefaultTime=5 back"):
+        steps({"a": {"DefaultTime": "5"}}, {"a": {}})
+
+
+def test_two_settings_that_slurm_does_not_take_at_once_are_set_apart() -> None:
+    step = Step("create", "a", {"Nodes": "n1", "MaxCPUsPerNode": "8", "OverSubscribe": "FORCE:2"}, {})
+    assert calls(step) == [
+        ("create", {"Nodes": "n1", "MaxCPUsPerNode": "8"}), ("update", {"OverSubscribe": "FORCE:2"}),
+    ]  # fmt: skip
+    assert step.command == "scontrol create PartitionName=a Nodes=n1 MaxCPUsPerNode=8 OverSubscribe=FORCE:2"
+
+
+def test_differences_leave_out_what_slurm_works_out() -> None:
+    assert differences(partition(TotalCPUs="1"), partition(TRES="x")) == []
+    changed = partition(MaxTime="5", State="DOWN")
+    assert differences(partition(), changed) == ["MaxTime is 5, was UNLIMITED", "State is DOWN, was UP"]
+    assert differences(partition(), changed, passing=("State",)) == ["MaxTime is 5, was UNLIMITED"]
+    assert differences(partition(DenyQos="q"), partition()) == ["DenyQos is unset, was q"]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "words"),
+    [
+        (b"PartitionName=gpu State=UP", "cut short"),
+        (b"PartitionName=gpu PriorityTier=low State=UP\n\x04Recorded", "cannot be read"),
+        (b"PartitionName=gpu PriorityTier=1\n\x04Recorded", "cannot be read"),
+    ],
+)
+def test_replies_that_cannot_be_read(stdout: bytes, words: str) -> None:
+    with pytest.raises(SlurmReplyError, match=words):
+        parse_partitions(stdout, Framing("Recorded"))
+
+
+def test_through_scontrol() -> None:
+    scontrol = Scontrol()
+    port = CliPartitions(scontrol)
+    port.create("x", {"Nodes": "n1", "MaxCPUsPerNode": "8"})
+    port.update("x", {"State": "DRAIN"})
+    assert port.partitions()["x"].fields == parsed(f"PartitionName=x {FRESH}").fields | {
+        "Nodes": "n1", "MaxCPUsPerNode": "8", "State": "DRAIN",
+    }  # fmt: skip
+    scontrol.used.add("x")
+    with pytest.raises(SlurmCommandError, match="in use"):
+        port.delete("x")
+    scontrol.used.clear()
+    port.delete("x")
+    assert list(port.partitions()) == ["gpu"]
+    assert port.config()["KillWait"] == "10 sec"
+    scontrol.bound = "gpu\n\n"
+    assert port.bound_partitions() == {"gpu"}
+
+
+@pytest.mark.parametrize("bad", [{"Nodes": "n1; reboot"}, {"No des": "n1"}, {"Nodes": ""}, {"Nodes": "n1 State=DOWN"}])
+def test_nothing_strange_is_sent(bad: dict[str, str]) -> None:
+    scontrol = Scontrol()
+    with pytest.raises(SlurmReplyError, match="is not sent"):
+        CliPartitions(scontrol).create("x", bad)
+    assert scontrol.sent == []

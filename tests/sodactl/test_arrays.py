@@ -1,0 +1,207 @@
+"""sodactl arrays: what it shows, what it refuses, and that it says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_soda.daemon.store.schema import Job, Run
+
+from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, machine, partition
+from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
+
+NAMES = ["gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"]
+
+
+@pytest.fixture
+def folder(soda: Bench, tmp_path: Path) -> Path:
+    """The site's files; slurm.conf includes what it should."""
+    include = tmp_path / "soda-arrays.conf"
+    include.write_text("# none\n")
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=x\n  Include {include} # arrays\n")
+    soda.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')
+    soda.slurm = QueueOfPartitions()
+    soda.commands = Scontrol()
+    soda.commands.config["SLURM_CONF"] = str(tmp_path / "slurm.conf")
+    return tmp_path
+
+
+def scontrol(soda: Bench) -> Scontrol:
+    assert isinstance(soda.commands, Scontrol)
+    return soda.commands
+
+
+def test_plan_changes_nothing_and_shows_all(soda: Bench, folder: Path) -> None:
+    document = soda("arrays", "plan", "--large-nodes", "1", "--json").document
+    assert document["obstacles"] == document["remarks"] == document["warnings"] == []
+    assert [step["partition"] for step in document["steps"]] == NAMES
+    (share,) = document["shares"]
+    assert (share["cpu_cores"], share["large_nodes"], share["nodes"]) == (8, 1, ["n1", "n2"])
+    text = soda("arrays", "plan").out
+    assert "scontrol create PartitionName=gpu_cpu Nodes=n[1-2] " in text
+    assert "  PartitionName=gpu_cpu Nodes=n[1-2] " in text
+    assert "8 of 28" in text
+    assert scontrol(soda).sent == []
+    assert {path.name for path in folder.iterdir()} >= {"slurm.conf"}
+    assert not (folder / "arrays.json").exists()
+
+
+def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
+    assert soda("arrays", "status", status=3).out.startswith("no arrays")
+    assert "scontrol create PartitionName=gpu_small" in soda("arrays", "apply").out
+    assert soda("arrays", "apply").out == "nothing to change\n"
+    soda.slurm.queue = [
+        record(1, partition="gpu_small", state="RUNNING", cpus=6),
+        record(2, partition="gpu_cpu_lend"),
+    ]
+    document = soda("arrays", "status", "--json").document
+    rows = {row["name"]: row for row in document["partitions"]}
+    assert (rows["gpu_small"]["running_jobs"], rows["gpu_small"]["cores_in_use"]) == (1, 6)
+    assert rows["gpu_cpu_lend"]["waiting_jobs"] == 1
+    assert (document["phase"], document["by"], document["divides"]) == ("applied", "root", ["gpu"])
+    assert "gpu_cpu_lend" in soda("arrays", "status").out
+
+    scontrol(soda).used = {"gpu_small"}
+    left = soda("arrays", "revert", status=1).out
+    assert "1 waiting jobs went back" in left
+    assert "jobs still run in gpu_small" in left
+    assert "jobs still run in gpu_small" in soda("arrays", "status", status=1).err
+    scontrol(soda).used = set()
+    soda("arrays", "revert", "--wait")
+    assert list(scontrol(soda).partitions) == ["gpu"]
+    assert soda("arrays", "revert").out == "nothing to change\n"
+
+
+def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -> None:
+    for number in range(30):
+        job = stored_job(100 + number, state="COMPLETED", gpus=1, cpus=2, submit_s=NOW_S - 9000)
+        soda.add(job)
+        soda.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 8000, end_s=NOW_S - 1000, node_names="n1", gpus=1))
+    assert soda.store.url  # the jobs are in the store that the command reads
+    (share,) = soda("arrays", "plan", "--json").document["shares"]
+    assert (share["cpu_cores"], share["large_nodes"]) == (20, 0)
+    assert "30 GPU jobs" in share["reasons"][0]
+    soda("arrays", "apply", "--cpu-cores", "8")
+    (share,) = soda("arrays", "plan", "--json").document["shares"]
+    assert share["cpu_cores"] == 11
+    assert "one step" in share["reasons"][0]
+    assert isinstance(job, Job)
+
+
+def test_without_a_store_there_are_defaults_and_a_word(soda: Bench, folder: Path) -> None:
+    soda.config.write_text(f'state_dir = "{folder}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    done = soda("arrays", "plan", status=0)
+    assert "shares without history" in done.err
+    assert "8 of 28" in done.out
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("SelectType", "select/linear", "SelectType=select/cons_tres"),
+        ("PreemptType", "(null)", "PreemptType=preempt/partition_prio"),
+        ("PreemptMode", "OFF", "PreemptMode=REQUEUE"),
+        ("JobSubmitPlugins", "(null)", "JobSubmitPlugins=lua"),
+        ("SlurmctldHost[0]", "other", "slurmctld's host (other)"),
+        ("SLURM_CONF", "/nonexistent/slurm.conf", "where slurm.conf can be read"),
+    ],
+)
+def test_what_slurm_needs_first(soda: Bench, folder: Path, key: str, value: str, words: str) -> None:
+    scontrol(soda).config[key] = value
+    plan = soda("arrays", "plan", "--json", status=1).document
+    assert [o for o in plan["obstacles"] if words in o["remedy"]]
+    assert words in soda("arrays", "plan", status=1).out
+    refused = soda("arrays", "apply", status=1)
+    assert refused.err.count("\n") == 1
+    assert words in refused.err
+    assert scontrol(soda).sent == []
+
+
+def test_without_the_line_in_slurm_conf_nothing_is_made(soda: Bench, folder: Path) -> None:
+    (folder / "slurm.conf").write_text(f"#include {folder}/soda-arrays.conf\ninclude elsewhere.conf\n")
+    assert "fail when slurmctld restarts" in soda("arrays", "apply", status=1).err
+    # An include of an include will do, by a relative name too.
+    (folder / "elsewhere.conf").write_text("include soda-arrays.conf\n")
+    soda("arrays", "apply")
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"low": partition(Nodes="n1", PriorityTier="0")}, "set PriorityTier=1 or more on low"),
+        ({"gpu": partition(Nodes="n[1-2]", Default="YES", SelectTypeParameters="CR_CORE")}, None),
+    ],
+)
+def test_other_partitions_on_the_nodes(soda: Bench, folder: Path, others: dict, words: str | None) -> None:  # type: ignore[type-arg]
+    scontrol(soda).partitions |= others
+    plan = soda("arrays", "plan", "--json", status=None).document
+    if words:
+        assert words in plan["obstacles"][0]["remedy"]
+    else:
+        assert plan["remarks"] == ["gpu: SelectTypeParameters=CR_CORE cannot be carried over to its arrays"]
+
+
+def test_borrowers_are_below_every_partition_on_their_nodes(soda: Bench, folder: Path) -> None:
+    scontrol(soda).partitions["gpu"]["PriorityTier"] = "9"
+    scontrol(soda).partitions["low"] = partition(Nodes="n[2-3]", PriorityTier="4")
+    steps = soda("arrays", "plan", "--json").document["steps"]
+    assert {step["new"]["PriorityTier"] for step in steps if step["partition"] in ("gpu_small", "gpu_large")} == {"9"}
+    assert {step["new"]["PriorityTier"] for step in steps if step["partition"].startswith("gpu_cpu")} == {"3"}
+    scontrol(soda).config["PreemptType"] = "(null)"
+    plan = soda("arrays", "plan", "--json", status=1).document
+    assert "PreemptMode=OFF to low" in next(o for o in plan["obstacles"] if o["check"] == "PreemptMode")["remedy"]
+
+
+def test_bound_associations_are_an_obstacle(soda: Bench, folder: Path) -> None:
+    scontrol(soda).bound = "\ngpu\n"
+    assert "partition=gpu" in soda("arrays", "apply", status=1).err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--partition", "nosuch"], "there is no partition nosuch"),
+        (["--partition", "cpu"], "has no node with GPUs"),
+        (["--partition", "gpu", "--partition", "long"], "share 2 nodes"),
+    ],
+)
+def test_partitions_that_cannot_be_divided(soda: Bench, folder: Path, argv: list[str], words: str) -> None:
+    scontrol(soda).partitions |= {"cpu": partition(Nodes="c1"), "long": partition(Nodes="n[1-2]")}
+    assert isinstance(soda.slurm, QueueOfPartitions)
+    soda.slurm.machines.append(machine("c1", gpus=0, cpus=64, gpu_type=""))
+    refused = soda("arrays", "apply", *argv, status=1)
+    assert refused.err.count("\n") == 1
+    assert words in refused.err
+
+
+def test_two_partitions_of_their_own_nodes_and_named_once(soda: Bench, folder: Path) -> None:
+    scontrol(soda).partitions |= {"big": partition(Nodes="b1")}
+    assert isinstance(soda.slurm, QueueOfPartitions)
+    soda.slurm.machines.append(machine("b1", gpus=8, cpus=64, gpu_type="h100"))
+    soda("arrays", "apply", "-p", "gpu", "-p", "big")
+    assert {"big_cpu", "big_small", "big_large", "big_cpu_lend", "gpu_cpu"} <= set(scontrol(soda).partitions)
+    assert soda("arrays", "plan", "--json").document["partitions"] == ["gpu", "big"]
+    # Taken off the list, its arrays go.
+    soda("arrays", "apply", "-p", "gpu")
+    assert [name for name in scontrol(soda).partitions if name.startswith("big")] == ["big"]
+
+
+def test_slurm_down_is_one_line(soda: Bench, folder: Path) -> None:
+    assert isinstance(soda.slurm, QueueOfPartitions)
+    soda.slurm.down = True
+    assert soda("arrays", "apply", status=1).err.count("\n") == 1
+    assert not (folder / "arrays.json").exists()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_of_others_is_printed_safely(soda: Bench, folder: Path, name: str) -> None:
+    soda("arrays", "apply")
+    scontrol(soda).partitions["gpu_cpu"]["AllowAccounts"] = name.replace("\n", " ").replace(" ", "_").strip("_") or "x"
+    shown = soda("arrays", "status", status=1).err
+    assert all(char.isprintable() or char == "\n" for char in shown)
+
+
+def test_release_all_points_to_the_arrays(soda: Bench, folder: Path) -> None:
+    assert soda("release-all", "-n", "--json").document["warnings"] == []
+    soda("arrays", "apply")
+    assert "sodactl arrays revert" in soda("release-all", "-n", "--json").document["warnings"][0]
