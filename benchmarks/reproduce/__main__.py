@@ -17,6 +17,8 @@ from benchmarks.reproduce import (
     pollux,
     preface,
     sensitivity,
+    soda,
+    soda_pictures,
     speed,
     testbed,
     tiresias_simulator,
@@ -27,7 +29,8 @@ from benchmarks.reproduce.pictures import draw
 from benchmarks.reproduce.simulation import Results, check_data, run_commands
 from benchmarks.simulate import measure_all
 
-MONTHS, TESTBED = "philly-month", "tiresias480"
+MONTHS, TESTBED, SODA = "philly-month", "tiresias480", "soda-month"
+SODA_CORES = 80 * 28
 
 
 def sections(*, data: bool) -> list[Section]:
@@ -40,6 +43,7 @@ def sections(*, data: bool) -> list[Section]:
         philly.table_1(data=data),
         philly.table_5(data=data),
         sensitivity.section(),
+        soda.section(),
         *([lower_bounds.section()] if data else []),
     ]
 
@@ -61,6 +65,7 @@ def draw_all(results: Results, folder: Path) -> None:
     testbeds = testbed.pictured(results)
     draw(testbeds, f"Tiresias' testbed mix, {len(testbed.SEEDS)} seeds, 15x4, preemption at 62 s", ("jct", "utilisation"),
          folder, TESTBED)  # fmt: skip
+    soda_pictures.draw(soda.pictured(results), SODA_CORES, folder, SODA)
 
 
 def _progress(done: int, total: int) -> None:

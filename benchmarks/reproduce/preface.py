@@ -12,6 +12,10 @@ _PICTURES = {
         ("Figure 10 as distributions: part of the jobs that completed within a time", "tiresias480-jct"),
         ("Figure 11: GPUs held over time, of the first seed", "tiresias480-utilisation"),
     ),
+    "SODA, Figures 12 to 15 and 18: CPU cores and contention": (
+        ("Figures 12, 13 and 18: GPUs active, their utilisation, and cores in use over the month", "soda-month-use"),
+        ("Figures 14 and 15: waits of jobs and users, and cores given less cores asked for", "soda-month-waits"),
+    ),
     "Tiresias, Table 5 and Figure 13: a month like Philly's": (
         ("Figure 13: part of the jobs that completed within a time", "philly-month-jct"),
     ),
@@ -22,14 +26,16 @@ def head(claims: Sequence[Claim]) -> list[str]:
     """Title, summary and how to read and repeat."""
     lines = ["# Reproduction", ""]
     lines += paragraph(
-        "Figures of the Tiresias paper and of other simulators, beside those of `sodactl simulate` on the same jobs.",
+        "Figures of the Tiresias and SODA papers and of other simulators, beside those of `sodactl",
+        "simulate` on the same jobs.",
         "Written by `make reproduce`; edit `benchmarks/reproduce/` instead of this file. Every figure here comes from",
         "the command that stands under its table.",
     )
     lines += ["## In short", ""]
     lines += [f"- {_mark(claim)}{claim.text}" for claim in claims]
     lines += [
-        "- **Not reproduced:** what resizes jobs (Optimus, Pollux), shares GPUs (Gavel's packed policies) or needs hardware;"
+        "- **Not reproduced:** what resizes jobs (Optimus, Pollux), shares GPUs (Gavel's packed "
+        "policies) or needs hardware;"
         " see [what is missing](#what-is-missing).",
         "",
     ]
@@ -45,7 +51,8 @@ def _how() -> list[str]:
     lines = ["## How to read it", ""]
     lines += [
         "- JCT, job completion time, is end less submission, in seconds.",
-        "- *paper*: printed in the publication. *peer's simulator*: what the authors' own simulator gives on the same jobs"
+        "- *paper*: printed in the publication. *peer's simulator*: what the authors' own "
+        "simulator gives on the same jobs"
         " ([peers.md](peers.md) has its rules, found by re-implementing it). *ours*: this run.",
         "- *difference*: ours against the peer's simulator, or where that has no figure, against the paper.",
         "- The same commit gives the same bytes, but for the section [Speed](#speed).",
@@ -89,9 +96,11 @@ def tail() -> list[str]:
         (
             "Gavel's simulator",
             "its measured table is not among the traces here. Its rounds wait for the last job of each, and"
-            " new decisions for 1,920 s, which alone is worth 18 % of FIFO (docs/peers.md); its best policies share GPUs",
+            " new decisions for 1,920 s, which alone is worth 18 % of FIFO (docs/peers.md); its",
+            "best policies share GPUs",
         ),
         ("Lucid's simulator", "its policies need profiles and share GPUs; its speed stands above"),
-        ("SJF-BSBF, SODA, Co-location, OJPP", "sharing, CPU cores and memory: other policies than these"),
+        ("SODA's placement of inference jobs (Figures 16, 17, 19)", "another part of it"),
+        ("SJF-BSBF, Co-location, OJPP", "sharing of GPUs: other policies than these"),
     )
     return ["## What is missing", "", *table(["what", "why"], rows, text=(0, 1)), ""]
