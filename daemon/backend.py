@@ -6,6 +6,7 @@ from slurm_soda.daemon.completion import Ask
 from slurm_soda.daemon.config import SlurmSettings
 from slurm_soda.slurm_ext.accounting import Accounting
 from slurm_soda.slurm_ext.cli.backend import CliSlurm, TimeLimits
+from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.cli.runner import LocalRunner
 from slurm_soda.slurm_ext.client import SlurmClient
 
@@ -14,6 +15,11 @@ def slurm_client(settings: SlurmSettings) -> SlurmClient:
     """Slurm through its commands."""
     limits = TimeLimits(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
     return CliSlurm(LocalRunner(), limits)
+
+
+def slurm_partitions(settings: SlurmSettings) -> CliPartitions:
+    """Slurm's partitions through scontrol."""
+    return CliPartitions(LocalRunner(), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
 
 
 def ask_accounting(settings: SlurmSettings) -> Ask | None:

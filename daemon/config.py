@@ -90,6 +90,8 @@ class ArraySettings(_Section):
     """The file with array partitions that slurm.conf includes; empty: ``soda-arrays.conf`` beside it."""
     history_days: float = Field(default=28.0, gt=0)
     """Shares are derived from jobs that ran so lately."""
+    rederive_s: float = Field(default=86_400.0, ge=0)
+    """An enforcing sodad derives the shares anew this often, once arrays are applied; 0: never."""
 
 
 class StoreSettings(_Section):

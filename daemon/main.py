@@ -15,7 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from slurm_soda.daemon.api import ApiServer, make_app
-from slurm_soda.daemon.backend import ask_accounting, slurm_client
+from slurm_soda.daemon.arrays.schedule import ShareSchedule
+from slurm_soda.daemon.backend import ask_accounting, slurm_client, slurm_partitions
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
@@ -136,6 +137,9 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
     api_settings = cycles.settings.api
     looks = Looks(store, clock, lambda: cycles.settings)
     server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)
+    shares = ShareSchedule(
+        store, slurm_client(cycles.settings.slurm), lambda s: slurm_partitions(s.slurm), clock, socket.gethostname()
+    )
     try:
         server.start()
         notifier.ready()
@@ -143,6 +147,7 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
             began_s = clock.elapsed_s()
             report = cycles.run()
             _tell(report, notifier)
+            shares.step(cycles.settings, enforces=report.mode == "enforce" and not report.error)
             rest_s = min(clock.elapsed_s() - began_s, MOST_PAUSE_S)
             sleep_s = max(report.next_s - clock.now_s(), LEAST_PAUSE_S)
             if not wishes.stop:

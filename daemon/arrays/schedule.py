@@ -1,0 +1,80 @@
+"""Shares derived anew by schedule: what ``sodactl arrays apply`` does, by sodad itself, once a day.
+
+A share moves by one bounded step at most, and not at all for little differences (:mod:`slurm_soda.policies.arrays.shares`).
+Waiting jobs stay in the partitions that they are in, whose nodes and cores change under them; those in a partition that goes
+are moved to another of their list, or back to the site's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_soda.daemon.arrays import planning
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.logline import LOGGER, log
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.policies.arrays.layout import described
+from slurm_soda.slurm_ext.arranging import Arranger
+from slurm_soda.slurm_ext.arrays import ArraysRecord, read_record
+from slurm_soda.slurm_ext.cli.partitions import CliPartitions
+from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.errors import SodaError
+
+NAME = "sodad"
+"""By whom arrays are changed, in their record."""
+
+
+@dataclass(slots=True)
+class ShareSchedule:
+    """Derives the shares anew when they are due; only arrays that somebody has applied."""
+
+    store: Store
+    slurm: SlurmClient
+    partitions: Callable[[Settings], CliPartitions]
+    clock: Clock
+    host: str
+    _tried_s: float = float("-inf")
+
+    def step(self, settings: Settings, *, enforces: bool) -> bool:
+        """Do what is due; whether anything in Slurm was changed. What goes wrong is said in the log, and tried a period later."""
+        every_s, now_s = settings.arrays.rederive_s, self.clock.now_s()
+        if not enforces or every_s <= 0 or now_s < self._tried_s + every_s:
+            return False
+        try:
+            record = read_record(Path(settings.state_dir))
+            if record is None or record.phase != "applied" or now_s < record.changed_s + every_s:
+                return False
+            self._tried_s = now_s
+            return self._derive(settings, record, now_s)
+        except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes, and jobs do not depend on this one
+            self._tried_s = now_s
+            log(logging.WARNING, "shares-not-derived", error=error)
+            if not isinstance(error, SodaError | OSError):
+                LOGGER.exception("unexpected")
+            return False
+
+    def _derive(self, settings: Settings, record: ArraysRecord, now_s: float) -> bool:
+        port = self.partitions(settings)
+        view = planning.look(self.slurm, port)
+        named = settings.arrays.model_copy(update={"partitions": list(record.bases)})
+        divided = settings.model_copy(update={"arrays": named})
+        with self.store.read() as session:
+            past = planning.history(session, view, divided, now_s)
+        plan = planning.plan(view, divided, past, record, host=self.host)
+        if plan.obstacles:
+            first = plan.obstacles[0]
+            log(logging.WARNING, "shares-not-derived", error=f"{first.check}: {first.found}; {first.remedy}")
+            return False
+        if plan.wanted.shares == record.shares:
+            return False
+        arranger = Arranger(self.slurm, port, Path(settings.state_dir), self.clock.now_s, NAME)
+        outcome = arranger.apply(replace(plan.wanted, include_path=Path(record.include_path)))
+        shares = {described(c): (share.cpu_cores, share.large_nodes) for c, share in plan.wanted.shares.items()}
+        log(logging.INFO, "shares-derived", changed=len(outcome.steps), moved=len(outcome.moved), shares=shares)
+        for problem in outcome.problems:
+            log(logging.WARNING, "shares-not-derived", error=problem)
+        return bool(outcome.steps)
