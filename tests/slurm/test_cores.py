@@ -25,7 +25,7 @@ CURVES = "/usr/local/share/soda-train/soda.tsv"
 SODA_TSV = Path(__file__).parents[2] / "emulation" / "trainer" / "soda.tsv"
 STAND_IN = "/run/soda-cgroup"
 LIMIT = 20
-SETTINGS = "[cores]\nenabled = true\nstep_s = 2.0\nsettle_s = 0.8\nsample_s = 0.1\nwarm_up_s = 1.0\n"
+SETTINGS = "[cores]\nenabled = true\nstep_s = 2.0\nsettle_s = 1.5\nsample_s = 0.1\nwarm_up_s = 1.0\n"
 """Steps of two seconds: emulated trainings feel their cores within 0.3 s."""
 
 
