@@ -40,7 +40,7 @@ class ShareSchedule:
     _tried_s: float = float("-inf")
 
     def step(self, settings: Settings, *, enforces: bool) -> bool:
-        """Do what is due; whether anything in Slurm was changed. What goes wrong is said in the log, and tried a period later."""
+        """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later."""
         every_s, now_s = settings.arrays.rederive_s, self.clock.now_s()
         if not enforces or every_s <= 0 or now_s < self._tried_s + every_s:
             return False
