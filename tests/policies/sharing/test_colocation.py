@@ -127,7 +127,7 @@ def test_too_few_measurements_are_refused() -> None:
 def test_one_decision_over_2000_gpus_and_5000_jobs() -> None:
     rng = random.Random(2)
     jobs, gpus = [Load(rng.uniform(1, 10)) for _ in range(5_000)], [Gpu()] * 2_000
-    started = time.perf_counter()
+    started = time.process_time()
     found = colocate(jobs, gpus, Slope(12.0))
-    assert time.perf_counter() - started < 10  # the aim is 1 s on a machine of its own
+    assert time.process_time() - started < 10  # the aim is 1 s on a machine of its own
     assert 2_000 < sum(row is not None for row in found) < 5_000

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.demand import collision
 from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
 
@@ -55,6 +56,9 @@ def test_bounds_hold_by_definition(name: str, apart: bool) -> None:
         assert found.used == len(devices_of(found.devices)) <= int(jobs.workers.sum())
         for device, here in devices_of(found.devices).items():
             assert packing.theta(device) == pytest.approx(max(slowdowns_on(jobs, slowdown, here)))
+            assert packing.collision(device) == pytest.approx(
+                collision(jobs.probability[list(here)].tolist()), abs=1e-12
+            )
 
 
 def test_scarce_devices_leave_jobs_waiting_whole() -> None:
@@ -148,9 +152,9 @@ def test_workers_of_a_job_may_share_a_device_as_in_the_paper() -> None:
 def test_one_decision_over_2000_devices_and_5000_jobs() -> None:
     rng = random.Random(1)
     jobs, slowdown = random_jobs(rng, 5_000, 20, 3), random_slowdown(rng, 20)
-    started = time.perf_counter()
+    started = time.process_time()
     found, packing = placed("ojpp", jobs, slowdown, devices=2_000)
-    taken_s = time.perf_counter() - started
+    taken_s = time.process_time() - started
     assert packing.used == 2_000
     assert sum(map(bool, found.devices)) > 1_000
     assert taken_s < 15  # the aim is 1 s on a machine of its own
@@ -165,6 +169,7 @@ def test_one_decision_over_2000_devices_and_5000_jobs() -> None:
         lambda: few((1, 0.1, math.nan, 0.1, 0.1, 0)),
         lambda: Packing(few((1, 0.1, 0.1, 0.1, 0.1, 1)), np.zeros((1, 1)), 1, PAPER),
         lambda: Packing(few((1, 0.1, 0.1, 0.1, 0.1, 0)), np.zeros((1, 2)), 1, PAPER),
+        lambda: Jobs(np.ones(2, dtype=np.int64), *(np.zeros(1) for _ in range(4)), model=np.zeros(1, dtype=np.int64)),
         lambda: Rules(collision=-0.1),
         lambda: Rules(balance=math.nan),
     ],
