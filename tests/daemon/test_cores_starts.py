@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from slurm_soda.slurm_ext.client import Update
 from slurm_soda.slurm_ext.hints import Hints
 
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
-from tests.daemon.harness import Daemon
+from tests.daemon.harness import Daemon, KilledError, Killer, settings
 
 Start = Callable[..., Daemon]
 CV = Hints(category="cv")
@@ -201,3 +202,20 @@ def test_slurm_that_does_not_tell_its_limits_stops_nothing_else(full: FakeSlurm,
     full.advance(2)
     sodad.run()
     assert job.cpus == 3
+
+
+@pytest.mark.parametrize("kill_at", range(1, 9))
+def test_a_kill_at_any_point_loses_neither_the_change_nor_the_way_back(
+    full: FakeSlurm, fresh_store: Path, kill_at: int
+) -> None:
+    job = wait(full, cpus=20, memory_per_cpu_mib=1000)
+    with pytest.raises(KilledError):
+        Daemon(full, fresh_store, settings(), Killer(kill_at)).run()
+    full.advance(2)
+    sodad = Daemon(full, fresh_store, settings())
+    sodad.follow(3)
+    assert (job.cpus, job.memory_mib) == (3, 20_000)
+    done = [action for action in sodad.actions("rewrite") if action.state == "done"]
+    assert [action.old["NumCPUs"] for action in done] == ["20"]
+    assert {action.state for action in sodad.actions("rewrite")} <= {"done", "void"}
+    assert (thought(sodad).asked_cores, thought(sodad).cores, thought(sodad).left_alone) == (20, 3, "")
