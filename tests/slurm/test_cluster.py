@@ -227,10 +227,15 @@ def test_the_command_line_refuses_in_one_line(words: tuple[str, ...], said: str)
     assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_command_line_leaves_nothing_behind(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [(("cluster", "up"), signal.SIGINT), (("cluster", "up"), signal.SIGTERM), (("demo", "--arrays"), signal.SIGTERM)],
+)
+def test_a_stopped_command_line_leaves_nothing_behind(
+    words: tuple[str, ...], number: signal.Signals, tmp_path: Path
+) -> None:
     name = f"test-{secrets.token_hex(3)}"
-    argv = (SODACTL, "cluster", "up", "--name", name)
+    argv = (SODACTL, *words, "--name", name, *(("--out", str(tmp_path)) if words[0] == "demo" else ()))
     with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
         assert up.stderr
         for line in up.stderr:

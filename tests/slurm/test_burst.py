@@ -1,0 +1,87 @@
+"""sodad and arrays on a real Slurm: borrowers give back, are first in line again, and are not aborted for ever."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.demo.burst.run import with_parameters
+
+from tests.slurm.daemon_site import STORE, DaemonSite
+
+pytestmark = pytest.mark.slurm
+
+ENFORCE = """
+mode = "enforce"
+[policy]
+name = "drf"
+[arrays]
+max_aborts = 1
+[cycle]
+interval_s = 1
+"""
+GIVEN_BACK_S = 10
+SLURM_WAIT_S = 121
+
+
+@pytest.fixture
+def site(cluster: Cluster) -> Iterator[DaemonSite]:
+    """Arrays with 8 cores of each node for CPU jobs, and an enforcing sodad; all of it gone afterwards."""
+    conf = cluster.copy_out("/etc/slurm/slurm.conf")
+    cluster.copy_in(with_parameters(conf.decode()).encode(), "/etc/slurm/slurm.conf")
+    cluster.exec("root", ("scontrol", "reconfigure")).check()
+    cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
+    found = DaemonSite(cluster)
+    try:
+        cluster.exec("root", ("sodactl", "arrays", "apply", "--cpu-cores", "8")).check()
+        cluster.start_daemon(ENFORCE)
+        found.wait(lambda: bool(found.store("select 1 from cycle where length(error) = 0")), "sodad has run a cycle")
+        yield found
+    finally:
+        found.clear()
+        cluster.exec("root", ("sodactl", "arrays", "revert", "--wait"))
+        cluster.copy_in(conf, "/etc/slurm/slurm.conf")
+        cluster.exec("root", ("scontrol", "reconfigure"))
+
+
+def submit(site: DaemonSite, cores: int, gpus: int = 0) -> int:
+    gres = [f"--gres=gpu:{gpus}"] if gpus else []
+    argv = ("sbatch", "--parsable", "--output=/dev/null", "--time=30", "--mem-per-cpu=16", f"--cpus-per-task={cores}")
+    return int(site.cluster.exec("alice", (*argv, *gres), input="#!/bin/sh\nexec sleep 300\n").check().stdout)
+
+
+def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> None:
+    cpu = [submit(site, 8) for _ in range(6)] + [submit(site, 4) for _ in range(2)]
+    site.wait_running(cpu)
+    assert {site.shown(job, "Partition") for job in cpu} == {"gpu_cpu_lend"}
+
+    gpu = submit(site, 20, gpus=1)
+    asked_s = time.monotonic()
+    site.wait_running([gpu])
+    assert time.monotonic() - asked_s <= GIVEN_BACK_S
+    counted = f"select job_id from array_run where aborted and job_id in ({','.join(map(str, cpu))}) order by job_id"
+
+    def aborted() -> list[int]:
+        return [job for job in cpu if site.shown(job, "Restarts") == "1"]
+
+    def known() -> list[int]:
+        return [row["job_id"] for row in site.store(counted)]
+
+    site.wait(lambda: len(aborted()) >= 2 and known() == aborted(), "every abort is counted once", 30)
+    gave = aborted()
+
+    # Back in line long before Slurm would have it, where nothing aborts them any more.
+    site.wait(lambda: {site.shown(job, "Partition") for job in gave} == {"gpu_cpu"}, "they borrow no more", 30)
+    others = [job for job in cpu if job not in gave]
+    site.cluster.exec("root", ("scancel", *map(str, others))).check()
+    site.wait(lambda: "RUNNING" in site.states(gave), "they run in their own array", SLURM_WAIT_S / 2)
+
+    told = json.loads(site.cluster.exec("root", ("sodactl", "explain", str(gave[0]), "--json")).check().stdout)
+    change = next(entry for entry in told["changes"] if "Partition" in entry["new"])
+    assert (change["kind"], change["state"], change["new"]["StartTime"]) == ("rewrite", "done", "now")
+    assert "gave back what it had borrowed" in change["reason"]
+    log = json.loads(site.cluster.exec("root", ("sodactl", "arrays", "log", "--json")).check().stdout)["arrays"]
+    assert {entry["kind"]: (entry["aborts"], entry["most_aborts"]) for entry in log}["cpu"] == (len(gave), 1)
