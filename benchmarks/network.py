@@ -7,7 +7,6 @@ out, on the other node, in the place of the switch's port, for what comes in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
@@ -28,6 +27,7 @@ class Site:
     def __init__(self, cluster: Cluster, mbit: int) -> None:
         self._cluster = cluster
         self._mbit = mbit
+        cluster.make_net_cls()
         for port in ("5201", "5202"):
             cluster.exec("root", ("iperf3", "--server", "--daemon", "--port", port), node="n2").check()
 
@@ -54,9 +54,9 @@ class Site:
 
     def measure(self, connections: int, *options: str) -> tuple[float, float]:
         """Mbit/s of the GPU job and of the CPU job in their median seconds, side by side."""
-        rest = " ".join((*options, "--json"))
+        rest = " ".join((*options, "--format m --interval 1 --forceflush"))
         cpu = self._submit(f"iperf3 -c n2 -p 5202 -t 120 -P {connections} {rest} >cpu", "--nodelist=n1")
-        gpu = f"sleep 4; iperf3 -c n2 -p 5201 -t {_STEADY_S} -O {_WARM_S} {rest} >gpu; pkill -INT -x iperf3; sleep 1"
+        gpu = f"sleep 4; iperf3 -c n2 -p 5201 -t {_STEADY_S} -O {_WARM_S} {rest} >gpu; pkill -KILL -x iperf3"
         jobs = cpu, self._submit(gpu, "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
         argv = ("squeue", "--noheader", f"--jobs={jobs[0]},{jobs[1]}", "--states=PENDING,RUNNING,COMPLETING")
         self._cluster.wait_until(
@@ -70,9 +70,15 @@ class Site:
         return self._cluster.exec("alice", argv, input=f"#!/bin/bash\n{script}\n").check().stdout.strip()
 
     def _seconds(self, file: str) -> list[float]:
-        report = json.loads(self._cluster.exec("alice", ("cat", file)).check().stdout)
-        sums = [second["sum"] for second in report["intervals"]]
-        return [second["bits_per_second"] / 1e6 for second in sums if not second["omitted"]]
+        """Mbit/s second by second; iperf3 may have been killed."""
+        lines = self._cluster.exec("alice", ("cat", file)).check().stdout.splitlines()
+        seconds = [
+            line
+            for line in lines
+            if "Mbits/sec" in line and not line.rstrip().endswith(("omitted)", "sender", "receiver"))
+        ]
+        together = [line for line in seconds if line.startswith("[SUM]")] or seconds
+        return [float(line.partition(" Mbits/sec")[0].split()[-1]) for line in together]
 
 
 @click.command()

@@ -191,6 +191,18 @@ class Cluster:
                 )
             time.sleep(_POLL_S)
 
+    def make_net_cls(self) -> bool:
+        """Has the kernel make the net_cls hierarchy of cgroup v1, which agents then find, until the cluster goes.
+
+        False where there is none to be had: the kernel has none, or the engine refuses.
+        """
+        try:
+            container = hosts.create_net_cls(self._client, self.spec)
+            ready = ("sh", "-c", "for _ in $(seq 100); do [ -e /run/ready ] && exit; sleep 0.1; done; exit 1")
+            return execute(self._client, container, ready, user="root", timeout_s=20).status == 0
+        except ClusterError:
+            return False
+
     # What there is to see
 
     def status(self) -> ClusterStatus:

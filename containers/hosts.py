@@ -63,6 +63,41 @@ def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
     }
 
 
+NET_CLS = "net-cls"
+_MOUNT_NET_CLS = (
+    "mkdir /run/net_cls && mount -t cgroup -o net_cls net_cls /run/net_cls && touch /run/ready && exec sleep infinity"
+)
+
+
+def create_net_cls(client: docker.DockerClient, spec: ClusterSpec) -> str:
+    """Starts a container that has the net_cls hierarchy of cgroup v1 in being while it runs; its name.
+
+    The kernel makes hierarchies in the host's cgroup namespace only, and the compute hosts have namespaces of their own;
+    there it can be mounted once it exists. ``/run/ready`` appears in the container when it does.
+
+    Raises:
+        ClusterError: the engine refused.
+    """
+    name = spec.container(NET_CLS)
+    try:
+        compute: Any = client.containers.get(spec.container(spec.compute_hosts[0]))
+        client.containers.run(
+            compute.image.id,
+            ["sh", "-c", _MOUNT_NET_CLS],
+            detach=True,
+            init=True,
+            name=name,
+            labels=spec.labels(NET_CLS),
+            network_mode="none",
+            cap_add=["SYS_ADMIN"],
+            security_opt=["apparmor=unconfined"],
+            cgroupns="host",
+        )
+    except docker.errors.DockerException as error:
+        raise refusal(error, f"start the container {name}") from error
+    return name
+
+
 def of(client: docker.DockerClient, name: str) -> list[Any]:
     """The cluster's containers, running or not."""
     return list(client.containers.list(all=True, filters={"label": f"{LABEL}={name}"}, ignore_removed=True))
