@@ -207,7 +207,8 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """What runs now."""
-        containers = {c.labels[HOST_LABEL]: c.status for c in hosts.of(self._client, self.spec.name)}
+        found = {c.labels[HOST_LABEL]: c.status for c in hosts.of(self._client, self.spec.name)}
+        containers = {host: state for host, state in found.items() if host in self.spec.hosts}
         if containers.get(CONTROLLER) != "running":
             return ClusterStatus(self.spec.name, containers, {}, {})
         daemons = {daemon: self.alive(daemon) for daemon in _CONTROLLER_DAEMONS}
