@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +32,26 @@ def order(working: Cpus, allocated: Cpus, layout: Layout) -> tuple[int, ...]:
     """
     place: dict[int, tuple[int, int]] = {}
     for number, share in enumerate([*layout.shares, allocated]):
-        mine = sorted(share - place.keys(), key=lambda cpu: (layout.siblings.get(cpu, cpu), cpu))
-        place |= {cpu: (position, number) for position, cpu in enumerate(mine)}
+        mine = share - place.keys()
+        cores = sorted({layout.siblings.get(cpu, cpu) for cpu in mine})
+        place |= {cpu: (cores.index(layout.siblings.get(cpu, cpu)), number) for cpu in mine}
     return tuple(
         sorted(
             allocated,
             key=lambda cpu: (cpu not in working, bool(layout.near) and cpu not in layout.near, place[cpu], cpu),
         )
     )
+
+
+def width(allocated: Cpus, counted: int, siblings: Mapping[int, int]) -> int:
+    """Hardware threads to each CPU that Slurm counts: 1, or a whole core's where a node's CPUs are its cores.
+
+    0 where a job may use more than it was given; ``counted`` of 0 means that nobody knows.
+    """
+    if len(allocated) <= counted or not counted:
+        return 1
+    threads = Counter(siblings.get(cpu, cpu) for cpu in allocated)
+    return min(threads.values()) if len(threads) <= counted and len(set(threads.values())) == 1 else 0
 
 
 def read_siblings(cpus: Cpus, sysfs: Path = SYSFS) -> dict[int, int]:

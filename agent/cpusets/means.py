@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_soda.agent.cpusets.cpulist import Cpus, parse, write
-from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
+from slurm_soda.agent.cpusets.errors import JobGoneError
 from slurm_soda.agent.cpusets.groups import JobGroups
 from slurm_soda.agent.cpusets.record import Held
 from slurm_soda.agent.cpusets.threads import affinity, set_affinity, threads_of
@@ -43,7 +43,7 @@ class Means(Protocol):
         ...
 
     def apply(self, held: Held, cpus: Cpus | None) -> Mapping[str, str]:
-        """Give the job these CPUs, or what it had; returns what groups that are new had. Errors as of ``survey``."""
+        """Give the job these CPUs, or what it had; returns what everything that is there had. Errors as of ``survey``."""
         ...
 
     def strayed(self, held: Held, cpus: Cpus) -> bool:
@@ -79,12 +79,14 @@ class GroupMeans:
         return Survey(groups.source, groups.path, allocated, working, step, sorted(shares, key=sorted), original)
 
     def apply(self, held: Held, cpus: Cpus | None) -> Mapping[str, str]:
-        fresh: dict[str, str] = {}
+        originals: dict[str, str] = {}
 
         def wanted(names: list[str]) -> Mapping[str, Cpus]:
             found: dict[str, Cpus] = {}
+            for gone in originals.keys() - set(names):
+                del originals[gone]
             for name in names:
-                original = self._original(held, name, fresh)
+                original = self._original(held, name, originals)
                 if cpus is None:
                     found[name] = original
                 elif not name or (held.step and name.partition("/")[0] == held.step):
@@ -97,7 +99,7 @@ class GroupMeans:
         self.groups.apply(wanted)
         if held.step:
             self._bind(held, cpus)
-        return fresh
+        return originals
 
     def strayed(self, held: Held, cpus: Cpus) -> bool:
         return any(not self._reads(name) <= cpus for name in self.groups.names())
@@ -110,14 +112,14 @@ class GroupMeans:
                 raise
             return frozenset()
 
-    def _original(self, held: Held, name: str, fresh: dict[str, str]) -> Cpus:
+    def _original(self, held: Held, name: str, originals: dict[str, str]) -> Cpus:
         """What a group had. One that is new has what Slurm wrote, or what it inherited from a parent that was narrowed."""
         if name in held.original:
-            return parse(held.original[name])
-        if name not in fresh:
+            originals[name] = held.original[name]
+        elif name not in originals:
             has = self._reads(name)
-            fresh[name] = write(held.allocated if has in held.given else has & held.allocated)
-        return parse(fresh[name])
+            originals[name] = write(held.allocated if has in held.given else has & held.allocated)
+        return parse(originals[name])
 
     def _used(self, name: str, allocated: Cpus, masks: Mapping[str, Cpus]) -> Cpus:
         """What the processes of a group can use: its cores, or those that Slurm bound its tasks to."""
@@ -153,8 +155,6 @@ class ThreadMeans:
     """By the affinity of every thread of the job: for nodes without cpuset groups, where task/affinity bound them."""
 
     job_id: int
-    cpus: int
-    """As Slurm counts the allocation here; 0: not known."""
     pids: Callable[[], Iterable[int]]
 
     def survey(self) -> Survey:
@@ -162,11 +162,6 @@ class ThreadMeans:
         if not masks:
             raise JobGoneError(f"job {self.job_id} has no process here")
         allocated = frozenset().union(*masks)
-        if len(allocated) > self.cpus:
-            raise CoresError(
-                f"job {self.job_id}: Slurm binds it to no cores of its own ({self.cpus} of {len(allocated)}); "
-                "set ConstrainCores=yes in cgroup.conf or TaskPlugin=task/affinity"
-            )
         shares = sorted((mask for mask in masks if mask < allocated), key=sorted)
         original = {str(number): write(mask) for number, mask in enumerate([allocated, *shares])}
         return Survey(AFFINITY, "", allocated, allocated, "", shares, original)
@@ -178,7 +173,7 @@ class ThreadMeans:
                 raise JobGoneError(f"job {self.job_id} has no process here")
             if not any(changed):
                 break
-        return {}
+        return held.original
 
     def strayed(self, held: Held, cpus: Cpus) -> bool:
         masks = [affinity(thread) for thread in threads_of(self.pids())]

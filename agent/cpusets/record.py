@@ -29,9 +29,11 @@ class Held:
     path: str
     """The job's group; empty with affinity."""
     order: tuple[int, ...]
-    """The CPUs that it may have here; with n cores it has the first n."""
+    """The CPUs that it may have here, those that it keeps longest first."""
+    width: int
+    """How many of them count as one core: with n cores it has the first n * width."""
     start: int
-    """How many of them it worked on when it was found."""
+    """How many cores it worked on when it was found."""
     step: str
     """The one step that does all the work with fewer cores than the job has and may therefore have more; mostly empty."""
     original: Mapping[str, str]
@@ -52,13 +54,18 @@ class Held:
         return self.first(min(self.limits.values())) if self.limits else self.allocated
 
     @property
+    def most(self) -> int:
+        """The most cores that it may have here."""
+        return len(self.order) // self.width
+
+    @property
     def given(self) -> tuple[Cpus, ...]:
         """:attr:`applied` as sets."""
         return tuple(map(parse, self.applied))
 
     def first(self, cores: int) -> Cpus:
         """The CPUs of so many cores."""
-        return frozenset(self.order[:cores])
+        return frozenset(self.order[: cores * self.width])
 
 
 def read_held(path: Path) -> dict[int, Held]:
@@ -92,6 +99,7 @@ def _held(data: object) -> Held:
         source=read.text("source", 32),
         path=read.text("path", _LONGEST),
         order=read.wholes("order", MAX_CPUS, 0, MAX_CPUS),
+        width=read.whole("width", 1, 64),
         start=read.whole("start", 1, MAX_CPUS),
         step=read.text("step", _LONGEST),
         original=read.text_map("original", MOST_JOBS, _LONGEST * 4),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_soda.agent.cpusets.choice import Layout, order, read_siblings
+from slurm_soda.agent.cpusets.choice import Layout, order, read_siblings, width
 from slurm_soda.agent.cpusets.cpulist import Cpus, write
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
 from slurm_soda.agent.cpusets.groups import JobGroups, find
@@ -115,7 +115,7 @@ class CoreSets:
             CoresError: its cores cannot be set on this node.
         """
         held = self._held.get(job_id) or self._found(job_id)
-        return Room(held.start, len(held.order))
+        return Room(held.start, held.most)
 
     def limit(self, job_id: int, cores: int, holder: str) -> int:
         """Let a job run on so many of its cores; returns how many it has now, fewer if another holder wants fewer.
@@ -127,7 +127,7 @@ class CoreSets:
         if self._defiant.get(job_id, 0) >= MOST_CORRECTIONS:
             raise CoresError(f"job {job_id} puts itself onto other cores again and again")
         before = self._held.get(job_id) or self._found(job_id)
-        limits = {**before.limits, holder: max(1, min(cores, len(before.order)))}
+        limits = {**before.limits, holder: max(1, min(cores, before.most))}
         self._set(before, replace(before, limits=limits))
         return min(limits.values())
 
@@ -164,13 +164,13 @@ class CoreSets:
         try:
             self._write()
             means = self._means(held)
-            fresh = means.apply(held, held.cpus)
+            original = means.apply(held, held.cpus)
             if means.strayed(held, held.cpus):
                 raise CoresError(f"job {held.job_id} has other cores than {now} although they were set")
         except SodaError:
             self._undo(before)
             raise
-        self._held[held.job_id] = replace(held, applied=(now,), original={**held.original, **fresh})
+        self._held[held.job_id] = replace(held, applied=(now,), original=original)
         self._write()
 
     def _undo(self, before: Held) -> None:
@@ -193,9 +193,9 @@ class CoreSets:
         if times >= MOST_CORRECTIONS:
             self._release(held.job_id)
             raise CoresError(f"put itself onto other cores {times} times in a row; it is left alone")
-        fresh = self._means(held).apply(held, held.cpus)
-        if fresh:
-            self._held[held.job_id] = replace(held, original={**held.original, **fresh})
+        original = self._means(held).apply(held, held.cpus)
+        if original != held.original:
+            self._held[held.job_id] = replace(held, original=original)
             self._write()
 
     def _found(self, job_id: int) -> Held:
@@ -205,12 +205,14 @@ class CoreSets:
         opened = run.opened
         groups = find(self._root, opened.node, opened.uid, job_id)
         survey = (GroupMeans(groups) if groups else self._threads(opened)).survey()
-        if opened.cpus and len(survey.allocated) > opened.cpus:
+        siblings = read_siblings(survey.allocated)
+        wide = width(survey.allocated, opened.cpus, siblings)
+        if not wide or (survey.source == AFFINITY and not opened.cpus):
             raise CoresError(
                 f"job {job_id} was given {opened.cpus} CPUs and may use {len(survey.allocated)}: Slurm does not limit its "
-                "cores; set ConstrainCores=yes in cgroup.conf"
+                "cores; set ConstrainCores=yes in cgroup.conf, or TaskPlugin=task/affinity"
             )
-        layout = Layout(self._near(opened.gpus), survey.shares, read_siblings(survey.allocated))
+        layout = Layout(self._near(opened.gpus), survey.shares, siblings)
         # What steps divide among themselves is not theirs to take from each other.
         usable = survey.allocated if survey.step else survey.working
         return Held(
@@ -219,7 +221,8 @@ class CoreSets:
             source=survey.source,
             path=survey.path,
             order=order(survey.working, usable, layout),
-            start=len(survey.working),
+            width=wide,
+            start=-(-len(survey.working) // wide),
             step=survey.step,
             original=survey.original,
             limits={},
@@ -230,11 +233,10 @@ class CoreSets:
         if held.source != AFFINITY:
             return GroupMeans(JobGroups(held.source, held.path))
         run = self._runs.get(held.job_id)
-        cpus = run.opened.cpus if run and run.opened else 0
-        return ThreadMeans(held.job_id, cpus, lambda: self._pids(run.opened) if run and run.opened else ())
+        return ThreadMeans(held.job_id, lambda: self._pids(run.opened) if run and run.opened else ())
 
     def _threads(self, opened: JobOpened) -> Means:
-        return ThreadMeans(opened.job_id, opened.cpus, lambda: self._pids(opened))
+        return ThreadMeans(opened.job_id, lambda: self._pids(opened))
 
     def _is_here(self, held: Held) -> bool:
         run = self._runs.get(held.job_id)

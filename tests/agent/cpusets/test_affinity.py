@@ -113,7 +113,7 @@ def test_a_job_that_overrides_its_affinity_is_left_alone_in_the_end(tmp_path: Pa
 @two_cores
 def test_a_job_that_slurm_binds_to_nothing_is_refused(tmp_path: Path, sleeper: Program) -> None:
     sets = sets_over(tmp_path, sleeper, cpus=1)
-    with pytest.raises(CoresError, match=r"ConstrainCores=yes in cgroup.conf or TaskPlugin=task/affinity"):
+    with pytest.raises(CoresError, match=r"ConstrainCores=yes in cgroup\.conf, or TaskPlugin=task/affinity"):
         sets.limit(JOB, 1, "tuning")
     assert sleeper.affinity() == {frozenset(ONLINE)}
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.agent.cpusets import groups as module
+from slurm_soda.agent.cpusets import sets as sets_module
 from slurm_soda.agent.cpusets.cpulist import parse, write
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
 from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
@@ -200,6 +201,27 @@ def test_more_cores_than_slurm_gave_are_not_the_jobs_own(jobs: Jobs) -> None:
     with pytest.raises(CoresError, match=r"set ConstrainCores=yes in cgroup\.conf"):
         jobs.sets.limit(JOB, 4, "tuning")
     assert jobs.has() == BATCH
+
+
+def test_where_slurm_counts_cores_a_job_keeps_both_threads_of_each(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sets_module, "read_siblings", lambda cpus: {cpu: cpu % 4 for cpu in cpus})
+    jobs.add({"": "0-7", "step_batch": "0-7"}, cpus=4)
+    assert jobs.sets.room(JOB) == Room(4, 4)
+    assert jobs.sets.limit(JOB, 2, "tuning") == 2
+    assert set(jobs.has().values()) == {"0-1,4-5"}
+
+
+def test_steps_that_come_and_go_leave_nothing_on_record(jobs: Jobs) -> None:
+    jobs.add(BATCH)
+    jobs.sets.limit(JOB, 4, "tuning")
+    for step in range(5):
+        jobs.write({"": "0-19", f"step_{step}": "0-9"})
+        jobs.sets.look_after()
+        jobs.machine.tell(remove=f"{jobs.top()}/job_{JOB}/step_{step}")
+    jobs.write({"": "0-19", "step_9": "0-9"})
+    assert jobs.sets.look_after() == []
+    record = (jobs.path / "state/cores.json").read_text()
+    assert [f"step_{step}" in record for step in (0, 3, 9)] == [False, False, True]
 
 
 def test_the_next_run_of_a_requeued_job_is_another(jobs: Jobs) -> None:
