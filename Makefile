@@ -10,7 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEED ?= 1
-OUT ?= build/demo
+BURST := $(filter-out 0 no,$(ARRAYS))
+OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 export PYTHONDONTWRITEBYTECODE := 1
 
@@ -20,7 +21,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, ARRAYS=1: a burst)
-	$(BIN)/sodactl demo$(if $(filter-out 0 no,$(ARRAYS)), --arrays) --seed $(SEED) --out $(OUT)
+	$(BIN)/sodactl demo$(if $(BURST), --arrays) --seed $(SEED) --out $(OUT)
 
 test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 

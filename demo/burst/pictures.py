@@ -53,7 +53,8 @@ def _cores(axis: Axes, per_job: list[Mapping[str, Any]], cores: int, cpu_cores: 
         axis.plot([at_s - began_s for at_s, _ in aborted], [cores * 1.03] * len(aborted), "v", color="#a33", markersize=5,
                   label="a borrower gives back")  # fmt: skip
     axis.axhline(cores, color="#8894a3", linewidth=0.8)
-    axis.legend(frameon=False, fontsize=7, loc="upper right")
+    axis.set_ylim(0, cores * 1.3)
+    axis.legend(frameon=False, fontsize=7, loc="upper right", ncols=2)
     axis.spines[["top", "right"]].set_visible(False)
 
 
