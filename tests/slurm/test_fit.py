@@ -14,6 +14,9 @@ from tests.slurm.daemon_site import PYTHON, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
+BOUND = "bound"
+"""A partition with 8 cores of each node, which sells memory by the core."""
+
 SCRIPT = "#!/bin/bash\nenv | grep ^SLURM_ > $HOME/fit-$SLURM_JOB_ID\n"
 
 REPORT = """
@@ -34,10 +37,14 @@ asyncio.run(uploader.send(NodeReport("n1", "test-fit", 1, now_s, core_fits=(fit,
 @pytest.fixture
 def site(cluster: Cluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
+    bound = f"partitionname={BOUND}"
+    cluster.exec("root", ("scontrol", "create", bound, "nodes=ALL", "MaxMemPerCPU=2000")).check()
+    cluster.exec("root", ("scontrol", "update", bound, "MaxCPUsPerNode=8")).check()
     site.start()
     yield site
     site.clear()
     cluster.exec("root", ("sh", "-c", "rm -f /home/*/fit-*"))
+    cluster.wait_until(lambda: cluster.exec("root", ("scontrol", "delete", bound)).status == 0, "no job is in it")
 
 
 def submit(site: DaemonSite, *argv: str, user: str = "alice") -> int:
@@ -85,11 +92,18 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     without = submit(site, "--gres=gpu:1", "--cpus-per-task=20")
     tied = submit(site, "--soda-category=cv", "--gpus=1", "--cpus-per-gpu=7")
     sweep = submit(site, "--soda-category=cv", "--gres=gpu:1", "--cpus-per-task=7", "--array=1-2")
+    memory = submit(
+        site, "--soda-category=cv", f"--partition={BOUND}", "--gres=gpu:1", "--cpus-per-task=8", "--mem=9000"
+    )
+    capped = submit(site, "--soda-category=cv", f"--partition={BOUND}", "--gres=gpu:4", "--cpus-per-task=1", "--mem=1G")
     for job, cpus in ((few, 3), (many, 3), (ranks, 12), (wide, 10)):
         wait_cpus(site, job, cpus)
     assert shown(site, many, "MinCPUsNode", "MinMemoryNode") == ("3", "10000M")
+    for job, cpus in ((memory, 5), (capped, 8)):
+        wait_cpus(site, job, cpus)
     two_more_cycles(site)
-    assert sorted(row["job_id"] for row in rewrites(site)) == sorted([few, many, ranks, wide]), "once each"
+    changed = sorted([few, many, ranks, wide, memory, capped])
+    assert sorted(row["job_id"] for row in rewrites(site)) == changed, "once each"
     assert [shown(site, job, "NumCPUs") for job in (without, tied)] == [("20",), ("7",)]
     for job, text in ((tied, "--cpus-per-gpu"), (sweep, "job array")):
         said = soda(site, "explain", str(job))
@@ -102,6 +116,8 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     assert "cpu=3,mem=10000M" in shown(site, many, "AllocTRES")[0]
     assert run(site, ranks)["SLURM_JOB_CPUS_PER_NODE"] == "12"
     assert run(site, wide)["SLURM_JOB_CPUS_PER_NODE"] == "5(x2)"
+    assert run(site, memory)["SLURM_CPUS_ON_NODE"] == "5"
+    assert run(site, capped)["SLURM_CPUS_ON_NODE"] == "8", "one more would wait for ever"
 
 
 def test_the_way_back_and_the_last_word_of_others(site: DaemonSite) -> None:
