@@ -189,10 +189,11 @@ class CoreSets:
         self._write()
 
     def _correct(self, held: Held) -> None:
-        times = self._defiant[held.job_id] = self._defiant.get(held.job_id, 0) + 1
-        if times >= MOST_CORRECTIONS:
-            self._release(held.job_id)
-            raise CoresError(f"put itself onto other cores {times} times in a row; it is left alone")
+        if held.source == AFFINITY:  # out of a group nobody can get but slurmd, for a new step
+            times = self._defiant[held.job_id] = self._defiant.get(held.job_id, 0) + 1
+            if times >= MOST_CORRECTIONS:
+                self._release(held.job_id)
+                raise CoresError(f"put itself onto other cores {times} times in a row; it is left alone")
         original = self._means(held).apply(held, held.cpus)
         if original != held.original:
             self._held[held.job_id] = replace(held, original=original)
