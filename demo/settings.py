@@ -54,5 +54,8 @@ def daemon_configuration(settings: DemoSettings, mix: Mix) -> str:
         "interval_s = 1.0",
         "[rails]",
         "min_change_interval_s = 0.2",
+        "# Its jobs ask for the cores that they need, and what is compared is their order.",
+        "[cores]",
+        'rewrite = "off"',
         "",
     ])  # fmt: skip
