@@ -49,6 +49,11 @@ def whole_from(least: int) -> Callable[[Any], int]:
     return read
 
 
+def unless_unset(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same reader, of a parameter that has no value of its own: ``None`` stays so."""
+    return lambda value: None if value is None else read(value)
+
+
 def truth(value: Any) -> bool:
     """A reader of truth values."""
     if not isinstance(value, bool):

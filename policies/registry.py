@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from slurm_soda.policies.arrays.division import CPU_CORES, LARGE_NODES
 from slurm_soda.policies.arrays.policy import MAX_ABORTS, Coda
 from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.drf import Drf
@@ -29,6 +28,7 @@ from slurm_soda.policies.parameters import (
     one_of,
     sorted_samples,
     truth,
+    unless_unset,
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
@@ -111,10 +111,10 @@ _MULTIFACTOR = (
 )  # fmt: skip
 
 _ARRAYS = (
-    Parameter("cpu_cores", CPU_CORES, "cores", "cores of each GPU node that CPU jobs may hold without borrowing; below 1 "
-              "a part of the node's", "a number from 0", number_from(0.0)),
-    Parameter("large_nodes", LARGE_NODES, "nodes", "nodes of each class that are the large array's; below 1 a part of "
-              "the class's", "a number from 0", number_from(0.0)),
+    Parameter("cpu_cores", None, "cores", "cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part "
+              "of the node's; unset: what is left when each GPU has 5", "a number from 0", unless_unset(number_from(0.0))),
+    Parameter("large_nodes", None, "nodes", "nodes of each class that are the large array's; below 1 a part of the class's; "
+              "unset: a quarter from 16 nodes on, else none", "a number from 0", unless_unset(number_from(0.0))),
     Parameter("max_aborts", MAX_ABORTS, "requeues", "so often a job gives back what it borrowed; then it borrows no more",
               "a whole number from 0", whole_from(0)),
 )  # fmt: skip

@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS, NodeClass, Share
+from slurm_soda.policies.arrays.shares import derive
 from slurm_soda.policies.demand import group_rows
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
-
-CPU_CORES = 0.5
-"""Our choice where nobody says more: half of each GPU node's cores are the CPU array's."""
-LARGE_NODES = 0.5
-"""Our choice where nobody says more: half of the GPU nodes of each class are the large array's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +44,19 @@ def part_of(amount: float, whole: int) -> int:
 
 
 def divide(
-    nodes: NodeTable, *, cpu_cores: float, large_nodes: float, shares: Mapping[NodeClass, Share] | None = None
+    nodes: NodeTable,
+    *,
+    cpu_cores: float | None = None,
+    large_nodes: float | None = None,
+    shares: Mapping[NodeClass, Share] | None = None,
 ) -> Division:
     """Divide every class of nodes.
 
     Args:
         nodes: all nodes, unusable ones too: a node that comes back belongs to the same array.
-        cpu_cores: of each GPU node, and ``large_nodes`` of each class, as :func:`part_of` reads them.
-        shares: classes of which more is known.
+        cpu_cores: of each GPU node, and ``large_nodes`` of each class, as :func:`part_of` reads them; they go before
+            everything else.
+        shares: of classes of which more is known; others are divided as :func:`.shares.derive` does without history.
 
     The last nodes of a class are the large array's, so that a share that moves by one moves one node.
     """
@@ -63,14 +64,16 @@ def divide(
     large, small = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
     cores = nodes.cpus.copy()
     first, code = group_rows((nodes.gpu_type, nodes.gpus, nodes.cpus)) if count else (np.zeros(0, np.intp), cores)
-    known = shares or {}
     for number, row in enumerate(first.tolist()):
         if not nodes.gpus[row]:
             continue
         members = np.flatnonzero(code == number)
-        share = known.get(_class_of(nodes, row)) or Share(
-            cpu_cores=part_of(cpu_cores, int(nodes.cpus[row])), large_nodes=part_of(large_nodes, len(members))
-        )
+        node_class = _class_of(nodes, row)
+        share = (shares or {}).get(node_class) or derive((), {node_class: len(members)})[node_class].share
+        if cpu_cores is not None:
+            share = replace(share, cpu_cores=part_of(cpu_cores, node_class.cpus))
+        if large_nodes is not None:
+            share = replace(share, large_nodes=part_of(large_nodes, len(members)))
         cores[members] = min(max(share.cpu_cores, 0), int(nodes.cpus[row]))
         cut = len(members) - min(max(share.large_nodes, 0), len(members))
         divided = 0 < cut < len(members)

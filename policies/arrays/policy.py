@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.arrays.dispatch import Decision, Dispatch, Held, totals_of
-from slurm_soda.policies.arrays.division import CPU_CORES, LARGE_NODES, Division, divide, with_arrays
+from slurm_soda.policies.arrays.division import Division, divide, with_arrays
 from slurm_soda.policies.arrays.ground import Ground
 from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS, NodeClass, Share
 from slurm_soda.policies.arrays.order import Standing
@@ -37,15 +37,17 @@ class Coda:
 
     Attributes:
         name: ``coda`` or ``soda``.
-        cpu_cores: cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part of the node's.
-        large_nodes: nodes of each class that are the large array's; below 1 a part of the class's.
+        cpu_cores: cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part of the node's;
+            ``None``: as ``shares`` say.
+        large_nodes: nodes of each class that are the large array's; below 1 a part of the class's; ``None`` likewise.
         max_aborts: a job that was requeued so often keeps to its own array and is not aborted again.
-        shares: node classes of which more is known, for instance from history.
+        shares: how node classes are divided, as derived from history; a class that is not in it is divided as
+            :func:`.shares.derive` does without history.
     """
 
     name: str = "coda"
-    cpu_cores: float = CPU_CORES
-    large_nodes: float = LARGE_NODES
+    cpu_cores: float | None = None
+    large_nodes: float | None = None
     max_aborts: int = MAX_ABORTS
     shares: Mapping[NodeClass, Share] = field(default_factory=dict)
 

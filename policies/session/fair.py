@@ -62,6 +62,8 @@ class FairSession:
 
     def changed(self, job: SessionJob, before: Sequence[Piece]) -> None:
         """A running job has other CPUs than ``before`` on the same nodes."""
+        if tuple(before) == job.pieces:
+            return
         self._pool.give(list(before))
         self._pool.take(list(job.pieces))
         more = sum(piece.cpus for piece in job.pieces) - sum(piece.cpus for piece in before)
