@@ -78,7 +78,8 @@ def alone(file: Path) -> Iterator[None]:
     except OSError as error:
         raise SlurmError(f"{file} cannot be opened: {error.strerror}; do this as root or SlurmUser") from error
     try:
-        if os.geteuid() == 0:
+        # The directory may be another user's, who could have put a second name of somebody's file here.
+        if os.geteuid() == 0 and os.fstat(descriptor).st_nlink == 1:
             owner = file.parent.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
