@@ -76,10 +76,10 @@ class NetworkKeeper:
 
     def turn(self, sample: Sample) -> Sequence[str]:
         """Share the link out, keep track of the jobs' processes, or take everything back."""
-        if not self._ready or not self._settings.enabled:
+        if not self._ready:
             return ()
         wanted = contenders(run.opened for run in sample.runs if run.opened is not None)
-        if wanted is None:
+        if wanted is None or not self._settings.enabled:
             return self._take_back()
         if self._marks is None and sample.now_s - self._refused_s < CHECK_S:
             return ()

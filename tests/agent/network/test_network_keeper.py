@@ -26,7 +26,6 @@ from .conftest import Groups, Namespace
 
 WIDE, CPU_JOB = 21, 22
 SETTINGS = NetworkSettings(gpu_interface="eth0", link_mbit=1000.0)
-HTB = "qdisc htb 50da: root refcnt 3 r2q 10 default 0x30 direct_packets_stat 0 direct_qlen 1000"
 TREE = [
     "50da:1 root",
     "50da:10 parent 50da:2",
@@ -255,6 +254,13 @@ def test_receiving_without_borrowing_and_without_limit(node: Node, borrow: bool,
         node.receive(megabytes)
         node.turn(keeper, WIDE, CPU_JOB)
     assert ("drop" in node.namespace.rules()) == limited
+
+
+def test_an_interface_without_a_queue_gets_one_from_the_kernel(node: Node) -> None:
+    """HTB's queues are as long as the interface's, and a queue of no packet would be the end of all traffic."""
+    node.namespace.do("ip", "link", "set", "eth0", "txqueuelen", "0")
+    assert node.turn(node.keeper(), WIDE, CPU_JOB) == ()
+    assert "qlen 1000" in node.namespace.do("ip", "link", "show", "dev", "eth0")
 
 
 def test_a_fast_link_is_no_overflow(node: Node) -> None:
