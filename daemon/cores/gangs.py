@@ -89,6 +89,9 @@ class Gangs:
         count = max(int(told), 1 if job is None else job.nodes)
         if count < 2:
             return
+        if job is not None and job.end_s is not None:  # a late word on a run that is over
+            self._gangs.pop(run, None)
+            return
         since_s = job.submit_s if job is not None else opened.at_s if opened is not None else at_s
         parts = [_part(row) for row in measurements_of(session, job_id, since_s, restart)]
         if parts:

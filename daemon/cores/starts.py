@@ -1,13 +1,13 @@
 """Requests of waiting GPU jobs: which to change, to how many cores, and why others are left alone (SODA, Section V-B).
 
-A job is looked at in detail once; again only if its request, or what is known of its owner, changes. What its owner does to
-the request after us, or an admin by ``sodactl undo``, stands.
+A job is looked at in detail once; again only if its request, its nodes or what is known of its owner changes. What its owner
+does to the request after us, or an admin by ``sodactl undo``, stands.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.config import CoreSettings
@@ -31,7 +31,7 @@ from slurm_soda.daemon.store.schema import Action
 from slurm_soda.policies.cores.resize import Waiting
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans
 from slurm_soda.slurm_ext.actuator import Change
-from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
+from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, SlurmClient
 from slurm_soda.slurm_ext.cpus import cpu_change
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
@@ -41,7 +41,7 @@ MOST_LOOKS = 50
 """Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
 
 LIMITS_FOR_S = 60.0
-"""Limits of partitions are read again after this long."""
+"""What partitions and nodes allow is looked at again after this long."""
 
 
 @dataclass(slots=True)
@@ -76,6 +76,8 @@ class Starts:
         self._rows: dict[int, CoreStart] = {}
         self._limits: Mapping[str, PartitionLimits] = {}
         self._limits_until_s = float("-inf")
+        self._means: dict[tuple[object, ...], NodeMeans | None] = {}
+        """By what a job asks of nodes; as old as the limits."""
 
     def think(self, sight: Sight, book: JobBook) -> Thoughts:
         """Changes that waiting jobs' requests need now, most urgent first as Slurm orders them, and new thoughts.
@@ -106,25 +108,28 @@ class Starts:
     def _read_limits(self, now_s: float) -> None:
         if now_s >= self._limits_until_s:
             self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
+            self._means.clear()
+
+    def _means_for(self, job: JobRecord, nodes: Sequence[NodeRecord]) -> NodeMeans | None:
+        place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
+        if place not in self._means:
+            self._means[place] = smallest_node(job, nodes, self._limits)
+        return self._means[place]
 
     def _think(
         self, session: Session, sight: Sight, book: JobBook, jobs: Iterable[JobRecord], thoughts: Thoughts
     ) -> None:
         self._sizing.refresh(session)
         self._recall(session, jobs)
-        means: dict[tuple[object, ...], NodeMeans | None] = {}
         looks = MOST_LOOKS
         for job in jobs:
-            known = self._known.get(job.job_id)
-            stamp = (*_shape(job), self._sizing.past(session, job.user))
+            known, means = self._known.get(job.job_id), self._means_for(job, sight.nodes)
+            stamp = (*_shape(job), means, self._sizing.past(session, job.user))
             if known is None or known.stamp != stamp:
-                place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
-                if place not in means:
-                    means[place] = smallest_node(job, sight.nodes, self._limits)
-                known = self._without_detail(session, job, means[place], stamp)
+                known = self._without_detail(session, job, means, stamp)
                 if known is None and looks > 0:
                     looks -= 1
-                    known = self._with_detail(session, job, means[place], stamp)
+                    known = self._with_detail(session, job, means, stamp)
             submit_s = book.submit_s(job.job_id)
             if known is not None and known.change is not None:
                 known = _after(standing_action(session, job.job_id, submit_s), known, known.change)

@@ -84,6 +84,7 @@ class FakeSlurm:
         self.clock, self.gpus, self.completing_s = clock, gpus, completing_s
         self.all: dict[int, FakeJob] = {}
         self.down = False
+        self.node_cpus = 28
         self.silent: set[str] = set()
         """Calls that fail."""
         self.updates = 0
@@ -155,7 +156,7 @@ class FakeSlurm:
         self._answer("nodes")
         used = self.gpus - self.free()
         return [
-            NodeRecord("n1", "MIXED", True, 28, used, 64_000, 0, self.gpus, used, "", ("main",)),
+            NodeRecord("n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",)),
         ]
 
     def site_factors(self) -> dict[int, int]:

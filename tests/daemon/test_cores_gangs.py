@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from slurm_soda.daemon.cores.gangs import PATIENCE_S, Gangs
 from slurm_soda.daemon.reports import ReportWriter
+from slurm_soda.daemon.store.cores_schema import CoreMeasured
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from sqlalchemy import select
 
 from tests.daemon.fake_slurm import FakeClock
 from tests.policies.cores.models import MODELS
@@ -127,6 +129,15 @@ def test_orders_end_with_the_job(agents: Agents) -> None:
     settle(agents)
     assert agents.tell("n1", closed=(JobClosed(7, 0, "n1", agents.clock.at_s),)) == ()
     assert agents.tell("n2") == ()
+
+
+def test_a_late_word_on_a_job_that_ended_is_kept_and_orders_nothing(agents: Agents) -> None:
+    agents.measure("n1", 0)
+    with agents.store.write() as session:
+        session.scalars(select(Job)).one().end_s = agents.clock.at_s
+    assert agents.measure("n2", 0) == ()
+    with agents.store.read() as session:
+        assert len(session.scalars(select(CoreMeasured)).all()) == 2
 
 
 def test_one_node_that_gives_up_takes_the_other_with_it(agents: Agents) -> None:

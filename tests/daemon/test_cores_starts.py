@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_soda.daemon.cores.starts import LIMITS_FOR_S
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.slurm_ext.client import Update
 from slurm_soda.slurm_ext.hints import Hints
@@ -41,6 +42,7 @@ def fit(sodad: Daemon, cores: int, **more: Any) -> None:
 
 
 def thought(sodad: Daemon, job_id: int = 2) -> CoreStart:
+    row: CoreStart
     (row,) = [row for row in sodad.rows(CoreStart) if row.job_id == job_id]
     return row
 
@@ -179,6 +181,19 @@ def test_a_peculiar_request_is_left_alone_and_says_so(full: FakeSlurm, daemon: S
     assert job.cpus == 20
     assert "--cpus-per-gpu" in thought(sodad).left_alone
     assert full.calls.count("request") == 1, "it is looked at once"
+
+
+def test_a_node_with_fewer_cores_bounds_it_until_there_are_others(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=1)
+    full.node_cpus = 2
+    sodad = daemon()
+    sodad.follow(3)
+    assert job.cpus == 2
+    assert "as far as its nodes" in sodad.actions("rewrite")[0].reason
+    full.node_cpus = 28
+    full.advance(LIMITS_FOR_S)
+    sodad.follow(2)
+    assert (job.cpus, thought(sodad).asked_cores) == (3, 1)
 
 
 def test_a_burst_is_looked_at_in_turns(full: FakeSlurm, daemon: Start) -> None:
