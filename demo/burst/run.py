@@ -13,10 +13,13 @@ from slurm_soda.daemon.arrays.ordering import RESERVING_FROM
 from slurm_soda.demo.burst import batch, truth
 from slurm_soda.demo.burst.figures import Layout
 from slurm_soda.demo.burst.mix import BurstJob
-from slurm_soda.demo.burst.settings import NODE, NODES, BurstSettings, daemon_configuration
+from slurm_soda.demo.burst.settings import CPU_CORES, LARGE_NODES, NODE, NODES, BurstSettings, daemon_configuration
 from slurm_soda.demo.burst.truth import BurstTruth
 from slurm_soda.demo.run import SODACTL, Phase, Watch, complaints, drive, set_mode, status, versions, warm_up
 from slurm_soda.demo.truth import ENVIRONMENT, DemoError
+
+APPLY = ("arrays", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
+"""Words of sodactl that put the demo's arrays in force."""
 
 _ACCOUNTING_WITHIN_S = 60.0
 _APPLY_WITHIN_S = 120.0
@@ -76,7 +79,7 @@ def apply_arrays(cluster: Cluster) -> dict[str, Any]:
         text = cluster.copy_out("/etc/slurm/slurm.conf", node=host).decode()
         cluster.copy_in(with_parameters(text).encode(), "/etc/slurm/slurm.conf", node=host)
     cluster.exec("root", ("scontrol", "reconfigure")).check()
-    cluster.exec("root", (SODACTL, "arrays", "apply"), timeout_s=_APPLY_WITHIN_S).check()
+    cluster.exec("root", (SODACTL, *APPLY), timeout_s=_APPLY_WITHIN_S).check()
     return _sodactl(cluster, "arrays", "status", "--json")
 
 

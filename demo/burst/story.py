@@ -11,7 +11,7 @@ from typing import Any
 from slurm_soda.demo.burst import batch, page
 from slurm_soda.demo.burst.figures import Node, run_document, verdicts
 from slurm_soda.demo.burst.mix import BurstJob, draw
-from slurm_soda.demo.burst.run import Burst, run_twice
+from slurm_soda.demo.burst.run import APPLY, Burst, run_twice
 from slurm_soda.demo.burst.settings import NODE, NODES, POLICY, BurstSettings
 from slurm_soda.demo.run import Watch
 
@@ -57,7 +57,7 @@ def document(settings: BurstSettings, jobs: tuple[BurstJob, ...], burst: Burst) 
             f"{shlex.join(batch.sbatch_argv(first))} <<'END'",
             *batch.batch_script(first).splitlines(),
             "END",
-            "sodactl arrays apply",
+            shlex.join(("sodactl", *APPLY)),
             "sodactl arrays log",
         ],
         "mix": [asdict(job) for job in jobs],
