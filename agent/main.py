@@ -34,8 +34,8 @@ from slurm_soda.wire.seal import Munge
 from slurm_soda.wire.spool import Spool
 
 
-def build(config: AgentConfig) -> Agent:
-    """An agent over the real node.
+def build(config: AgentConfig, *, keeps: bool = True) -> Agent:
+    """An agent over the real node; without ``keeps`` it only looks.
 
     Raises:
         SpoolError: the spool cannot be used.
@@ -53,7 +53,7 @@ def build(config: AgentConfig) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        keepers=_keepers(config, gpus, outbox),
+        keepers=_keepers(config, gpus, outbox) if keeps else (),
         outbox=outbox,
     )
     return Agent(config, parts)
@@ -74,7 +74,7 @@ def _keepers(config: AgentConfig, gpus: Gpus, outbox: Outbox) -> tuple[Keeper, .
 
 
 async def _run(config: AgentConfig, *, once: bool) -> None:
-    agent = build(config)
+    agent = build(config, keeps=not once)
     if once:
         agent.sample()
         await agent.upload()

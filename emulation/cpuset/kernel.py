@@ -115,6 +115,8 @@ class Kernel:
 
     def _set(self, path: Path, cpus: Cpus) -> None:
         """The order of the checks is that of update_cpumask and validate_change."""
+        if cpus and max(cpus) > max(self.groups[()].cpus):
+            raise Refusal(errno.ERANGE)
         if not cpus <= self.groups[()].cpus:
             raise Refusal(errno.EINVAL)
         if self.version == 1:

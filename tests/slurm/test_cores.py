@@ -87,7 +87,7 @@ class Site:
             for one in report.core_measurements:
                 mine = heard.measured.setdefault(one.job_id, [])
                 mine += [one] if one not in mine else []
-            heard.fits |= {fit.job_id: fit for fit in report.core_fits}
+            heard.fits |= {fit.job_id: fit for fit in report.core_fits if fit.search == 0}
             heard.usage |= {usage.job_id: usage for usage in report.usage}
         return heard
 
