@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.arranging import Arranger, Outcome
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
-from slurm_soda.sodactl import arrays_documents, arrays_drawing, output
+from slurm_soda.sodactl import arrays_documents, arrays_drawing, arrays_moving, output
 from slurm_soda.sodactl.arrays_log import log
 from slurm_soda.sodactl.site import Site, on_any_site, on_site
 
@@ -100,6 +100,7 @@ def plan(
 
 @arrays.command()
 @_shape
+@click.option("--move-waiting", is_flag=True, help="Route jobs that wait in the divided partition already, too.")
 @on_site
 def apply(
     site: Site,
@@ -109,6 +110,7 @@ def apply(
     cpu_cores: int | None,
     large_nodes: int | None,
     force: bool,
+    move_waiting: bool,
 ) -> int:
     """Make the arrays in the running Slurm, or bring them up to date.
 
@@ -121,6 +123,7 @@ def apply(
     Examples:
       sodactl arrays apply
       sodactl arrays apply --cpu-cores 8 --large-nodes 2
+      sodactl arrays apply --move-waiting     with a queue of jobs from before
     """  # noqa: D301 - click reads the control character
     found, warnings = _plan(site, partitions, Overrides(cpu_cores, large_nodes))
     if found.obstacles:
@@ -128,6 +131,8 @@ def apply(
         more = f" ({len(found.obstacles) - 1} more: sodactl arrays plan)" if len(found.obstacles) > 1 else ""
         raise SodaError(f"arrays cannot be applied yet: {first.check}: {first.found}; {first.remedy}{more}")
     outcome = _arranger(site).apply(found.wanted, force=force)
+    if move_waiting:
+        outcome = arrays_moving.with_moves(site, outcome, found.wanted.table, found.wanted.rules, warnings)
     _report(outcome, warnings, as_json=as_json)
     return 1 if outcome.problems else 0
 

@@ -42,7 +42,7 @@ def draw_outcome(document: Document) -> None:
         output.warn(line)
     _steps(document, "nothing to change")
     if document["moved"]:
-        output.print_line(f"{len(document['moved'])} waiting jobs went back to their partition")
+        output.print_line(f"{len(document['moved'])} waiting jobs were moved to other partitions")
     if document["leaving"]:
         output.print_line(
             f"jobs still run in {', '.join(document['leaving'])}: no more come; run `sodactl arrays revert` again when they "

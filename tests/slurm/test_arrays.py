@@ -177,10 +177,12 @@ def test_revert_ends_no_job_and_restores_what_was(before: tuple[Site, dict[str, 
     assert site.partition("--gres=gpu:1") == "gpu"
 
     # In between the site may change its mind.
-    site.arrays("apply", *SHAPE)
+    assert set(site.arrays("apply", *SHAPE, "--move-waiting")["moved"]) >= {held, delayed}
+    assert [site.shown(job)["Partition"] for job in (held, delayed)] == ["gpu_large", "gpu_cpu_lend"]
     assert "State=UP" in site.partitions()["gpu_small"]
     assert site.partition("--gres=gpu:1") == "gpu_small"
     site.arrays("revert", status=1)
+    assert [site.shown(job)["Partition"] for job in (held, delayed)] == ["gpu", "gpu"]
 
     site.cluster.restart_slurmctld()
     assert site.shown(running)["JobState"] == "RUNNING"

@@ -42,6 +42,8 @@ class Scontrol:
     refuse_after: int = 10**6
     """So many changes go through."""
     sent: list[tuple[str, ...]] = field(default_factory=list)
+    waiting: str = ""
+    """What squeue says of waiting jobs."""
     bound: str = ""
     """What sacctmgr says of associations' partitions."""
 
@@ -55,6 +57,8 @@ class Scontrol:
     def _answer(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         if words[0] == "sacctmgr":
             return 0, self.bound, ""
+        if words[0] == "squeue":
+            return 0, self.waiting, ""
         if words[-2:] == ("show", "config"):
             return 0, "Configuration data\n" + "".join(f"{key:<20} = {v}\n" for key, v in self.config.items()), ""
         if words[-2:] == ("show", "partition"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from slurm_soda.daemon.store.schema import Job, Run
+from slurm_soda.slurm_ext.hints import Hints
 
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, machine, partition
 from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
@@ -63,13 +64,45 @@ def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
 
     scontrol(soda).used = {"gpu_small"}
     left = soda("arrays", "revert", status=1).out
-    assert "1 waiting jobs went back" in left
+    assert "1 waiting jobs were moved" in left
     assert "jobs still run in gpu_small" in left
     assert "jobs still run in gpu_small" in soda("arrays", "status", status=1).err
     scontrol(soda).used = set()
     soda("arrays", "revert", "--wait")
     assert list(scontrol(soda).partitions) == ["gpu"]
     assert soda("arrays", "revert").out == "nothing to change\n"
+
+
+def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: Bench, folder: Path) -> None:
+    small = {"partition": "gpu", "gpus": 1, "gpus_per_node": 1, "tres_per_node": "gres/gpu:1"}
+    cpu = {"partition": "gpu", "gpus": 0, "gpus_per_node": 0}
+    term = Hints(checkpoint_signal="TERM", checkpoint_grace_s=9)
+    jobs = {
+        1: (cpu, "1|1|OK|4|(null)", "gpu_cpu_lend"),
+        2: (cpu, "2|0|OK|4|(null)", "gpu_cpu"),
+        3: (cpu | {"requeue": False, "cpus": 9}, "3|1|OK|1|(null)", "gpu"),
+        4: (small, "4|1|OK|4|(null)", "gpu_small"),
+        5: (small | {"hints": term}, "5|1|OK|4|(null)", "gpu_small,gpu_small_lend"),
+        6: (small | {"hints": term}, "6|0|OK|4|(null)", "gpu_small"),
+        7: (small | {"gpus": 4, "gpus_per_node": 4}, "7|1|OK|4|(null)", "gpu_large"),
+        8: (small, "8|1|OK|4|maint", "gpu"),
+        9: (small, "9|1|NO|4|(null)", "gpu"),  # a whole node: more than GPU jobs may hold
+        10: (small | {"req_node_names": "n1"}, "10|1|OK|4|(null)", "gpu"),
+        11: (small | {"het_job_id": 11}, "11|1|OK|4|(null)", "gpu"),
+        12: (small | {"tres_per_node": "gres/cog:g0:1", "gpus": 0}, "12|1|OK|4|(null)", "gpu"),
+        13: (small | {"gpu_type": "h100"}, "13|1|OK|4|(null)", "gpu"),
+        14: (small | {"partition": "other"}, "", "other"),
+        15: (small | {"state": "RUNNING"}, "", "gpu"),
+    }
+    soda.slurm.queue = [record(job_id, **fields) for job_id, (fields, _, _) in jobs.items()]
+    scontrol(soda).waiting = "".join(f"{line}|\n" for _, line, _ in jobs.values() if line)
+    soda("arrays", "apply", "--large-nodes", "1")
+    assert {job.partition for job in soda.slurm.queue} == {"gpu", "other"}
+    moved = soda("arrays", "apply", "--large-nodes", "1", "--move-waiting", "--json").document["moved"]
+    assert {job.job_id: job.partition for job in soda.slurm.queue} == {i: wanted for i, (_, _, wanted) in jobs.items()}
+    assert moved == [i for i, (fields, _, wanted) in jobs.items() if wanted not in ("gpu", "other")]
+    soda("undo", "--last", str(len(moved)))
+    assert {job.partition for job in soda.slurm.queue} == {"gpu", "other"}
 
 
 def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -> None:
