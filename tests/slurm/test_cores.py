@@ -116,6 +116,12 @@ class Site:
         path = f"{root}/cpuset/slurm_{node}/uid_2001/job_{job}/cpuset.cpus"
         return self.cluster.exec("root", ("cat", path), node=node).stdout.strip()
 
+    def allowed(self, job: int) -> set[str]:
+        """What the kernel lets the processes of a job's batch step run on."""
+        procs = f"/sys/fs/cgroup/cpuset/slurm_n1/uid_2001/job_{job}/*/task_0/cgroup.procs"
+        script = f"for p in $(cat {procs}); do grep Cpus_allowed_list /proc/$p/status; done"
+        return set(self.cluster.exec("root", ("sh", "-c", script), node="n1").stdout.split()[1::2])
+
     def emulates(self, node: str) -> bool:
         return self.cluster.exec("root", ("cat", f"{STAND_IN}/cpuset/cpuset.cpus"), node=node).stdout == "0-27\n"
 
@@ -257,10 +263,14 @@ from pathlib import Path
 from slurm_soda.agent.cpusets.sets import CoreSets
 from slurm_soda.agent.events import RunKey
 from slurm_soda.agent.ledger import Run
+from slurm_soda.agent.members import Members
 from slurm_soda.wire.records import JobOpened
-job = int(sys.argv[1])
-sets = CoreSets("/sys/fs/cgroup", Path("/var/lib/slurm-soda-agent/cores.json"), lambda opened: [], lambda gpus: frozenset())
-sets.see([Run(RunKey(job, 1), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
+job, root = int(sys.argv[1]), sys.argv[2]
+start_s = int(next(Path("/var/spool/slurm-soda").glob(f"{job}.*.usage")).name.split(".")[1])
+members = Members(root)
+record = Path("/var/lib/slurm-soda-agent/cores.json")
+sets = CoreSets(root, record, lambda opened: members.processes([opened])[job], lambda gpus: frozenset())
+sets.see([Run(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
 print(sets.room(job).limit, sets.limit(job, 1, "test"))
 """
 
@@ -278,26 +288,45 @@ def test_the_kernels_own_cpusets(site: Site) -> None:
         lines = cluster.exec("root", ("grep", "-r", "--include=cpuset.cpus", "", path), node="n1").stdout.splitlines()
         return {line.removeprefix(path).partition("/cpuset.cpus:")[0]: line.rpartition(":")[2] for line in lines}
 
-    def allowed() -> set[str]:
-        root = f"/sys/fs/cgroup/cpuset/slurm_n1/uid_2001/job_{job}"
-        script = f"for p in $(cat {root}/*/task_0/cgroup.procs); do grep Cpus_allowed_list /proc/$p/status; done"
-        return set(cluster.exec("root", ("sh", "-c", script), node="n1").stdout.split()[1::2])
-
     try:
         site.until(lambda: groups().get("/step_batch/task_0") == "0-1", "the job has its two cores")
+        seen = ("sh", "-c", f"ls /var/spool/slurm-soda/{job}.*.usage")
+        site.until(lambda: cluster.exec("root", seen, node="n1").status == 0, "the agent has seen it")
         cluster.stop("soda-agent", node="n1")
-        done = cluster.exec("root", (PYTHON, "-c", HALVE, str(job)), node="n1").check()
+        done = cluster.exec("root", (PYTHON, "-c", HALVE, str(job), "/sys/fs/cgroup"), node="n1").check()
         assert done.stdout.split() == ["2", "1"]
         assert set(groups().values()) == {"0"}
-        assert allowed() == {"0"}
+        assert site.allowed(job) == {"0"}
         cluster.exec("alice", ("touch", "/tmp/second-step"), node="n1").check()
         site.until(lambda: "/step_0/task_0" in groups(), "a second step runs")
         assert groups()["/step_batch/task_0"] == "0"  # slurmd leaves older steps as they are
         cluster.start("soda-agent", node="n1")
         site.until(lambda: set(groups().values()) == {"0-1"}, "all groups have both cores again")
-        site.until(lambda: allowed() == {"0-1"}, "so have the processes")
-        assert not site.state("n1", "cores")
+        site.until(lambda: site.allowed(job) == {"0-1"}, "so have the processes")
+        site.until(lambda: not site.state("n1", "cores"), "nothing is on record")
     finally:
         cluster.start("soda-agent", node="n1")
         cluster.exec("root", ("rm", "-f", "/tmp/second-step"), node="n1")
+        site.cancel(job)
+
+
+def test_without_cgroups_by_affinity(site: Site) -> None:
+    """An agent that is told of no cgroups finds a job's processes below slurmstepd and binds their threads."""
+    cluster = site.cluster
+    site.configure('cgroup_root = "/nonexistent"\n')
+    argv = ("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist=n1", "--cpus-per-task=2")
+    job = int(cluster.exec("alice", argv, input="#!/bin/bash\nsleep 600\n").check().stdout)
+    try:
+        site.until(lambda: site.allowed(job) == {"0-1"}, "the job has its two cores")
+        seen = ("sh", "-c", f"ls /var/spool/slurm-soda/{job}.*.usage")
+        site.until(lambda: cluster.exec("root", seen, node="n1").status == 0, "the agent has seen it")
+        cluster.stop("soda-agent", node="n1")
+        done = cluster.exec("root", (PYTHON, "-c", HALVE, str(job), "/nonexistent"), node="n1").check()
+        assert done.stdout.split() == ["2", "1"]
+        assert site.allowed(job) == {"0"}
+        cluster.start("soda-agent", node="n1")
+        site.until(lambda: site.allowed(job) == {"0-1"}, "its processes have both cores again")
+        site.until(lambda: not site.state("n1", "cores"), "nothing is on record")
+    finally:
+        cluster.start("soda-agent", node="n1")
         site.cancel(job)
