@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from slurm_soda.policies.arrays.policy import MAX_ABORTS, Coda
+from slurm_soda.policies.arrays.shares_text import FORM, read_shares
 from slurm_soda.policies.backfill import DEPTH, Backfill
 from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.errors import PolicyError
@@ -115,6 +116,8 @@ _ARRAYS = (
               "of the node's; unset: what is left when each GPU has 5", "a number from 0", unless_unset(number_from(0.0))),
     Parameter("large_nodes", None, "nodes", "nodes of each class that are the large array's; below 1 a part of the class's; "
               "unset: a quarter from 16 nodes on, else none", "a number from 0", unless_unset(number_from(0.0))),
+    Parameter("shares", (), "shares", "how node classes are divided, as `sodactl arrays plan` derives it from history; "
+              "cpu_cores and large_nodes go before it", FORM, read_shares),
     Parameter("max_aborts", MAX_ABORTS, "requeues", "so often a job gives back what it borrowed; then it borrows no more",
               "a whole number from 0", whole_from(0)),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from slurm_soda.policies.arrays.history import PastJob
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.policies.arrays.shares import derive
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy
 from slurm_soda.policies.snapshot import FloatColumn
@@ -25,6 +29,9 @@ from slurm_soda.simulator.workload import Workload
 
 SAMPLES = "samples_gpu_s"
 """The parameter by which policies learn from past jobs."""
+
+SHARES = "shares"
+"""The parameter by which arrays divide nodes as past jobs used them."""
 
 MIN_RUN = "min_run_s"
 """The parameter that keeps preemptions of one job apart."""
@@ -51,6 +58,8 @@ class Scenario:
     history_gpu_s: FloatColumn | None = None
     """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
+    past: Workload | None = None
+    """Past jobs, for policies that divide nodes by them; None: the workload's own jobs."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -68,6 +77,8 @@ class Scenario:
         learnt: dict[str, Any] = {}
         if SAMPLES in wanted and SAMPLES not in parameters:
             learnt[SAMPLES] = service_gpu_s(self.workload) if self.history_gpu_s is None else self.history_gpu_s
+        if SHARES in wanted and SHARES not in parameters:
+            learnt[SHARES] = shares_by(self.past or self.workload, self.cluster)
         if MIN_RUN in wanted and self.preemption_is_free:
             learnt[MIN_RUN] = 0.0
         if SLICE in wanted:
@@ -126,6 +137,18 @@ class Choice:
     def label(self) -> str:
         """What it is called in tables and files."""
         return self.system or self.name
+
+
+def shares_by(past: Workload, cluster: Cluster) -> dict[NodeClass, Share]:
+    """How arrays divide a cluster's nodes after these jobs."""
+    kinds = [cluster.gpu_types[code] if code >= 0 else "" for code in cluster.gpu_type.tolist()]
+    classes = Counter(NodeClass(*row) for row in zip(kinds, cluster.gpus.tolist(), cluster.cpus.tolist(), strict=True))
+    columns = (past.gpus, past.nodes, past.cpus, past.run_s, past.gpu_type)
+    history = [
+        PastJob(gpus, nodes, cpus, run_s, gpu_type=past.gpu_types[code] if code >= 0 else "")
+        for gpus, nodes, cpus, run_s, code in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return {node_class: derived.share for node_class, derived in derive(history, classes).items()}
 
 
 def service_gpu_s(workload: Workload) -> FloatColumn:

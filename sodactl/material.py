@@ -101,9 +101,10 @@ def _cluster(text: str, partitions: tuple[str, ...]) -> Cluster:
 
 
 def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | None = None) -> Scenario:
-    history_gpu_s = None
+    history_gpu_s = past = None
     if asked.history is not None:
-        history_gpu_s = service_gpu_s(_load(asked.history, None, asked, cluster)[0].workload)
+        past = _load(asked.history, None, asked, cluster)[0].workload
+        history_gpu_s = service_gpu_s(past)
         if not len(history_gpu_s):
             raise SimulatorError(
                 f"{asked.history}: no job in it uses GPUs, so nothing is to be learnt; leave --history out"
@@ -116,6 +117,7 @@ def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | No
         engine=asked.engine,
         placement=asked.placement,
         history_gpu_s=history_gpu_s,
+        past=past,
         seed=seed,
     )
 
