@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from slurm_soda.daemon.arrays.groups import Group, Membership
 from slurm_soda.daemon.preemption import is_leased
 from slurm_soda.policies.arrays.layout import ArrayPartition
-from slurm_soda.slurm_ext.actuator import RESTART_GAP_S, Change
+from slurm_soda.slurm_ext.actuator import REQUEUE_WAIT_S, RESTART_GAP_S, Change
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.ordering import SPACING
 
@@ -46,7 +46,7 @@ def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | Non
     wanted, why = _partitions(job, max_aborts)
     if wanted != record.partition:
         new["Partition"], old["Partition"] = wanted, record.partition
-    if is_leased(record, now_s):
+    if slurms_wait(record, now_s):
         if now_s < record.submit_s + RESTART_GAP_S:
             return None
         # A job before its begin time has no priority of ours; with this one it is before all others of its array.
@@ -60,7 +60,17 @@ def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | Non
 
 def due_s(record: JobRecord, now_s: float) -> float:
     """When an aborted job can be sent back at the earliest; infinite where there is nothing to wait for."""
-    return record.submit_s + RESTART_GAP_S if is_leased(record, now_s) else float("inf")
+    return record.submit_s + RESTART_GAP_S if slurms_wait(record, now_s) else float("inf")
+
+
+def slurms_wait(record: JobRecord, now_s: float) -> bool:
+    """Whether a job waits because Slurm requeued it; a begin time that lies further off is its user's."""
+    return is_leased(record, now_s) and record.eligible_s - record.submit_s <= REQUEUE_WAIT_S
+
+
+def can_be_told(record: JobRecord) -> bool:
+    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
+    return not (record.array_task and record.job_id == record.array_job_id)
 
 
 def _partitions(job: Returning, max_aborts: int) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import Membership, memberships
 from slurm_soda.daemon.arrays.ordering import array_order_changes, ceiling_of
-from slurm_soda.daemon.arrays.returns import Returning, due_s, return_change, top_among
+from slurm_soda.daemon.arrays.returns import Returning, can_be_told, due_s, return_change, top_among
 from slurm_soda.daemon.arrays.runs import ArrayRuns, OurRequeue, Surroundings, down_nodes
 from slurm_soda.daemon.config import ArraySettings
 from slurm_soda.daemon.logline import log
@@ -49,8 +49,9 @@ class ArraySide:
             log(logging.INFO, "aborted", job=job_id, times=self._runs.aborts(job_id))
 
     def aborted(self, jobs: Mapping[int, JobRecord]) -> Collection[int]:
-        """Waiting jobs that gave back what they had borrowed."""
-        return [i for i in self._members if jobs[i].state == "PENDING" and self._runs.aborts(i)]
+        """Waiting jobs that gave back what they had borrowed and that can be put back in line."""
+        waiting = (i for i in self._members if jobs[i].state == "PENDING" and self._runs.aborts(i))
+        return [i for i in waiting if can_be_told(jobs[i])]
 
     def decide(self, policy: Policy, snapshot: ClusterSnapshot) -> Plan:
         """The policy's plan, array by array."""
@@ -60,7 +61,7 @@ class ArraySide:
     def returns(self, sight: Sight, settings: ArraySettings) -> list[Change]:
         """What puts aborted jobs back in line, first submitted first."""
         waiting = {i: m for i, m in self._members.items() if sight.jobs[i].state == "PENDING"}
-        back = [sight.jobs[i] for i in waiting if self._runs.aborts(i)]
+        back = [sight.jobs[i] for i in self.aborted(sight.jobs)]
         if not back:
             return []
         up = {name for node in sight.nodes for name in node.partitions}
@@ -71,7 +72,8 @@ class ArraySide:
             member = waiting[record.job_id]
             ceiling = ceiling_of(member.group)
             job = Returning(
-                record, member, member.homes(self._table), self._runs.aborts(record.job_id), sight.site_factors.get(record.job_id),
+                record, member, member.homes(self._table), self._runs.aborts(record.job_id),
+                sight.site_factors.get(record.job_id),
                 tops.get(member.group) or top_among(sight.jobs, waiting, member.group, ceiling),
                 member.group.base in up,
             )  # fmt: skip

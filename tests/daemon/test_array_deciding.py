@@ -9,6 +9,7 @@ import pytest
 from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import memberships
 from slurm_soda.daemon.arrays.ordering import RESERVING_FROM, array_order_changes
+from slurm_soda.daemon.arrays.returns import Returning, can_be_told, return_change
 from slurm_soda.daemon.arrays.rows import only_rows
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
@@ -162,3 +163,27 @@ def test_rows_of_a_table_keep_what_they_hold() -> None:
     assert part.job_id.tolist() == [2, 3]
     assert (part.alloc(0), part.alloc(1)) == ([], whole.alloc(2))
     assert len(only_rows(whole, np.array([], dtype=np.int64))) == 0
+
+
+def returning(**more: Any) -> Returning:
+    arrays = table()
+    values = {"submit_s": NOW, "eligible_s": NOW + 121, "reason": "BeginTime", "restarts": 1, **more}
+    waits = cpu_job(1, 8, f"{LEND},{OWN}", **values)
+    member = memberships({1: waits}, arrays)[1]
+    return Returning(waits, member, member.homes(arrays), 1, None, top=5, room_at_base=True)
+
+
+def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:
+    change = return_change(returning(), 3, NOW + 3)
+    assert change is not None
+    assert change.new["StartTime"] == "now"
+    assert return_change(returning(), 3, NOW + 1) is None
+    chosen = return_change(returning(eligible_s=NOW + 9000), 3, NOW + 3)
+    assert chosen is not None
+    assert "StartTime" not in chosen.new, "its user wants it to begin later"
+
+
+def test_an_update_must_hit_one_task_alone() -> None:
+    assert can_be_told(cpu_job(8, 1, array_job_id=7, array_task="1"))
+    assert not can_be_told(cpu_job(7, 1, array_job_id=7, array_task="3"))
+    assert can_be_told(cpu_job(7, 1, array_job_id=7))
