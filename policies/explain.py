@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.backfill import Backfill
 from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.fifo import Fifo
@@ -107,6 +108,17 @@ def _by_share(note: JobNote, job: JobView, policy: Drf) -> Said:
     return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of all {what}.", {"user": job.user}
 
 
+def _in_array(note: JobNote, job: JobView, policy: Coda) -> Said:
+    array = ("large GPU jobs", "small GPU jobs", "CPU jobs")[note.queue]
+    numbers = {"user": job.user, "array": array, "aborts": job.preemptions}
+    own = f"It is one of the {array}"
+    if job.state == JobState.PENDING and job.preemptions:
+        firm = " and borrows no more" if job.preemptions >= policy.max_aborts else ""
+        return f"{own} and gave back {job.preemptions} times what it had borrowed, so it comes first{firm}.", numbers
+    text = f"{own}, whose users go by what they hold, the smallest part first"
+    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of that array.", numbers
+
+
 def _by_score(note: JobNote, _job: JobView, _policy: Ordered) -> Said:
     known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
     return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
@@ -161,6 +173,7 @@ def _in_queue_and_place(note: JobNote, job: JobView, policy: Tiresias) -> Said:
 
 _STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProxyType({
     Backfill: _by_submission_and_passing,
+    Coda: _in_array,
     Drf: _by_share,
     Fifo: _by_submission,
     Gandiva: _in_turn,

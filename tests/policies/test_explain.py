@@ -70,6 +70,20 @@ def test_sentences(name: str, job_id: int, text: str) -> None:
     assert told(name, job_id).text == text
 
 
+def test_jobs_in_arrays() -> None:
+    policy = make_policy("coda")
+    jobs = [waiting(1, 1, submit_s=1.0), waiting(2, 0, preemptible=True, preemptions=3, cpus=64), waiting(3, 4)]
+    snapshot = cluster([*jobs, waiting(4, 0, preemptions=2, cpus=64)], mixed_nodes(4))
+    said = [explain(policy.decide(snapshot).notes.of(number), snapshot.jobs.view(number - 1), policy).sentences[0]
+            for number in (1, 2, 3, 4)]  # fmt: skip
+    assert [text.partition(". ")[0].removesuffix(".") for text in said] == [
+        "It is one of the small GPU jobs, whose users go by what they hold, the smallest part first; those of user hold 0.0 % of that array",
+        "It is one of the CPU jobs and gave back 3 times what it had borrowed, so it comes first and borrows no more",
+        "It is one of the large GPU jobs, whose users go by what they hold, the smallest part first; those of user hold 100.0 % of that array",
+        "It is one of the CPU jobs and gave back 2 times what it had borrowed, so it comes first",
+    ]
+
+
 def test_a_promoted_job() -> None:
     explanation = told("tiresias-las", 6, promote_knob=8)
     assert explanation.sentences[0].startswith("It waited 8 times as long as it ran and starts over in queue 1 of 2.")
