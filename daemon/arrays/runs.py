@@ -130,7 +130,8 @@ class ArrayRuns:
                 found |= tenancy.aborted
                 self._keep(tenancy)
         last = record.restarts - 1
-        if record.state != "PENDING" or last < 0 or last in known:
+        # A run that the book has seen and this has not was none in an array.
+        if record.state != "PENDING" or last < 0 or last in known or last in book.jobs[record.job_id].runs:
             return found
         part = around.table.get(record.partition.split(",", 1)[0])
         if part is None or not part.borrowing or not self._taken_back(record, around):

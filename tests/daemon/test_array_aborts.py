@@ -132,6 +132,18 @@ def test_an_abort_that_nobody_saw_begin_is_told_by_the_list(slurm: ArraySlurm, f
     assert (row.restart, row.partition, row.aborted, row.start_s) == (0, LEND, True, None)
 
 
+def test_a_run_before_the_arrays_is_no_abort(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.submit_cpu(1, partitions="main")
+    sodad = start(slurm, fresh_store)
+    run_in(slurm, 1, "main")
+    sodad.run()
+    slurm.abort(1)
+    slurm.lists[1] = LEND  # an admin moved it
+    sodad.follow(3)
+    assert not tenancies(sodad, 1)
+    assert not returns(sodad, 1)
+
+
 def test_a_node_that_went_down_aborts_nobody(slurm: ArraySlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store)
