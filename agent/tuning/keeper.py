@@ -60,6 +60,7 @@ class TuningKeeper:
                 continue
             order = self._outbox.orders.get((run.opened.job_id, run.opened.restart))
             trial.take(sample.now_s, _utilisation(run.opened, sample), order)
+        self._left.clear()  # of runs that ended while no agent was here
         faults = list(self._faults)
         self._faults.clear()
         return faults

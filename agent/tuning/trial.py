@@ -74,7 +74,7 @@ class Trial:
         self.phase = Phase.WARMING
         self.progress = progress
         if progress is not None:
-            self._resume(progress, now_s)
+            self._attempt(lambda: self._resume(progress, now_s))
 
     @property
     def hurry_s(self) -> float:
@@ -89,19 +89,16 @@ class Trial:
 
     def take(self, now_s: float, ratio: float | None, order: CoreOrder | None) -> None:
         """One sample of the run's GPUs, if they could be read, and the latest order for it."""
-        try:
-            if order is not None and self.progress is not None and self.phase not in (Phase.LEFT, Phase.WARMING):
-                self._obey(order, self.progress, now_s)
-            self._take(now_s, ratio)
-        except JobGoneError:
-            self.phase = Phase.LEFT
-        except SodaError as error:
-            self._give_up(str(error))
+        if order is not None and self.progress is not None and self.phase not in (Phase.LEFT, Phase.WARMING):
+            known = self.progress
+            self._attempt(lambda: self._obey(order, known, now_s))
+        self._attempt(lambda: self._take(now_s, ratio))
 
     def leave(self, now_s: float) -> None:
         """Something else makes its samples worthless (another job on its GPUs): begin anew when that is over."""
-        if self.progress is None or not self.progress.settled:
-            self._abandon(now_s)
+        self._busy_since_s = None
+        if self.phase in (Phase.SETTLING, Phase.MEASURING, Phase.WAITING):
+            self._attempt(lambda: self._abandon(now_s))
 
     def _take(self, now_s: float, ratio: float | None) -> None:
         settings = self._context.settings
@@ -144,7 +141,7 @@ class Trial:
         window, progress = self._window, self.progress
         if progress is None:
             return
-        if window.idle and progress.step:
+        if window.idle:
             self._abandon(now_s)
             return
         if window.broken and self._repeats < MOST_REPEATS:
@@ -187,6 +184,7 @@ class Trial:
         settle_s = self._context.settings.settle_s if before != cores else 0.0
         self._window = Window(now_s + settle_s)
         self._recent.clear()
+        self._repeats = 0
         self._context.outbox.fits.append(self._fit(progress))
         self.phase = Phase.WATCHING
 
@@ -206,7 +204,8 @@ class Trial:
         if progress.stable is None:
             if now_s >= window.since_s + settings.step_s and len(window.samples) >= LEAST_SAMPLES:
                 self._window = Window(now_s)
-                if not window.broken:
+                self._repeats += 1
+                if not window.broken or self._repeats > MOST_REPEATS:
                     self._found_stable(progress, window.measurement(progress.cores), now_s)
             return
         if now_s < window.since_s + settings.step_s / WATCH_PARTS:
@@ -245,21 +244,16 @@ class Trial:
 
     def _resume(self, progress: Progress, now_s: float) -> None:
         """Go on where an agent before this one was; it was given all its cores in between."""
-        try:
-            if progress.settled:
-                self._hold(progress)
-                self._context.outbox.fits.append(self._fit(progress))  # it may not have been told
-                self.phase = Phase.WATCHING
-            elif len(progress.measured) > progress.step:
-                self._tell(progress)
-                self._hold(progress)
-                self._decide(progress, now_s)
-            else:
-                self._set(progress, now_s)
-        except JobGoneError:
-            self.phase = Phase.LEFT
-        except SodaError as error:
-            self._give_up(str(error))
+        if progress.settled:
+            self._hold(progress)
+            self._context.outbox.fits.append(self._fit(progress))  # it may not have been told
+            self.phase = Phase.WATCHING
+        elif len(progress.measured) > progress.step:
+            self._tell(progress)
+            self._hold(progress)
+            self._decide(progress, now_s)
+        else:
+            self._set(progress, now_s)
 
     def _abandon(self, now_s: float) -> None:
         """Back to the cores at the start, until the GPUs work again."""
@@ -268,6 +262,15 @@ class Trial:
         if self.progress is not None:
             self._remember(replace(self.progress, cores=self.progress.start, step=0, measured=()))
             self._hold(replace(self.progress, cores=self.progress.start))
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        """A job that ended needs nothing more; one whose cores cannot be set is left alone."""
+        try:
+            do()
+        except JobGoneError:
+            self.phase = Phase.LEFT
+        except SodaError as error:
+            self._give_up(str(error))
 
     def _give_up(self, why: str) -> None:
         """Its cores cannot be set: leave it alone for good, with all that Slurm gave it."""

@@ -194,6 +194,38 @@ def test_a_killed_agents_search_goes_on(tmp_path: Path, lived_s: float) -> None:
     assert node.faults == []
 
 
+def test_a_job_that_rests_when_it_is_first_measured_is_measured_when_it_works(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    begun_s = node.now_s
+    node.add(JOB, lambda cores: 0.0 if 31 < node.now_s - begun_s < 400 else knee(6)(cores), room=TWENTY)
+    node.pass_time(390)
+    assert node.cores.set_to == []
+    assert not node.outbox.fits
+    node.tuned(JOB)
+    assert node.cores.has(JOB) == Within(6)
+
+
+def test_a_job_that_pauses_again_and_again_is_watched_all_the_same(tmp_path: Path) -> None:
+    """It saves for ten of every fifty seconds."""
+    node = Node(tmp_path)
+    node.add(JOB, lambda cores: 0.0 if node.now_s % 50 < 10 else knee(6)(cores), room=TWENTY)
+    node.settings = replace(node.settings, warm_up_s=20.0)
+    node.start_agent()
+    node.tuned(JOB)
+    node.until(lambda: node.keeper.interval_s == float("inf"), 600)
+
+
+def test_what_ended_while_no_agent_was_there_is_forgotten(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.add(JOB, knee(5), room=TWENTY)
+    node.tuned(JOB)
+    node.end(JOB)
+    node.start_agent()
+    node.add(8, knee(5), room=TWENTY)
+    node.tuned(8)
+    assert f'"job_id":{JOB},' not in (tmp_path / "tuning.json").read_text()
+
+
 def test_a_search_on_record_is_not_that_of_the_jobs_next_run(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(5), room=TWENTY)
