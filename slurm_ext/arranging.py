@@ -104,7 +104,11 @@ class Arranger:
                 "applying", wanted.table, wanted.shares, wanted.rules, {**old, **wanted.settings}, {},
                 wanted.bases, str(wanted.include_path), self.now_s(), self.by,
             )  # fmt: skip
-            self._write(draft)
+            try:
+                self._write(draft)
+            except SlurmError:
+                self._restore(record, draft)
+                raise
             self._carry_out([step for step in todo if step.verb != "retire"], record, draft)
             outcome = self._leave([step.name for step in todo if step.verb == "retire"], _bases(record))
             shown = self.partitions.partitions()
@@ -113,6 +117,9 @@ class Arranger:
                 draft, phase="applied", sent=sent, shown={n: dict(shown[n].fields) for n in sent if n in shown}
             )  # fmt: skip
             self._write(done)
+            if record is not None and record.include_path != done.include_path:
+                # Two files with the same partitions would keep slurmctld from starting.
+                write_whole(Path(record.include_path), words.include_text({}))
             write_whole(self.state_dir / ROUTES_NAME, render_routes(done.table, done.rules))
             return replace(outcome, steps=tuple(todo))
 
@@ -191,12 +198,18 @@ class Arranger:
                 raise SlurmError(
                     f"{error}; and not all could be taken back: {'; '.join(stuck)}; run `sodactl arrays revert`"
                 ) from error
-            if before is not None:
-                self._write(before)
-            else:
-                write_whole(Path(draft.include_path), words.include_text({}))
-                remove(self.state_dir / TABLE_NAME)
+            self._restore(before, draft)
             raise SlurmError(f"nothing is changed: {error}") from error
+
+    def _restore(self, before: ArraysRecord | None, draft: ArraysRecord) -> None:
+        """The files as they were; one that cannot be written has not been written before either."""
+        if before is not None:
+            write_whole(self.state_dir / TABLE_NAME, json.dumps(record_document(before), indent=1) + "\n")
+        else:
+            remove(self.state_dir / TABLE_NAME)
+        moved = before is None or before.include_path != draft.include_path
+        with suppress(SlurmError):
+            write_whole(Path(draft.include_path), words.include_text({} if moved or before is None else before.sent))
 
     def _take_back(self, done: Sequence[Step]) -> list[str]:
         """Undo steps, the last first; what could not be undone. The last one failed, so it may have done nothing."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from slurm_soda.daemon.arrays import planning
+from slurm_soda.daemon.arrays import planning, readiness
 from slurm_soda.daemon.arrays.planning import ArrayPlan, Overrides
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store.engine import StoreError
@@ -18,6 +18,7 @@ from slurm_soda.slurm_ext.arranging import Arranger, Outcome
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
+from slurm_soda.slurm_ext.partitions import include_text
 from slurm_soda.sodactl import arrays_documents, arrays_drawing, arrays_moving, output
 from slurm_soda.sodactl.arrays_log import log
 from slurm_soda.sodactl.site import Site, on_any_site, on_site
@@ -179,12 +180,18 @@ def status(site: Site, *, as_json: bool) -> int:
     if record is None:
         document = arrays_documents.none()
     else:
-        document = arrays_documents.status(record, _port(site).partitions(), site.slurm().jobs())
+        port, include_path = _port(site), Path(record.include_path)
+        obstacles = [
+            *readiness.include(port.config(), include_path, site.outside.host()),
+            *readiness.carried(include_path, include_text(record.sent)),
+        ]
+        document = arrays_documents.status(record, port.partitions(), site.slurm().jobs(), obstacles)
     if as_json:
         output.print_json(document)
     else:
         arrays_drawing.draw_status(document)
-    return 3 if record is None else 0 if document["phase"] == "applied" and not document["changed"] else 1
+    sound = document["phase"] == "applied" and not (document["changed"] or document["missing"] or document["obstacles"])
+    return 3 if record is None else 0 if sound else 1
 
 
 def _port(site: Site) -> CliPartitions:

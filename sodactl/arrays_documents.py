@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from slurm_soda.daemon.arrays.planning import ArrayPlan
+from slurm_soda.daemon.arrays.readiness import Obstacle
 from slurm_soda.policies.arrays.layout import described
 from slurm_soda.slurm_ext.arranging import Outcome
 from slurm_soda.slurm_ext.arrays import ArraysRecord, shares_document
@@ -55,10 +56,15 @@ def outcome(done: Outcome) -> Document:
 def none() -> Document:
     """The status without arrays."""
     return {"phase": "none", "changed_s": None, "by": None, "divides": [], "shares": [], "partitions": [],
-            "changed": {}, "missing": [], "leaving": []}  # fmt: skip
+            "changed": {}, "missing": [], "leaving": [], "obstacles": []}  # fmt: skip
 
 
-def status(record: ArraysRecord, present: Mapping[str, PartitionRecord], jobs: Sequence[JobRecord]) -> Document:
+def status(
+    record: ArraysRecord,
+    present: Mapping[str, PartitionRecord],
+    jobs: Sequence[JobRecord],
+    obstacles: Sequence[Obstacle],
+) -> Document:
     """The arrays in force beside what Slurm shows now."""
     running = Counter(job.partition for job in jobs if job.state in ("RUNNING", "COMPLETING"))
     waiting = Counter(name for job in jobs if job.state == "PENDING" for name in job.partition.split(","))
@@ -89,4 +95,5 @@ def status(record: ArraysRecord, present: Mapping[str, PartitionRecord], jobs: S
         "changed": changed,
         "missing": [name for name in record.sent if name not in present],
         "leaving": list(record.leaving),
+        "obstacles": [asdict(obstacle) for obstacle in obstacles],
     }  # fmt: skip

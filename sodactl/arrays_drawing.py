@@ -74,6 +74,8 @@ def draw_status(document: Document) -> None:
         output.warn(f"{name} was changed by somebody else: {'; '.join(changes)}")
     for name in document["missing"]:
         output.warn(f"{name} is not in Slurm any more; `sodactl arrays apply` makes it again")
+    for obstacle in document["obstacles"]:
+        output.warn(f"{obstacle['check']}: {obstacle['found']}; {obstacle['remedy']}")
     if document["phase"] == "reverting":
         output.warn(
             f"jobs still run in {', '.join(document['leaving'])}; run `sodactl arrays revert` when they have ended"

@@ -63,6 +63,17 @@ def include(config: Mapping[str, str], include_path: Path, host: str) -> Iterato
         )  # fmt: skip
 
 
+def carried(include_path: Path, wanted: str) -> Iterator[Obstacle]:
+    """The file says what is in force."""
+    try:
+        same = include_path.read_text("utf-8") == wanted
+    except (OSError, UnicodeDecodeError):
+        same = False
+    if not same:
+        yield Obstacle("include", f"{include_path} does not say what is in force",
+                       "run `sodactl arrays apply`, which writes it anew, before slurmctld restarts")  # fmt: skip
+
+
 def _included(conf: Path, depth: int) -> set[Path]:
     """Every file that this one includes, and these in turn."""
     found: set[Path] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,28 @@ def test_a_refused_change_of_shares_puts_the_old_ones_back(site: Site) -> None:
     assert found is not None
     assert (found.phase, found.shares) == ("applied", {A100: Share(8, 1)})
     assert site.routed
+
+
+def test_an_include_file_that_cannot_be_written_stops_it_at_once(site: Site) -> None:
+    nowhere = site.folder / "missing" / "soda-arrays.conf"
+    with pytest.raises(SlurmError, match="cannot be written"):
+        site.arranger.apply(replace(site.wanted(), include_path=nowhere))
+    assert (site.names, read_record(site.folder)) == (set(), None)
+    site.arranger.apply(site.wanted())
+    with pytest.raises(SlurmError, match="cannot be written"):
+        site.arranger.apply(replace(site.wanted(cpu_cores=9), include_path=nowhere))
+    found = read_record(site.folder)
+    assert found is not None
+    assert found.shares == {A100: Share(8, 1)}
+    assert site.include == NAMES
+
+
+def test_another_include_file_takes_over_from_the_first(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    other = site.folder / "other.conf"
+    site.arranger.apply(replace(site.wanted(), include_path=other))
+    assert site.include == set()
+    assert "PartitionName=gpu_cpu " in other.read_text()
 
 
 def test_it_is_recorded_before_slurm_is_told(site: Site) -> None:

@@ -158,6 +158,18 @@ def test_without_the_line_in_slurm_conf_nothing_is_made(soda: Bench, folder: Pat
     soda("arrays", "apply")
 
 
+def test_status_warns_of_a_restart_that_would_lose_the_arrays(soda: Bench, folder: Path) -> None:
+    soda("arrays", "apply")
+    assert soda("arrays", "status", "--json").document["obstacles"] == []
+    include, conf = folder / "soda-arrays.conf", folder / "slurm.conf"
+    include.write_text("# emptied\n")
+    assert "does not say what is in force" in soda("arrays", "status", status=1).err
+    assert "nothing to change" in soda("arrays", "apply").out  # in Slurm; the file is written anew
+    soda("arrays", "status")
+    conf.write_text("ClusterName=x\n")
+    assert "fail when slurmctld restarts" in soda("arrays", "status", status=1).err
+
+
 @pytest.mark.parametrize(
     ("others", "words"),
     [
