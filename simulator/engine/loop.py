@@ -59,6 +59,7 @@ class Loop:
         self._begun: dict[int, tuple[float, float]] = {}
         """What was left, and told to be left, of jobs when they started; only of those whose pace may change."""
         self._leaving: set[int] = set()
+        """Preempted jobs that still save their state."""
         self._outages: dict[int, int] = {}
         """Failures of each node that last, since one may begin before, or as, another one ends."""
         self._record = Record()
@@ -208,6 +209,8 @@ class Loop:
         if ratio == job.speed_ratio or row in self._leaving:
             return
         done_s = max(now_s - job.resumes_s, 0.0) * job.speed_ratio
+        if done_s:
+            self._in_vain = 0
         self._left_s[row] = max(self._left_s[row] - done_s, 0.0)
         job.remaining_s = max(job.remaining_s - done_s, 0.0)
         job.resumes_s, job.speed_ratio = max(job.resumes_s, now_s), ratio

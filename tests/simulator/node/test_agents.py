@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.simulator.cluster import Failure, parse_cluster
@@ -115,6 +115,17 @@ def test_cores_that_nobody_counts_cannot_be_adapted() -> None:
         run([training()], "1x4")
 
 
+def test_jobs_that_take_time_to_leave_keep_their_progress() -> None:
+    rows = [training(cpus=2, run_s=4000.0, expected_s=4000.0), training(900, 300, cpus=2, gpus=1, expected_s=300.0)]
+    found = run(rows, "1x1/28c", policy="srtf", costs=Costs(checkpoint_s=40.0))
+    assert found.preemptions.tolist() == [1, 0]
+    assert found.on_nodes is not None
+    stretches, ratio = found.on_nodes.stretches, CURVES["bat"].at(2)
+    work_s = ((stretches.end_s - stretches.start_s) * stretches.busy_ratio)[stretches.job == 0].sum() / ratio
+    saving_s = 40.0 * stretches.busy_ratio[stretches.job == 0].max() / ratio
+    assert 4000 <= work_s <= 4000 + saving_s + 1e-6
+
+
 @st.composite
 def mixed_workloads(draw: st.DrawFn) -> Workload:
     """Trainings of all models beside CPU jobs, heavy ones among them. Speeds are not round, so times are no multiples."""
@@ -140,7 +151,7 @@ def mixed_workloads(draw: st.DrawFn) -> Workload:
 
 
 @pytest.mark.parametrize("policy", ["fifo-skip", "kelp-fifo", "kelp-drf", "coda", "backfill"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     workload=mixed_workloads(), cores=st.sampled_from(("asked", "adaptive")),
     costs=st.sampled_from((Costs(), Costs(start_s=20.0, restart_s=25.0))),
