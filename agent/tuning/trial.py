@@ -13,12 +13,13 @@ from slurm_soda.agent.cpusets.sets import CoreSets
 from slurm_soda.agent.ledger import Run
 from slurm_soda.agent.outbox import Outbox
 from slurm_soda.agent.tuning.progress import Progress
+from slurm_soda.agent.tuning.records import fit_of, measurement_of
 from slurm_soda.agent.tuning.settings import CoreSettings
 from slurm_soda.agent.tuning.window import Window
 from slurm_soda.policies.cores.measurement import IDLE_RATIO, Measurement
-from slurm_soda.policies.cores.search import SearchRules, Settle, at_least
+from slurm_soda.policies.cores.search import SearchRules, Settle
 from slurm_soda.policies.cores.watch import WatchRules, watch
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
+from slurm_soda.wire.cores import CoreOrder
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.records import JobOpened
 
@@ -126,7 +127,11 @@ class Trial:
         self._busy_since_s = now_s if self._busy_since_s is None else self._busy_since_s
         if now_s < self._busy_since_s + self._context.settings.warm_up_s:
             return
-        room = self._context.sets.room(self._run.key.job_id)
+        try:
+            room = self._context.sets.room(self._run.key.job_id)
+        except JobGoneError:  # its processes are not seen yet; a job that ended gets no more samples
+            self._busy_since_s = None
+            return
         number, start = (self.progress.number, self.progress.start) if self.progress else (0, room.start)
         self._begin(Progress(*self._name(), number, start, room.limit, start), now_s)
 
@@ -185,7 +190,7 @@ class Trial:
         self._window = Window(now_s + settle_s)
         self._recent.clear()
         self._repeats = 0
-        self._context.outbox.fits.append(self._fit(progress))
+        self._context.outbox.fits.append(fit_of(self._opened, progress))
         self.phase = Phase.WATCHING
 
     def _hold(self, progress: Progress) -> None:
@@ -246,7 +251,7 @@ class Trial:
         """Go on where an agent before this one was; it was given all its cores in between."""
         if progress.settled:
             self._hold(progress)
-            self._context.outbox.fits.append(self._fit(progress))  # it may not have been told
+            self._context.outbox.fits.append(fit_of(self._opened, progress))  # it may not have been told
             self.phase = Phase.WATCHING
         elif len(progress.measured) > progress.step:
             self._tell(progress)
@@ -289,37 +294,4 @@ class Trial:
         return self._run.key.job_id, self._run.key.start_s
 
     def _tell(self, progress: Progress) -> None:
-        opened, last = self._opened, progress.measured[-1]
-        measurement = CoreMeasurement(
-            job_id=opened.job_id,
-            restart=opened.restart,
-            node=opened.node,
-            at_s=progress.at_s,
-            search=progress.number,
-            step=progress.step,
-            cores=last.cores,
-            limit=progress.limit,
-            gpus=len(opened.gpus),
-            utilisation_ratio=round(last.utilisation_ratio, 6),
-            spread_ratio=round(min(last.spread_ratio, 1.0), 6),
-            samples=last.samples,
-        )
-        self._context.outbox.measurements.append(measurement)
-
-    def _fit(self, progress: Progress) -> CoreFit:
-        opened, measured = self._opened, progress.measured
-        return CoreFit(
-            job_id=opened.job_id,
-            restart=opened.restart,
-            node=opened.node,
-            at_s=progress.at_s,
-            search=progress.number,
-            start_cores=progress.start,
-            limit=progress.limit,
-            cores=progress.cores,
-            gpus=len(opened.gpus),
-            steps=max(len(measured) - 1, 0),
-            start_ratio=round(measured[0].utilisation_ratio, 6) if measured else 0.0,
-            utilisation_ratio=round(min(at_least(measured, progress.cores), 1.0), 6) if measured else 0.0,
-            reason=progress.settled,
-        )
+        self._context.outbox.measurements.append(measurement_of(self._opened, progress))

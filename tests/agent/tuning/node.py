@@ -29,10 +29,11 @@ class PaperCores:
     rooms: dict[int, Room] = field(default_factory=dict)
     wanted: dict[int, int] = field(default_factory=dict)
     refuses: set[int] = field(default_factory=set)
+    unseen: set[int] = field(default_factory=set)
     set_to: list[tuple[int, int]] = field(default_factory=list)
 
     def room(self, job_id: int) -> Room:
-        if job_id not in self.rooms:
+        if job_id not in self.rooms or job_id in self.unseen:
             raise JobGoneError(f"job {job_id} does not run here")
         return self.rooms[job_id]
 

@@ -158,6 +158,16 @@ def test_cores_that_cannot_be_set_are_one_fault_and_no_harm(tmp_path: Path) -> N
     assert node.cores.has(JOB) == 20
 
 
+def test_a_job_whose_processes_are_not_seen_yet_is_asked_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.add(JOB, knee(6), room=TWENTY)
+    node.cores.unseen.add(JOB)
+    node.pass_time(100)
+    assert not node.outbox
+    node.cores.unseen.clear()
+    node.tuned(JOB)
+
+
 def test_a_disk_that_refuses_stops_the_search_before_anything_is_changed(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY)
