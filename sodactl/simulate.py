@@ -35,6 +35,13 @@ TIMES = (
 """Figures in seconds, as a person reads them; those of GPU and CPU jobs only where there are both."""
 
 
+SHARES = (
+    ("gpu_active_ratio", "GPUs active while jobs arrive"), ("gpu_busy_ratio", "their utilisation"),
+    ("gpu_at_once_ratio", "GPU jobs that start at once"), ("cpu_within_10s_ratio", "CPU jobs that start in 10 s"),
+)  # fmt: skip
+"""Figures of runs in which nodes have a part in speed."""
+
+
 @click.command()
 @scenario_options
 @click.option("--policy", type=click.Choice(policy_names()), help=f"[default: {DEFAULT}]")
@@ -169,6 +176,8 @@ def _draw(document: Mapping[str, Any], material: Material) -> None:
         if both or key not in ("avg_gpu_jct_s", "avg_cpu_jct_s")
     ]
     shares = {"GPUs in use": document["gpu_util_ratio"], "CPUs in use": document["cpu_util_ratio"]}
+    if math.isfinite(document["gpu_busy_ratio"]):
+        shares |= {name: document[key] for key, name in SHARES}
     rows += [(name, f"{100 * ratio:>7.1f} %") for name, ratio in shares.items() if math.isfinite(ratio)]
     counts = {"preemptions": "preemptions", "failures": "stopped by failures", "unfinished": "jobs that never ended"}
     rows += [(name, f"{document[key]:>7,}") for key, name in counts.items() if document[key] or key == "preemptions"]
