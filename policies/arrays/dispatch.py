@@ -86,10 +86,7 @@ class Dispatch:
         decision = Decision()
         self._give_back.begin()
 
-        def begin(request: Request, handle: int) -> bool:
-            claim = self.ground.find(request)
-            if claim is None and request.turn != Turn.CPU:
-                claim = self._reclaim(request, handle, decision, held_by)
+        def seat(request: Request, handle: int, claim: Claim | None) -> bool:
             if claim is None:
                 return False
             held = start(request, handle, claim)
@@ -98,8 +95,21 @@ class Dispatch:
             decision.starts.append((handle, claim))
             return True
 
+        def alone(request: Request, handle: int) -> bool:
+            return seat(request, handle, self.ground.find_alone(request))
+
+        def anywhere(request: Request, handle: int) -> bool:
+            claim = self.ground.find(request)
+            if claim is None and request.turn != Turn.CPU:
+                claim = self._reclaim(request, handle, decision, held_by)
+            return seat(request, handle, claim)
+
+        # What is the small array's and nobody else's serves its own jobs before large ones use it.
         for array in sorted(self.arrays):
-            self.arrays[array].fill(wanted(array), begin)
+            if array[0] == Turn.SMALL:
+                self.arrays[array].fill(wanted(array), alone)
+        for array in sorted(self.arrays):
+            self.arrays[array].fill(wanted(array), anywhere)
         return decision
 
     def _reclaim(

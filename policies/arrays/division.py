@@ -93,10 +93,11 @@ def _class_of(nodes: NodeTable, row: int) -> NodeClass:
 
 
 def with_arrays(nodes: NodeTable, division: Division) -> NodeTable:
-    """The nodes with two more columns for each partition: its nodes of the large, and of the small array.
+    """The nodes with three more columns for each partition: its nodes of the large array, of the small one, of only one.
 
-    A request for a partition's large nodes asks for partition number P + p, one for its small nodes for 2 P + p.
+    A request for a partition's large nodes asks for partition number P + p, one for its small nodes for 2 P + p, for those
+    of classes that are divided for 3 P + p.
     """
     member = nodes.in_partition
-    columns = (member, member & division.large[:, None], member & division.small[:, None])
-    return replace(nodes, in_partition=np.hstack(columns))
+    parts = (division.large, division.small, division.small != division.large)
+    return replace(nodes, in_partition=np.hstack((member, *(member & part[:, None] for part in parts))))

@@ -61,6 +61,11 @@ class Ground:
         for node in range(nodes) if offers else counted:
             self._refresh(node)
 
+    def find_alone(self, request: Request) -> Claim | None:
+        """Room for a small job in what is the small array's and nobody else's, free now."""
+        pieces = self._small_home.find(request.divided)
+        return None if pieces is None else Claim(pieces, at_once=True)
+
     def find(self, request: Request) -> Claim | None:
         """Room for a job without anybody being aborted, its own array's first."""
         room, shape = self.room, request.shape

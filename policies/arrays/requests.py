@@ -44,6 +44,8 @@ class Request:
     """On all nodes of the job's partition."""
     own: Shape
     """On its array's nodes among them."""
+    divided: Shape
+    """On the nodes that are not several arrays'."""
     part: tuple[int, int, int]
     """GPUs, cores and MiB without which a node is of no use to it."""
     total: tuple[int, int]
@@ -61,7 +63,7 @@ class Requests:
     def __init__(self, shapes: Sequence[Shape], nodes: NodeTable, division: Division) -> None:
         """``nodes`` have the columns of :func:`~slurm_soda.policies.arrays.division.with_arrays`."""
         self._shapes = shapes
-        self._partitions = nodes.in_partition.shape[1] // 3
+        self._partitions = nodes.in_partition.shape[1] // 4
         every = NodeClasses(nodes, np.ones(len(nodes), dtype=np.bool_))
         self._cpu = NodePool(every, nodes.gpus, division.cpu_cores, nodes.memory_mib)
         self._small = NodePool(every, division.small_gpus, division.small_cpus, nodes.memory_mib)
@@ -80,12 +82,15 @@ class Requests:
         gpus = (shape.units or shape.nodes * shape.gpus) if shape.wants_gpus else 0
         turn = TURNS[array_of(gpus)]
         anywhere = turn == Turn.LARGE or may_borrow or self._is_too_wide(code, turn)
-        own = shape
-        if turn != Turn.CPU and shape.partition >= 0:
-            own = shape._replace(partition=shape.partition + (1 if turn == Turn.LARGE else 2) * self._partitions)
+        own = shape if turn == Turn.CPU else self._among(shape, 1 if turn == Turn.LARGE else 2)
+        divided = self._among(shape, 3)
         total = (gpus, shape.nodes * shape.cpus)
         array = (int(turn), shape.gpu_type < 0, shape.gpu_type)
-        return Request(code, anywhere, array, shape, own, shape.least, total)
+        return Request(code, anywhere, array, shape, own, divided, shape.least, total)
+
+    def _among(self, shape: Shape, part: int) -> Shape:
+        """The shape on a part of its partition's nodes, if there is such a partition."""
+        return shape._replace(partition=part * self._partitions + shape.partition) if shape.partition >= 0 else shape
 
     def _is_too_wide(self, code: int, turn: Turn) -> bool:
         """Whether its array could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""

@@ -76,10 +76,11 @@ def test_jobs_in_arrays() -> None:
     snapshot = cluster([*jobs, waiting(4, 0, preemptions=2, cpus=64)], mixed_nodes(4))
     said = [explain(policy.decide(snapshot).notes.of(number), snapshot.jobs.view(number - 1), policy).sentences[0]
             for number in (1, 2, 3, 4)]  # fmt: skip
+    users = "whose users go by what they hold, the smallest part first; those of user hold"
     assert [text.partition(". ")[0].removesuffix(".") for text in said] == [
-        "It is one of the small GPU jobs, whose users go by what they hold, the smallest part first; those of user hold 0.0 % of that array",
+        f"It is one of the small GPU jobs, {users} 0.0 % of that array",
         "It is one of the CPU jobs and gave back 3 times what it had borrowed, so it comes first and borrows no more",
-        "It is one of the large GPU jobs, whose users go by what they hold, the smallest part first; those of user hold 100.0 % of that array",
+        f"It is one of the large GPU jobs, {users} 100.0 % of that array",
         "It is one of the CPU jobs and gave back 2 times what it had borrowed, so it comes first",
     ]
 

@@ -140,6 +140,12 @@ def test_large_jobs_use_small_nodes_before_anybody_is_aborted() -> None:
     assert not plan.preempts
 
 
+def test_what_is_the_small_arrays_serves_its_jobs_before_large_ones_use_it() -> None:
+    jobs = [waiting(number, 4, submit_s=1.0) for number in (1, 2)] + [waiting(3, 1), waiting(4, 2, gpus_per_node=2)]
+    assert verdicts(decided(jobs, 2, large=1)) == {1: "START", 2: "WAIT", 3: "START", 4: "START"}
+    assert verdicts(decided(jobs, 2, large=0)) == {1: "START", 2: "START", 3: "START", 4: "WAIT"}
+
+
 def test_users_share_each_array_by_itself() -> None:
     """User a holds most GPUs, which counts for nothing among CPU jobs, where b holds more."""
     jobs = [
