@@ -1,0 +1,32 @@
+"""Agents that change cores leave sessions and whole snapshots alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.generators.soda import draw_month
+from slurm_soda.simulator.node.agents import Agents
+from slurm_soda.simulator.node.models import built_in_curves
+from slurm_soda.simulator.node.rules import NodeRules
+
+from tests.simulator.engine.worlds import history
+
+
+@pytest.mark.parametrize("name", ["coda", "drf"])
+def test_cores_that_change_are_followed(name: str) -> None:
+    """Six nodes under the load of eighty: everything queues, borrows and gives back."""
+    cluster = parse_cluster("6x5/28c")
+    workload = draw_month(np.random.default_rng(1), 300, 13.0, "busy")
+    outcomes = [
+        simulate(
+            workload, cluster, make_policy(name), engine=engine,
+            agents=Agents(workload, cluster, built_in_curves(), NodeRules(cores="adaptive", eliminates="all")),
+        )
+        for engine in ("nodes", "snapshot")
+    ]  # fmt: skip
+    events, whole = outcomes
+    assert history(events) == history(whole)
+    assert (events.preemptions.sum() > 0) == (name == "coda")
