@@ -279,9 +279,13 @@ async def _until(event: asyncio.Event) -> None:
 
 
 async def _within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for an event, at most so long; says whether it came."""
+    """Wait for an event, at most so long; says whether it came.
+
+    Not by asyncio.wait_for: in Python 3.11 it forgets a cancellation that comes together with the event.
+    """
     try:
-        await asyncio.wait_for(event.wait(), max(timeout_s, 0.0))
+        async with asyncio.timeout(max(timeout_s, 0.0)):
+            await event.wait()
     except TimeoutError:
         return False
     return True
