@@ -25,7 +25,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 def crowds(draw: st.DrawFn) -> Workload:
     """Times are multiples of a quarter, memory one that every split divides."""
     rows = []
-    for shape in draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=40)):
+    for shape in draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=30)):
         least = max(shape["gpus"], shape.get("nodes", 1))
         rows.append({
             **job(draw(st.integers(0, 120)) / 4, draw(st.integers(1, 200)) / 4, **shape),
