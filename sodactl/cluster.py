@@ -208,4 +208,3 @@ def logs(name: str, lines: int, daemon: str | None, as_json: bool) -> None:
         output.print_line(f"==> {title}")
         for line in text.splitlines():
             output.print_line(line)
-
