@@ -202,7 +202,8 @@ def _calibration(results: Results) -> list[str]:
             "choices some were calibrated, to KELP-FIFO alone: the mix of GPU counts to its waits (57.5 %, 33.2 %);",
             "run times and the Wednesday burst of CPU jobs to its cores in use (52.8 %) and to 90.5 % within 10 s; and",
             "one number of all curves, the share of a training step that cores do not shorten, to its GPU utilisation",
-            "(45.5 %). Nothing was fitted to CODA or SODA.",
+            "(45.5 %). Nothing was fitted to CODA or SODA; their arrays are divided by the month's own jobs, as if the",
+            "past had been the same.",
         ),
         *paragraph(
             "**GPU active rate.** A strict FIFO with as many jobs of 4 and 8 GPUs on nodes of 5 cannot hold 90 % of the",
