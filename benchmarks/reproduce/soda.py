@@ -13,8 +13,6 @@ from benchmarks.reproduce.simulation import Found, Results
 
 TITLE = "SODA, Figures 12 to 15 and 18: CPU cores and contention"
 SEEDS = (1, 2, 3, 4, 5)
-SEEDS_OF = {"soda": (1, 2)}
-"""Fewer of SODA, which differs from CODA here by the contention of half a job at a time."""
 SYSTEMS = ("kelp-fifo", "kelp-drf", "coda", "soda")
 NAMES = {"kelp-fifo": "KELP-FIFO", "kelp-drf": "KELP-DRF", "coda": "CODA", "soda": "SODA"}
 MORE_LOAD = "--load 1.15"
@@ -43,11 +41,6 @@ WAITS: tuple[tuple[str, str, Shares], ...] = (
 )  # fmt: skip
 
 
-def seeds_of(system: str) -> tuple[int, ...]:
-    """Seeds that a system is run with."""
-    return SEEDS_OF.get(system, SEEDS)
-
-
 def line(system: str, seed: int, options: str = "") -> str:
     """The command of one run."""
     return " ".join(
@@ -63,7 +56,7 @@ UNSHIELDED = "sodactl simulate --workload soda-month --seed 1 --policy coda --co
 
 def section() -> Section:
     """The month under the four systems."""
-    lines = [line(system, seed) for system in SYSTEMS for seed in seeds_of(system)]
+    lines = [line(system, seed) for system in SYSTEMS for seed in SEEDS]
     lines += [line(system, 1, MORE_LOAD) for system in ("kelp-fifo", "coda")]
     return Section(TITLE, (*lines, UNSHIELDED), _write)
 
@@ -80,7 +73,7 @@ def curves_of(found: Found) -> SiteCurves:
 
 
 def _runs(results: Results, system: str) -> tuple[Found, ...]:
-    return tuple(results[line(system, seed)] for seed in seeds_of(system))
+    return tuple(results[line(system, seed)] for seed in SEEDS)
 
 
 def _values(results: Results, system: str, key: str) -> list[float]:
@@ -107,7 +100,7 @@ def _side_by_side(results: Results, rows: Sequence[tuple[str, str, Shares]]) -> 
 def _write(results: Results) -> Written:
     lines = paragraph(
         "SODA's month on its cluster, 80 nodes of 5 GPUs and 28 cores: 105,000 jobs drawn as the paper describes its",
-        "trace, which is not public. Means over seeds 1 to 5 (SODA: 1 and 2), in brackets the least and the most. Rates are",
+        "trace, which is not public. Means over seeds 1 to 5, in brackets the least and the most. Rates are",
         "over the time from the first submission to the last. *Active* GPUs are those that a job holds; *utilisation* is",
         "their mean (Section III-A: the average across all active ones). SODA is without its placement of inference jobs.",
     )
@@ -118,7 +111,7 @@ def _write(results: Results) -> Written:
     lines += _contention(results)
     lines += _calibration(results)
     lines += commands(
-        [(line(system, seed), NAMES[system]) for system in SYSTEMS for seed in seeds_of(system)]
+        [(line(system, seed), NAMES[system]) for system in SYSTEMS for seed in SEEDS]
         + [(line(system, 1, MORE_LOAD), "more load") for system in ("kelp-fifo", "coda")]
         + [(UNSHIELDED, "no eliminator")]
     )
