@@ -234,7 +234,10 @@ class Loop:
         if self._turn[row] != turn:
             return False
         job = self._jobs[row]
-        self._save_progress(job, row, saved_s)
+        if job.gpus:
+            self._save_progress(job, row, saved_s)
+        else:  # aborted, since it held cores that were lent to it: CPU jobs save nothing (SODA, Section V-C)
+            self._lose_progress(job, row)
         self._stop_clock(job, row, leave_s)
         self._rewrite(job)
         decider.stopped(job)
@@ -251,6 +254,11 @@ class Loop:
             )
         self._left_s[row] = max(self._left_s[row] - done_s, 0.0)
         job.remaining_s = max(job.remaining_s - done_s, 0.0)
+
+    def _lose_progress(self, job: SessionJob, row: int) -> None:
+        """A run that ends in vain: what was left at its start is left again."""
+        if row in self._begun:
+            self._left_s[row], job.remaining_s = self._begun[row]
 
     def _stop_clock(self, job: SessionJob, row: int, until_s: float) -> None:
         self._holds[row] = False
@@ -270,8 +278,7 @@ class Loop:
                 self._failures[row] += 1
                 self._turn[row] += 1
                 self._stop_clock(job, row, now_s)
-                if row in self._begun:
-                    self._left_s[row], job.remaining_s = self._begun[row]
+                self._lose_progress(job, row)
                 self._rewrite(job)
                 decider.stopped(job)
         self._outages[node] = self._outages.get(node, 0) + (-1 if up else 1)

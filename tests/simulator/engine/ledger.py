@@ -154,6 +154,8 @@ def progress_s(outcome: Outcome, runs: list[Run], witness: Witness, costs: Costs
         on = {piece.node for piece in run.pieces}
         if not last and any(failure.node in on and failure.down_s == run.end_s for failure in outcome.cluster.failures):
             continue
+        if not last and not outcome.workload.gpus[run.row]:  # an aborted CPU job starts anew
+            continue
         saves_s = 0.0 if last else costs.checkpoint_s
         done[run.row] += max(run.end_s - run.start_s - cost_s - saves_s, 0.0) * witness.of(run.pieces)
     return done
