@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import docker
-from docker.utils.socket import frames_iter
 from slurm_soda.containers.engine import refusal
 from slurm_soda.containers.spec import USERS, ClusterError
 
 _HOMES = {"root": "/root", "slurm": "/var/lib/slurm-soda"} | {user: f"/home/{user}" for user in USERS}
 _STDOUT = 1
+_FRAME = struct.Struct(">BxxxL")
+"""Before each piece of output: its stream, and its length."""
 _TIMED_OUT = 124
 _KILL_AFTER_S = 5
+_STATUS_WITHIN_S = 30.0
 _TAIL_CHARS = 400
 
 
@@ -89,6 +92,7 @@ class Running:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._api: Any = client.api
+        self._argv = tuple(argv)
         home = home_of(user)
         # The limit is kept inside the container: closing the connection would leave the command running there.
         limit = () if timeout_s is None else ("timeout", f"--kill-after={_KILL_AFTER_S}", f"{timeout_s:.3f}")
@@ -97,26 +101,44 @@ class Running:
             self._id = self._api.exec_create(
                 container, [*limit, *argv], user=user, workdir=home, stdin=stdin is not None, environment=names
             )["Id"]
-            self._socket: Any = self._api.exec_start(self._id, socket=True)
+            started: Any = cast("Any", self._api.exec_start(self._id, socket=True))
         except docker.errors.DockerException as error:
             raise refusal(error, f"run {argv[0]} in {container}") from error
+        # What came together with the answer's headers is in the buffer that these were read through. docker-py reads the
+        # socket below it and so loses all that a quick command said, on a loaded machine (docker/docker-py#3332).
+        self._output: Any = started._response.raw._fp.fp
+        self._socket: Any = getattr(started, "_sock", started)
+        self._socket.settimeout(None)  # a command may be silent for long
         if stdin is not None:
             # In a thread of its own: a command that answers while it reads would block us both otherwise.
             threading.Thread(target=self._feed, args=(stdin,), daemon=True).start()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        yield from frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]  # docker has no type here
+        while len(head := self._output.read(_FRAME.size)) == _FRAME.size:
+            stream, length = _FRAME.unpack(head)
+            yield stream, self._output.read(length)
 
     def status(self) -> int:
-        """Exit status, once the output has ended."""
+        """Exit status, once the output has ended.
+
+        Raises:
+            ClusterError: the command goes on although its output has ended.
+        """
+        self._output.close()
         self._socket.close()
-        return int(self._api.exec_inspect(self._id)["ExitCode"])
+        deadline_s = time.monotonic() + _STATUS_WITHIN_S
+        while (code := self._api.exec_inspect(self._id)["ExitCode"]) is None:  # the engine hears of it a moment later
+            if time.monotonic() > deadline_s:
+                raise ClusterError(
+                    f"a command in the cluster closed its output and runs on: {' '.join(self._argv[:8])}"
+                )
+            time.sleep(0.02)
+        return int(code)
 
     def _feed(self, data: bytes) -> None:
-        raw = getattr(self._socket, "_sock", self._socket)
         try:
-            raw.sendall(data)
-            raw.shutdown(1)  # socket.SHUT_WR
+            self._socket.sendall(data)
+            self._socket.shutdown(1)  # socket.SHUT_WR
         except OSError:
             return  # The command ended without reading everything; its status says whether that was wrong.
 
