@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.demo.mix import Mix
 from slurm_soda.demo.settings import RESTART_S, DemoSettings, policy_parameters
+from slurm_soda.demo.truth import DemoError, JobTruth
 from slurm_soda.simulator.traces.sacct_columns import COMMAND
 from slurm_soda.simulator.whatif.candidates import TRIED
 
 DUMPS = {"stock": "sacct-stock.txt", "soda": "sacct-soda.txt"}
 """File of each phase's jobs in the demo's output folder."""
+
+_WITHIN_S = 60.0
+_PAUSE_S = 0.5
 
 
 def dump_command() -> tuple[Mapping[str, str], tuple[str, ...]]:
@@ -23,18 +28,45 @@ def dump_command() -> tuple[Mapping[str, str], tuple[str, ...]]:
     return dict(word.split("=", 1) for word in assignments), tuple(words[len(assignments) :])
 
 
-def write_dump(cluster: Cluster, phase: str, job_ids: Sequence[int], folder: Path) -> None:
+def write_dump(
+    cluster: Cluster, phase: str, jobs: Sequence[JobTruth], folder: Path, within_s: float = _WITHIN_S
+) -> None:
     """Ask the cluster's accounting as root what became of a phase's jobs, and write it into its file.
 
-    Only those: the cluster's warm-up and the other phase are left out.
+    Only those: the cluster's warm-up and the other phase are left out. An answer without the end of all of them is not
+    written; accounting is asked again, for ``within_s`` seconds.
 
     Raises:
-        ClusterError: sacct failed.
+        ClusterError: sacct failed to the last.
+        DemoError: it answered, but not with all jobs.
     """
     environment, argv = dump_command()
-    only = f"--jobs={','.join(map(str, job_ids))}"
-    reply = cluster.exec("root", (*argv, only), environment=environment).check()
+    only = f"--jobs={','.join(str(job.job_id) for job in jobs)}"
+    deadline_s = time.monotonic() + within_s
+    while True:
+        reply = cluster.exec("root", (*argv, only), environment=environment)
+        missing = missing_ends(reply.stdout, jobs)
+        if reply.status == 0 and not missing:
+            break
+        if time.monotonic() >= deadline_s:
+            reply.check()
+            ids = ", ".join(str(job.job_id) for job in missing[:5])
+            raise DemoError(
+                f"sacct does not tell the end of {len(missing)} of {len(jobs)} jobs ({ids}) within {within_s:.0f} s,"
+                f" so {DUMPS[phase]} is not written; see slurmdbd's log"
+            )
+        time.sleep(_PAUSE_S)
     (folder / DUMPS[phase]).write_text(reply.stdout, errors="surrogateescape")
+
+
+def missing_ends(dump: str, jobs: Sequence[JobTruth]) -> list[JobTruth]:
+    """Jobs whose last end a dump does not have."""
+    titles, *rows = [line.split("|") for line in dump.splitlines()] or [[]]
+    if not {"JobID", "End"} <= set(titles):
+        return list(jobs)
+    job_at, end_at = titles.index("JobID"), titles.index("End")
+    ends = {(row[job_at], row[end_at]) for row in rows if len(row) >= len(titles)}
+    return [job for job in jobs if (str(job.job_id), f"{job.end_s:.0f}") not in ends]
 
 
 def whatif_command(settings: DemoSettings, mix: Mix) -> str:

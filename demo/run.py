@@ -70,7 +70,7 @@ def run_mix_twice(settings: DemoSettings, mix: Mix, watch: Watch) -> tuple[dict[
             watch.say(f"{phase}: sodad in mode {MODES[phase]}")
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
-            write_dump(cluster, phase, [job.job_id for job in results[phase].jobs], settings.out)
+            write_dump(cluster, phase, results[phase].jobs, settings.out)
             for line in complaints(status(cluster)):
                 watch.say(f"{phase}: {line}")
         return results, versions(cluster)

@@ -18,6 +18,7 @@ from slurm_soda.demo.forecast import forecast
 from slurm_soda.demo.mix import draw
 from slurm_soda.demo.run import Watch
 from slurm_soda.demo.settings import DemoSettings, policy_parameters
+from slurm_soda.demo.truth import DemoError, JobRun, JobTruth
 from slurm_soda.simulator import whatif
 from slurm_soda.sodactl.main import run
 
@@ -28,13 +29,15 @@ MANUAL = Path(__file__).parents[2] / "docs" / "whatif.md"
 class Accounting:
     """A cluster of which only sacct is asked."""
 
-    def __init__(self, stdout: str = "", status: int = 0) -> None:
+    def __init__(self, *answers: str, status: int = 0) -> None:
+        """``answers``: one after the other, the last one from then on."""
         self.asked: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = []
-        self.stdout, self.status = stdout, status
+        self.answers, self.status = answers or ("",), status
 
     def exec(self, user: str, argv: Sequence[str], *, environment: Mapping[str, str]) -> Completed:
+        answer = self.answers[min(len(self.asked), len(self.answers) - 1)]
         self.asked.append((user, tuple(argv), environment))
-        return Completed(tuple(argv), self.stdout, "sacct: error: no database", self.status)
+        return Completed(tuple(argv), answer, "sacct: error: no database", self.status)
 
     @property
     def cluster(self) -> Cluster:
@@ -49,19 +52,48 @@ def test_a_dump_is_made_as_the_manual_says() -> None:
     assert f"{typed(*dump_command())} > dump.txt\n" in MANUAL.read_text()
 
 
+def job(job_id: int, end_s: float) -> JobTruth:
+    return JobTruth(job_id, "alice", "a", "COMPLETED", 1, 100.0, end_s, (JobRun(110.0, end_s, "COMPLETED", "n1"),))
+
+
+WHOLE = "JobID|End|Comment\n8|150|\n8|170|\udcff|x\n9|180|\n"
+JOBS = [job(8, 170.0), job(9, 180.0)]
+
+
 def test_each_dump_has_only_its_own_jobs(tmp_path: Path) -> None:
-    accounting = Accounting("JobID|User\n7|\udcff\n")
-    write_dump(accounting.cluster, "stock", [7], tmp_path)
-    write_dump(accounting.cluster, "soda", [8, 9], tmp_path)
+    stock, soda = Accounting("JobID|End\n7|160\n"), Accounting(WHOLE)
+    write_dump(stock.cluster, "stock", [job(7, 160.0)], tmp_path)
+    write_dump(soda.cluster, "soda", JOBS, tmp_path)
     environment, argv = dump_command()
-    assert accounting.asked == [("root", (*argv, jobs), environment) for jobs in ("--jobs=7", "--jobs=8,9")]
+    assert [*stock.asked, *soda.asked] == [("root", (*argv, f"--jobs={ids}"), environment) for ids in ("7", "8,9")]
     assert {path.name for path in tmp_path.iterdir()} == {"sacct-stock.txt", "sacct-soda.txt"}
-    assert (tmp_path / "sacct-stock.txt").read_bytes() == b"JobID|User\n7|\xff\n"
+    assert (tmp_path / "sacct-soda.txt").read_bytes() == WHOLE.encode(errors="surrogateescape")
+
+
+INCOMPLETE = {
+    "": "an empty answer",
+    "JobID|End|Comment\n": "no job",
+    "JobID|End|Comment\n8|170|\n": "one job",
+    "JobID|End|Comment\n8|150|\n9|180|\n": "only the first run of one",
+    "JobID|End|Comment\n8|170|\n9|Unknown|\n": "a job that has not ended",
+    "JobID|End|Comment\n8|170|\n9|180": "a torn line",
+}
+
+
+@pytest.mark.parametrize("answer", INCOMPLETE, ids=INCOMPLETE.values())
+def test_an_answer_without_all_ends_is_asked_for_again(answer: str, tmp_path: Path) -> None:
+    accounting = Accounting(answer, WHOLE)
+    write_dump(accounting.cluster, "soda", JOBS, tmp_path)
+    assert len(accounting.asked) == 2
+    assert (tmp_path / "sacct-soda.txt").read_bytes() == WHOLE.encode(errors="surrogateescape")
+    with pytest.raises(DemoError, match=r"of 2 jobs .*sacct-stock\.txt is not written"):
+        write_dump(Accounting(answer).cluster, "stock", JOBS, tmp_path, within_s=0.0)
+    assert not (tmp_path / "sacct-stock.txt").exists()
 
 
 def test_a_silent_accounting_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="no database"):
-        write_dump(Accounting(status=1).cluster, "stock", [7], tmp_path)
+        write_dump(Accounting(status=1).cluster, "stock", JOBS, tmp_path, within_s=0.0)
 
 
 COMMANDS = [
