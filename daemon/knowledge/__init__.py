@@ -1,0 +1,1 @@
+"""What is known about kinds of jobs: learned here, imported, predicted or set by hand."""

@@ -1,0 +1,61 @@
+"""What of a job tells how long it will run, and whose earlier jobs it resembles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a job when it is submitted; empty text where nobody said."""
+
+    owner: str
+    gpus: int
+    """Over all nodes."""
+    partition: str = ""
+    name: str = ""
+    model: str = ""
+
+    @property
+    def family(self) -> str:
+        """The name without its numbers, since runs of a sweep are numbered: ``train-17`` is of ``train-#``."""
+        return _DIGITS.sub("#", self.name)
+
+
+class Group(NamedTuple):
+    """Jobs that have these traits in common; ``None`` for a trait that may be any."""
+
+    owner: str | None = None
+    gpus: int | None = None
+    partition: str | None = None
+    model: str | None = None
+    family: str | None = None
+
+    def words(self) -> str:
+        """For people: ``of alice, on 4 GPUs in main, training resnet50``."""
+        parts = [
+            f"of {self.owner}" if self.owner is not None else "",
+            f"on {self.gpus} GPU{'s' * (self.gpus != 1)} in {self.partition}" if self.gpus is not None else "",
+            f"named {self.family}" if self.family is not None else "",
+            f"training {self.model}" if self.model is not None else "",
+        ]
+        return ", ".join(part for part in parts if part) or "of everybody"
+
+
+def groups_of(traits: Traits) -> tuple[Group, ...]:
+    """The groups that a job belongs to, each more like it than the one before.
+
+    Shape alone comes before the owner, and the owner before both: people repeat their jobs, and others' jobs of the shape
+    say little. Groups by name or model exist only where the job has one.
+    """
+    owner, shape = traits.owner, {"gpus": traits.gpus, "partition": traits.partition}
+    groups = [Group(), Group(**shape), Group(owner=owner), Group(owner=owner, **shape)]
+    if traits.model:
+        groups += [Group(model=traits.model, **shape), Group(owner=owner, model=traits.model, **shape)]
+    if traits.name:
+        groups.append(Group(owner=owner, family=traits.family, model=traits.model or None, **shape))
+    return tuple(groups)
