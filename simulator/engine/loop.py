@@ -15,8 +15,8 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.decider import AdjustableDecider, Decider, NodeDecider
 from slurm_soda.simulator.engine.record import Record
 from slurm_soda.simulator.engine.requests import Rewriting
+from slurm_soda.simulator.engine.surroundings import Surroundings
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.node.agents import Agents
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.speed.model import SpeedModel
 from slurm_soda.simulator.workload import Workload
@@ -36,12 +36,12 @@ _INSTANT_S = 1e-3
 class Loop:
     """State of all jobs and the clock."""
 
-    def __init__(self, workload: Workload, costs: Costs, speed: SpeedModel | None, agents: Agents | None) -> None:
-        self.workload, self.costs, self._speed, self._agents = workload, costs, speed, agents
+    def __init__(self, workload: Workload, costs: Costs, speed: SpeedModel | None, around: Surroundings | None) -> None:
+        self.workload, self.costs, self._speed, self._around = workload, costs, speed, around
         self._round_s = costs.round_s
         self._cpus = workload.cpus.tolist()
         self.requests: Rewriting | None = None
-        """Where requests are rewritten, if agents do."""
+        """Where requests are rewritten, if they are."""
         self._restart_s = (workload.restart_s + costs.restart_s).tolist()
         self._left_s: list[float] = workload.run_s.tolist()
         jobs = len(workload)
@@ -53,7 +53,7 @@ class Loop:
         self._failures = [0] * jobs
         self._ends: list[tuple[float, int, int]] = []
         self._leaves: list[tuple[float, int, int, float]] = []
-        """When a preempted job leaves, its row and turn, and until when it made progress."""
+        """When a job leaves that was preempted or failed to start, its row and turn, and until when it made progress."""
         self._holds = bytearray(jobs)
         """Which jobs hold resources."""
         self._begun: dict[int, tuple[float, float]] = {}
@@ -72,7 +72,7 @@ class Loop:
         """Let time pass until nothing is left to happen."""
         submits_s = [*self.workload.submit_s.tolist(), INFINITY]
         nodes = node_events(cluster)
-        ends, leaves, jobs, agents, arrived = self._ends, self._leaves, self._jobs, self._agents, 0
+        ends, leaves, jobs, around, arrived = self._ends, self._leaves, self._jobs, self._around, 0
         decide_s, quiet, quiet_since_s = INFINITY, 0, 0.0
         while True:
             soon_s = self._next_s()
@@ -99,24 +99,24 @@ class Loop:
                         return
                 self._decide(decider, now_s)
                 decide_s = self._next_round_s(decider.next_event_s())
-            if agents is not None:
-                self._repace(agents, now_s, decider)
+            if around is not None:
+                self._repace(around, now_s, decider)
 
     def _next_s(self) -> float:
-        """When the next job ends or leaves, or an agent acts."""
+        """When the next job ends or leaves, or something changes around one."""
         soon_s = self._ends[0][0] if self._ends else INFINITY
         if self._leaves:
             soon_s = min(soon_s, self._leaves[0][0])
-        return soon_s if self._agents is None else min(soon_s, self._agents.next_s())
+        return soon_s if self._around is None else min(soon_s, self._around.next_s())
 
     def _events(self, now_s: float, decider: Decider, progress: Progress | None) -> bool:
-        """Jobs end and leave, then agents act; whether the policy should be asked."""
+        """Jobs end and leave, then what is around them changes; whether the policy should be asked."""
         ends, leaves, happened = self._ends, self._leaves, False
         while ends and ends[0][0] == now_s:
             happened |= self._end(heappop(ends), decider, progress)
         while leaves and leaves[0][0] == now_s:
             happened |= self._leave(heappop(leaves), decider)
-        return happened if self._agents is None else self._adjust(self._agents, now_s, decider) or happened
+        return happened if self._around is None else self._adjust(self._around, now_s, decider) or happened
 
     def _next_round_s(self, wanted_s: float) -> float:
         """The first round from a time on; that time itself where it misses a round by rounding."""
@@ -157,37 +157,41 @@ class Loop:
             cost_s = self.costs.start_s
         else:
             cost_s = self._restart_s[row]
-        if self._agents is not None:
+        if self._around is not None:
             self._begun[row] = (self._left_s[row], job.remaining_s)
-            self._agents.started(row, job.pieces, now_s, now_s + cost_s)
+            self._around.started(row, job.pieces, now_s, now_s + cost_s)
         ratio = self._ratio(job, now_s)
         self._turn[row] += 1
         self._holds[row] = True
         job.start_s = now_s
         job.resumes_s, job.resumed, job.speed_ratio = now_s + cost_s, not cost_s, ratio
-        heappush(self._ends, (now_s + cost_s + self._left_s[row] / ratio, row, self._turn[row]))
+        if self._around is not None and self._around.fails(row):
+            self._failures[row] += 1
+            heappush(self._leaves, (now_s + cost_s, row, self._turn[row], now_s))
+        else:
+            heappush(self._ends, (now_s + cost_s + self._left_s[row] / ratio, row, self._turn[row]))
 
     def _ratio(self, job: SessionJob, now_s: float) -> float:
         row = job.job_id - 1
         ratio = 1.0 if self._speed is None else self._speed.ratio(row, job.pieces)
-        if self._agents is not None:
-            ratio *= self._agents.pace(row, now_s)
+        if self._around is not None:
+            ratio *= self._around.pace(row, now_s)
         if not ratio > 0.0:
             raise SimulatorError(f"job {self.workload.label[row]} would run at speed {ratio!r}; use a ratio above 0")
         return ratio
 
     def _rewrite(self, job: SessionJob) -> None:
-        """A job begins to wait: agents may have a say in what it asks for."""
+        """A job begins to wait: it may ask for other cores than in its trace."""
         row = job.job_id - 1
-        cpus = None if self._agents is None else self._agents.request(row)
+        cpus = None if self._around is None else self._around.request(row)
         if cpus is not None and self.requests is not None:
             self._cpus[row] = cpus
             self.requests.rewrite(job, cpus)
 
-    def _adjust(self, agents: Agents, now_s: float, decider: Decider) -> bool:
-        """Agents change cores; whether some became free."""
+    def _adjust(self, around: Surroundings, now_s: float, decider: Decider) -> bool:
+        """Jobs get other cores or another speed; whether cores became free."""
         freed = False
-        for row, pieces in agents.due(now_s):
+        for row, pieces in around.due(now_s):
             job, before = self._jobs[row], self._jobs[row].pieces
             job.pieces = pieces
             self._cpus[row] = sum(piece.cpus for piece in pieces)
@@ -196,9 +200,9 @@ class Loop:
             freed |= any(new.cpus < old.cpus for old, new in zip(before, pieces, strict=True))
         return freed
 
-    def _repace(self, agents: Agents, now_s: float, decider: Decider) -> None:
+    def _repace(self, around: Surroundings, now_s: float, decider: Decider) -> None:
         """Jobs whose neighbours came or went run at another speed."""
-        for row in agents.take_affected():
+        for row in around.take_affected():
             job = self._jobs[row]
             self._pace(job, now_s)
             _adjustable(decider).changed(job, job.pieces)
@@ -263,8 +267,8 @@ class Loop:
     def _stop_clock(self, job: SessionJob, row: int, until_s: float) -> None:
         self._holds[row] = False
         self._leaving.discard(row)
-        if self._agents is not None:
-            self._agents.left(row, until_s)
+        if self._around is not None:
+            self._around.left(row, until_s)
         held_s = until_s - job.start_s
         job.executed_s += held_s
         job.attained_gpu_s += held_s * job.gpus
@@ -289,7 +293,7 @@ class Loop:
         """What was found."""
         first_start_s = np.array([job.first_start_s for job in self._jobs], dtype=np.float64)
         segments = self._record.segments()
-        return Outcome(
+        outcome = Outcome(
             policy=policy,
             workload=self.workload,
             cluster=cluster,
@@ -303,8 +307,8 @@ class Loop:
             segments=segments,
             decisions=self._decisions,
             cpu_s=cpu_s,
-            on_nodes=None if self._agents is None else self._agents.record(),
         )
+        return outcome if self._around is None else self._around.record(outcome)
 
 
 def _check_progress(policy: str, since_s: float, now_s: float) -> None:

@@ -9,7 +9,7 @@ from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.choice import choose_decider
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.loop import Loop, Progress
-from slurm_soda.simulator.node.agents import Agents
+from slurm_soda.simulator.engine.surroundings import Surroundings
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.speed.model import SpeedModel
 from slurm_soda.simulator.workload import Workload
@@ -24,7 +24,7 @@ def simulate(
     speed: SpeedModel | None = None,
     placement: str = "policy",
     engine: str = "auto",
-    agents: Agents | None = None,
+    agents: Surroundings | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.

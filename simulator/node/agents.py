@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
@@ -17,6 +18,7 @@ from slurm_soda.simulator.node.models import INFERENCE, INFERENCE_RATIO
 from slurm_soda.simulator.node.record import NodeRecord, Recorder
 from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.node.tuning import STEP_S, History, Tuned
+from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.speed.cores import ByCores, CoreCurve
 from slurm_soda.simulator.workload import Workload
 
@@ -134,10 +136,16 @@ class Agents:
         self._affected.clear()
         return affected
 
-    def record(self) -> NodeRecord:
-        """What happened so far."""
+    def fails(self, row: int) -> bool:
+        """Never: a job runs wherever it was started."""
+        del row
+        return False
+
+    def record(self, outcome: Outcome) -> Outcome:
+        """The outcome with what happened on nodes."""
         trains = (self._workload.gpus > 0) & ~np.array(self._serves, dtype=np.bool_)
-        return NodeRecord(self._recorder.stretches(), self._cpus, self._steps, trains)
+        seen = NodeRecord(self._recorder.stretches(), self._cpus, self._steps, trains)
+        return replace(outcome, on_nodes=seen)
 
     def _adapts(self, row: int) -> bool:
         """Whether a job's cores are the allocator's: it trains, and its cores are counted."""
