@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Workload
 from slurm_soda.policies.sharing.subbatch import Footprint
 from slurm_soda.policies.sharing.throughput import Throughput
@@ -92,3 +93,16 @@ class SharingSnapshot(ClusterSnapshot):
     devices: Devices
     sharing: SharingJobs
     known: Known
+
+
+@runtime_checkable
+class SharingPolicy(Policy, Protocol):
+    """A policy that wants a :class:`SharingSnapshot` and answers with a :class:`.plan.SharingPlan`.
+
+    Given a plain :class:`ClusterSnapshot`, where nothing is known of pairs and single GPUs, it must share none.
+    """
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """C, the most jobs that it ever puts onto one GPU; 1 or more."""
+        ...
