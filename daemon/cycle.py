@@ -138,7 +138,7 @@ class Cycles:
             snapshot = sight.snapshot(self._book, leaving=self._preemptions.leaving, requeued=requeued)
             plan = None if terms.mode == "observe" else self._arrays.decide(terms.policy, snapshot)
         with watch("cores"):
-            thoughts = Thoughts() if plan is None else self._starts.think(sight, self._book)
+            thoughts = Thoughts() if plan is None else self._starts.think(sight, self._book, acts=acts)
         with watch("act"):
             work = self._weigh(sight, snapshot, plan, thoughts, acts=acts)
             recorded = self._recorder.intend(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.store.cores import newest_fit, past_fits
+from slurm_soda.daemon.store.cores import newest_fit, past_fits, users_of_fits
 from slurm_soda.policies.cores.resize import Resized, Waiting, resize
 from slurm_soda.policies.cores.start import NodeMeans, PastFit
 from sqlalchemy.orm import Session
@@ -14,19 +14,37 @@ MOST_KEPT = 20_000
 
 @dataclass(slots=True)
 class Sizing:
-    """Histories as the store has them, read again when a fit has come."""
+    """Histories as the store has them, each read again when a fit of its owner has come."""
 
     _newest_fit: int = -1
+    _first_revision: int = -1
+    _revisions: dict[str, int] = field(default_factory=dict)
     _past: dict[str, tuple[PastFit, ...]] = field(default_factory=dict)
-    _resized: dict[tuple[str, Waiting, NodeMeans], Resized] = field(default_factory=dict)
+    _resized: dict[str, dict[tuple[Waiting, NodeMeans], Resized]] = field(default_factory=dict)
+    _kept: int = 0
+    """Entries of :attr:`_resized`."""
 
     def refresh(self, session: Session) -> None:
-        """Forget histories that may have grown."""
+        """Forget histories that have grown."""
         newest = newest_fit(session)
-        if newest != self._newest_fit or len(self._resized) > MOST_KEPT:
-            self._newest_fit = newest
+        if self._newest_fit < 0 or newest < self._newest_fit:
+            # Nothing is known yet, or fits are gone: every history may be another.
+            self._first_revision = newest
+            self._revisions.clear()
             self._past.clear()
-            self._resized.clear()
+            self._drop_resized()
+        elif newest > self._newest_fit:
+            for user in users_of_fits(session, after=self._newest_fit):
+                self._revisions[user] = newest
+                self._past.pop(user, None)
+                self._kept -= len(self._resized.pop(user, {}))
+        self._newest_fit = newest
+        if self._kept > MOST_KEPT:
+            self._drop_resized()
+
+    def revision(self, user: str) -> int:
+        """A number that changes when a user's history may have changed."""
+        return self._revisions.get(user, self._first_revision)
 
     def past(self, session: Session, user: str) -> tuple[PastFit, ...]:
         """What searches found for a user's earlier jobs."""
@@ -36,7 +54,12 @@ class Sizing:
 
     def resized(self, session: Session, user: str, job: Waiting, node: NodeMeans) -> Resized:
         """What a job of this user should ask for."""
-        key = (user, job, node)
-        if key not in self._resized:
-            self._resized[key] = resize(job, self.past(session, user), node)
-        return self._resized[key]
+        known, key = self._resized.setdefault(user, {}), (job, node)
+        if key not in known:
+            known[key] = resize(job, self.past(session, user), node)
+            self._kept += 1
+        return known[key]
+
+    def _drop_resized(self) -> None:
+        self._resized.clear()
+        self._kept = 0

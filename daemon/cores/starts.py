@@ -1,7 +1,8 @@
 """Requests of waiting GPU jobs: which to change, to how many cores, and why others are left alone (SODA, Section V-B).
 
-A job is looked at in detail once; again only if its request, its nodes or what is known of its owner changes. What its owner
-does to the request after us, or an admin by ``sodactl undo``, stands.
+A job is looked at in detail once; again only if its request, its nodes or what is known of its owner changes, or after a
+pause if Slurm's answer could not be read. What its owner does to the request after us, or an admin by ``sodactl undo``,
+stands.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from slurm_soda.daemon.cores.verdicts import (
     refused_kind,
     refused_request,
     source_text,
-    standing_action,
+    standing_actions,
 )
+from slurm_soda.daemon.details import Details
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.sight import Sight
 from slurm_soda.daemon.store.book import JobBook
@@ -30,15 +32,19 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.schema import Action
 from slurm_soda.policies.cores.resize import Waiting
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.actuator import Change
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, SlurmClient
 from slurm_soda.slurm_ext.cpus import cpu_change
-from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 from sqlalchemy.orm import Session
 
 MOST_LOOKS = 50
 """Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
+
+UNREAD_FOR_S = 60.0
+"""A job about which Slurm's answer cannot be read is left alone for so long; then the pause between questions counts."""
 
 LIMITS_FOR_S = 60.0
 """What partitions and nodes allow is looked at again after this long."""
@@ -63,6 +69,8 @@ class _Known:
     left_alone: str = ""
     change: Change | None = None
     """Wanted; sent again until Slurm shows it, so that what the rails held back is not forgotten."""
+    until_s: float = float("inf")
+    """Holds no longer than this in any case."""
 
 
 class Starts:
@@ -72,29 +80,38 @@ class Starts:
         self.settings = settings
         self._store, self._client = store, client
         self._sizing = Sizing()
+        self._details = Details(client, MOST_LOOKS)
         self._known: dict[int, _Known] = {}
         self._rows: dict[int, CoreStart] = {}
+        self._recalled: set[int] = set()
+        """Jobs whose row of an earlier daemon was looked for."""
         self._limits: Mapping[str, PartitionLimits] = {}
         self._limits_until_s = float("-inf")
         self._means: dict[tuple[object, ...], NodeMeans | None] = {}
         """By what a job asks of nodes; as old as the limits."""
 
-    def think(self, sight: Sight, book: JobBook) -> Thoughts:
+    def think(self, sight: Sight, book: JobBook, *, acts: bool) -> Thoughts:
         """Changes that waiting jobs' requests need now, most urgent first as Slurm orders them, and new thoughts.
 
         What Slurm does not tell waits for a later cycle: order and preemption do not depend on it.
+
+        Args:
+            acts: the changes may be sent, so that it matters what became of earlier ones.
         """
         thoughts, jobs = Thoughts(), self._candidates(sight.jobs.values())
+        self._details.begin(sight.now_s)
         try:
-            if jobs:
-                self._read_limits(sight.now_s)
+            if jobs and self._read_limits(sight.now_s):
                 with self._store.read() as session:
-                    self._think(session, sight, book, jobs, thoughts)
+                    self._think(session, sight, book, jobs, thoughts, acts=acts)
         except SlurmError as error:
+            self._details.unanswered(error)
             log(logging.WARNING, "requests-left-alone", error=error)
         ids = {job.job_id for job in jobs}
         self._known = {job_id: known for job_id, known in self._known.items() if job_id in ids}
         self._rows = {job_id: row for job_id, row in self._rows.items() if job_id in ids}
+        self._recalled &= ids
+        self._details.keep(ids)
         return thoughts
 
     def _candidates(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
@@ -105,10 +122,12 @@ class Starts:
             waiting = [job for job in waiting if job.hints.category is not None]
         return sorted(waiting, key=lambda job: (-job.priority, job.job_id))
 
-    def _read_limits(self, now_s: float) -> None:
-        if now_s >= self._limits_until_s:
+    def _read_limits(self, now_s: float) -> bool:
+        """Whether the limits are known; old ones do while Slurm is better not asked."""
+        if now_s >= self._limits_until_s and not self._details.quiet(now_s):
             self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
             self._means.clear()
+        return self._limits_until_s > float("-inf")
 
     def _means_for(self, job: JobRecord, nodes: Sequence[NodeRecord]) -> NodeMeans | None:
         place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
@@ -117,30 +136,50 @@ class Starts:
         return self._means[place]
 
     def _think(
-        self, session: Session, sight: Sight, book: JobBook, jobs: Iterable[JobRecord], thoughts: Thoughts
-    ) -> None:
+        self, session: Session, sight: Sight, book: JobBook, jobs: Sequence[JobRecord], thoughts: Thoughts, *, acts: bool
+    ) -> None:  # fmt: skip
         self._sizing.refresh(session)
         self._recall(session, jobs)
-        looks = MOST_LOOKS
+        found: list[tuple[JobRecord, _Known]] = []
         for job in jobs:
             known, means = self._known.get(job.job_id), self._means_for(job, sight.nodes)
-            stamp = (*_shape(job), means, self._sizing.past(session, job.user))
-            if known is None or known.stamp != stamp:
-                known = self._without_detail(session, job, means, stamp)
-                if known is None and looks > 0:
-                    looks -= 1
-                    known = self._with_detail(session, job, means, stamp)
-            submit_s = book.submit_s(job.job_id)
-            if known is not None and known.change is not None:
-                known = _after(standing_action(session, job.job_id, submit_s), known, known.change)
+            stamp = (*_shape(job), means, self._sizing.revision(job.user))
+            if known is None or known.stamp != stamp or sight.now_s >= known.until_s:
+                known = self._look(session, job, means, stamp, sight.now_s)
             if known is not None:  # else its turn comes in a later cycle
-                self._conclude(job, submit_s, known, sight.now_s, thoughts)
+                found.append((job, known))
+        # What is held back unchanged and may not be sent now was judged before.
+        weighed = {
+            job.job_id: book.submit_s(job.job_id)
+            for job, known in found
+            if known.change is not None and (acts or self._known.get(job.job_id) is not known)
+        }
+        before = standing_actions(session, weighed)
+        for job, wanted in found:
+            known = wanted
+            if wanted.change is not None and job.job_id in weighed:
+                known = _after(before.get(job.job_id), wanted, wanted.change)
+            if known is not None:
+                self._conclude(job, book.submit_s(job.job_id), known, sight.now_s, thoughts)
 
     def _recall(self, session: Session, jobs: Iterable[JobRecord]) -> None:
         """Thoughts of an earlier daemon."""
-        unseen = [job.job_id for job in jobs if job.job_id not in self._known and job.job_id not in self._rows]
+        unseen = [job.job_id for job in jobs if job.job_id not in self._recalled]
+        self._recalled.update(unseen)
         # The newest of an id comes last: Slurm may give ids anew.
         self._rows |= {row.job_id: row for row in sorted(starts_of(session, unseen), key=lambda row: row.submit_s)}
+
+    def _look(
+        self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...], now_s: float
+    ) -> _Known | None:
+        """What there is to say of one job; ``None`` if Slurm has not told."""
+        try:
+            return self._without_detail(session, job, means, stamp) or self._with_detail(session, job, means, stamp)
+        except SlurmReplyError:
+            text = "Slurm's answer about its request cannot be read (see sodad's log)"
+            return _Known(stamp, left_alone=text, until_s=now_s + UNREAD_FOR_S)
+        except PolicyError as error:
+            return _Known(stamp, left_alone=f"its request makes no sense: {error}")
 
     def _without_detail(
         self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...]
@@ -161,12 +200,8 @@ class Starts:
         self, session: Session, job: JobRecord, means: NodeMeans | None, stamp: tuple[object, ...]
     ) -> _Known | None:
         """What follows from all that the job asks for; ``None`` if Slurm does not tell."""
-        try:
-            request = self._client.request(job.job_id)
-        except SlurmError as error:
-            log(logging.INFO, "request-not-read", job=job.job_id, error=error)
-            return None
-        if means is None:
+        request = None if means is None else self._details.ask(job.job_id)
+        if means is None or request is None:
             return None
         if refusal := _between(job, request) or refused_request(request):
             return _Known(stamp, left_alone=refusal)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slurm_soda.daemon.store.ledger import OPEN_STATES
 from slurm_soda.daemon.store.schema import Action
 from slurm_soda.policies.cores.start import Start
@@ -11,6 +13,8 @@ from slurm_soda.slurm_ext.requests import JobRequest
 from slurm_soda.slurm_ext.snapshot import ordinary
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+
+_IDS_PER_QUERY = 500
 
 _SOURCES = {
     "model": "what earlier jobs of this owner and model needed",
@@ -44,13 +48,22 @@ def refused_request(request: JobRequest) -> str:
     return ""
 
 
-def standing_action(session: Session, job_id: int, submit_s: float) -> Action | None:
-    """The newest change of a job's CPUs that reached Slurm or may have, or that Slurm refused."""
-    query = select(Action).where(
-        Action.job_id == job_id, Action.submit_s == submit_s, Action.kind == "rewrite", Action.state != "void"
-    )
-    actions = session.scalars(query.order_by(Action.id.desc()))
-    return next((action for action in actions if "NumCPUs" in action.new), None)
+def standing_actions(session: Session, submit_of: Mapping[int, float]) -> dict[int, Action]:
+    """Of each job the newest change of its CPUs that reached Slurm or may have, or that Slurm refused.
+
+    Args:
+        submit_of: first submission by job id.
+    """
+    found: dict[int, Action] = {}
+    ids = list(submit_of)
+    for at in range(0, len(ids), _IDS_PER_QUERY):
+        query = select(Action).where(
+            Action.job_id.in_(ids[at : at + _IDS_PER_QUERY]), Action.kind == "rewrite", Action.state != "void"
+        )
+        for action in session.scalars(query.order_by(Action.id)):
+            if "NumCPUs" in action.new and action.submit_s == submit_of[action.job_id]:
+                found[action.job_id] = action
+    return found
 
 
 def in_flight(before: Action | None) -> bool:

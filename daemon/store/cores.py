@@ -95,7 +95,7 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
     """What searches found for the newest jobs of an owner, newest first: one fit a job, that of its last phase."""
     query = (
         select(CoreFitted)
-        .where(CoreFitted.user == user, CoreFitted.reason.in_(TELLING))
+        .where(CoreFitted.user == user, CoreFitted.reason.in_(TELLING), CoreFitted.cores > 0, CoreFitted.gpus > 0)
         .order_by(CoreFitted.at_s.desc(), CoreFitted.id.desc())
         .limit(limit)
     )
@@ -108,6 +108,11 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
 def newest_fit(session: Session) -> int:
     """Key of the newest fit, 0 without any: a change says that histories must be read again."""
     return session.scalar(select(func.max(CoreFitted.id))) or 0
+
+
+def users_of_fits(session: Session, *, after: int) -> Sequence[str]:
+    """Owners of fits with a key above ``after``."""
+    return session.scalars(select(CoreFitted.user).where(CoreFitted.id > after).distinct()).all()
 
 
 def measurements_of(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
 
@@ -87,6 +87,10 @@ class FakeSlurm:
         self.node_cpus = 28
         self.silent: set[str] = set()
         """Calls that fail."""
+        self.hanging: set[str] = set()
+        """Calls that run out of time."""
+        self.odd: set[int] = set()
+        """Jobs whose request nobody can read."""
         self.updates = 0
         self.calls: list[str] = []
         self.forget_requeues = 0
@@ -169,6 +173,8 @@ class FakeSlurm:
 
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")
+        if job_id in self.odd:
+            raise SlurmReplyError(f"scontrol's picture of job {job_id} cannot be read")
         job = self.all[job_id]
         return JobRequest(
             job_id, 1, 1, 1, 0, job.cores, job.cores, job.least_cpus, job.memory_per_cpu_mib, job.memory_mib,
@@ -245,6 +251,8 @@ class FakeSlurm:
 
     def _answer(self, call: str) -> None:
         self.calls.append(call)
+        if call in self.hanging:
+            raise SlurmCommandError((call,), None, "", "wait until slurmctld is back")
         if self.down or call in self.silent:
             raise SlurmCommandError((call,), 1, "Unable to contact slurm controller", "wait until slurmctld is back")
 

@@ -1,0 +1,154 @@
+"""What looking at waiting jobs' requests costs: Slurm is asked little where it does not answer, the store once a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from slurm_soda.daemon.details import MOST_PAUSE_S, QUIET_S, Details
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from sqlalchemy import event
+
+from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.harness import Daemon
+from tests.daemon.test_cores_starts import Start, fit, thought, wait
+
+
+@pytest.fixture
+def full(slurm: FakeSlurm) -> FakeSlurm:
+    """All GPUs are taken, so that jobs wait."""
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    return slurm
+
+
+@contextmanager
+def questions(sodad: Daemon, table: str) -> Iterator[list[str]]:
+    """Statements that read a table."""
+    said: list[str] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT") and f"FROM {table}" in statement.replace("\n", " "):
+            said.append(statement)
+
+    event.listen(sodad.store.engine, "before_cursor_execute", hear)
+    yield said
+    event.remove(sodad.store.engine, "before_cursor_execute", hear)
+
+
+def asked(slurm: FakeSlurm) -> int:
+    return slurm.calls.count("request")
+
+
+def test_the_first_call_without_an_answer_is_a_cycles_last(full: FakeSlurm, daemon: Start) -> None:
+    jobs = [wait(full, 2 + i, cpus=20) for i in range(5)]
+    full.silent.add("request")
+    sodad = daemon()
+    assert not sodad.run().error
+    assert asked(full) == 1
+    full.silent.clear()
+    full.advance(2)
+    sodad.run()
+    assert [job.cpus for job in jobs] == [20, 3, 3, 3, 3], "the first one's turn comes again after a pause"
+    full.advance(70)
+    sodad.run()
+    assert jobs[0].cpus == 3
+
+
+def test_after_a_call_that_ran_out_of_time_nobody_asks_for_a_while(full: FakeSlurm, daemon: Start) -> None:
+    jobs = [wait(full, 2 + i, cpus=20) for i in range(5)]
+    full.hanging.add("request")
+    sodad = daemon()
+    sodad.follow(10)
+    assert asked(full) == 1
+    full.hanging.clear()
+    full.advance(QUIET_S)
+    sodad.follow(2)
+    assert [job.cpus for job in jobs] == [3] * 5
+
+
+def test_limits_that_run_out_of_time_are_not_asked_for_each_cycle(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=20)
+    full.hanging.add("partition_limits")
+    sodad = daemon()
+    sodad.follow(10)
+    assert (full.calls.count("partition_limits"), job.cpus) == (1, 20)
+    full.hanging.clear()
+    full.advance(QUIET_S)
+    sodad.follow(2)
+    assert job.cpus == 3
+
+
+def test_an_odd_job_is_not_read_each_cycle_and_stops_nobody(full: FakeSlurm, daemon: Start) -> None:
+    odd, other = wait(full, 2, cpus=20), wait(full, 3, cpus=20)
+    full.odd.add(2)
+    sodad = daemon()
+    sodad.follow(20)
+    assert (odd.cpus, other.cpus) == (20, 3)
+    assert asked(full) == 2
+    assert "cannot be read" in thought(sodad).left_alone
+    full.odd.clear()
+    full.advance(200)
+    sodad.follow(2)
+    assert odd.cpus == 3
+    assert thought(sodad).left_alone == ""
+
+
+def test_pauses_between_questions_about_a_job_grow(slurm: FakeSlurm) -> None:
+    slurm.odd.add(7)
+    details = Details(slurm, most=50)
+    for now_s in range(0, 4 * int(MOST_PAUSE_S), 20):
+        details.begin(now_s)
+        with pytest.raises(SlurmReplyError):
+            details.ask(7)
+    assert 6 <= asked(slurm) <= 10
+
+
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [({"mode": "advise"}, 0), ({"rails": {"max_changes_per_cycle": 0, "min_change_interval_s": 0.0}}, 1)],
+)
+def test_earlier_changes_are_looked_up_at_once_and_only_to_act(
+    full: FakeSlurm, daemon: Start, more: dict[str, Any], most: int
+) -> None:
+    for i in range(40):
+        wait(full, 2 + i, cpus=20)
+    sodad = daemon(**more)
+    sodad.run()
+    full.advance(2)
+    with questions(sodad, "action") as said:
+        report = sodad.run()
+    assert report.planned >= 40
+    assert len(said) == most
+
+
+def test_a_job_that_is_right_is_recalled_once(full: FakeSlurm, daemon: Start) -> None:
+    wait(full, cpus=3)
+    sodad = daemon()
+    sodad.run()
+    with questions(sodad, "core_start") as said:
+        sodad.follow(3)
+    assert not said
+
+
+def test_only_the_owners_own_fits_make_a_job_worth_another_look(full: FakeSlurm, daemon: Start) -> None:
+    wait(full, cpus=20, peculiar="--cpus-per-gpu")
+    sodad = daemon()
+    sodad.run()
+    fit(sodad, 7, user="bob")
+    sodad.follow(2)
+    assert asked(full) == 1
+    fit(sodad, 8, job_id=901)
+    sodad.follow(2)
+    assert asked(full) == 2
+
+
+def test_a_history_that_makes_no_sense_stops_nothing(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=20)
+    sodad = daemon()
+    fit(sodad, 0, job_id=901)
+    fit(sodad, 4, job_id=902, gpus=0)
+    assert not sodad.run().error
+    assert job.cpus == 3
