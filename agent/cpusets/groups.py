@@ -38,9 +38,11 @@ class JobGroups:
 
         Raises:
             JobGoneError: the job's group is gone.
+            CoresError: it cannot be listed.
         """
         found = [path.removeprefix(self.path).strip("/") for path, _, _ in os.walk(self.path)]
         if not found:
+            self._read("", "cpuset.cpus")  # says why, where it is there all the same
             raise JobGoneError(f"{self.path} is gone")
         return [name for name in found if not name or self.source == V1 or self._text(name)]
 

@@ -26,8 +26,7 @@ class CoreSetsKeeper:
 
     def turn(self, sample: Sample) -> Sequence[str]:
         """See the runs that are here, and correct what strayed."""
-        self._sets.see(sample.runs)
-        return self._sets.look_after()
+        return [*self._sets.see(sample.runs), *self._sets.look_after()]
 
     def close(self) -> Sequence[str]:
         """Give everything back."""

@@ -42,6 +42,10 @@ class Means(Protocol):
         """What the job has; raises CoresError where that cannot be found out, JobGoneError where it ended."""
         ...
 
+    def originals(self, held: Held) -> Mapping[str, str]:
+        """What everything that is there had before it was changed, to be recorded first. Errors as of ``survey``."""
+        ...
+
     def apply(self, held: Held, cpus: Cpus | None) -> Mapping[str, str]:
         """Give the job these CPUs, or what it had; returns what everything that is there had. Errors as of ``survey``."""
         ...
@@ -77,6 +81,12 @@ class GroupMeans:
             step = steps[0] if len(steps) == 1 and working != allocated else ""
         shares = [mask for mask in set(masks.values()) if mask < working]
         return Survey(groups.source, groups.path, allocated, working, step, sorted(shares, key=sorted), original)
+
+    def originals(self, held: Held) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for name in self.groups.names():
+            self._original(held, name, found)
+        return found
 
     def apply(self, held: Held, cpus: Cpus | None) -> Mapping[str, str]:
         originals: dict[str, str] = {}
@@ -165,6 +175,9 @@ class ThreadMeans:
         shares = sorted((mask for mask in masks if mask < allocated), key=sorted)
         original = {str(number): write(mask) for number, mask in enumerate([allocated, *shares])}
         return Survey(AFFINITY, "", allocated, allocated, "", shares, original)
+
+    def originals(self, held: Held) -> Mapping[str, str]:
+        return held.original
 
     def apply(self, held: Held, cpus: Cpus | None) -> Mapping[str, str]:
         for _ in range(_PASSES):

@@ -102,7 +102,15 @@ def _held(data: object) -> Held:
         width=read.whole("width", 1, 64),
         start=read.whole("start", 1, MAX_CPUS),
         step=read.text("step", _LONGEST),
-        original=read.text_map("original", MOST_JOBS, _LONGEST * 4),
+        original={name: _cpus(cpus) for name, cpus in read.text_map("original", MOST_JOBS, _LONGEST * 4).items()},
         limits=read.whole_map("limits", 64, 1, MAX_CPUS),
-        applied=read.texts("applied", 2, _LONGEST * 4),
+        applied=tuple(map(_cpus, read.texts("applied", 2, _LONGEST * 4))),
     )
+
+
+def _cpus(text: str) -> str:
+    try:
+        parse(text)
+    except ValueError as error:
+        raise RecordError(f"core record: {text[:60]!a} is no list of CPUs") from error
+    return text

@@ -6,7 +6,6 @@ nothing for the others. What a job had is on disk before it is changed.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +53,8 @@ class CoreSets:
         self._held: dict[int, Held] = {}
         self._defiant: dict[int, int] = {}
         """Corrections in a row."""
+        self._half_set: set[int] = set()
+        """Jobs that may have fewer cores than is wanted, since a change failed and so did the way back."""
 
     def recover(self) -> list[str]:
         """Give every job on record its cores back; returns faults.
@@ -82,22 +83,29 @@ class CoreSets:
                 faults.append(f"job {job_id} does not get its cores back yet: {error}")
         return faults
 
-    def see(self, runs: Iterable[Run]) -> None:
-        """Take note of the runs that are here; what others had is forgotten, as their groups are gone."""
+    def see(self, runs: Iterable[Run]) -> list[str]:
+        """Take note of the runs that are here; what others had is forgotten, as their groups are gone. Returns faults."""
         self._runs = {run.key.job_id: run for run in runs}
         gone = [held.job_id for held in self._held.values() if not self._is_here(held)]
         for job_id in gone:
             del self._held[job_id]
         self._defiant = {job_id: times for job_id, times in self._defiant.items() if job_id in self._runs}
-        if gone:
-            self._write()
+        self._half_set &= self._held.keys()
+        try:
+            if gone:
+                self._write()
+        except StateFileError as error:
+            return [str(error)]
+        return []
 
     def look_after(self) -> list[str]:
         """Set again what a new step or the job itself has set otherwise; returns faults."""
         faults = self._release_unwanted()
         for held in [held for held in self._held.values() if held.limits]:
             try:
-                if self._means(held).strayed(held, held.cpus):
+                if held.job_id in self._half_set:
+                    self._set(held, held)
+                elif self._means(held).strayed(held, held.cpus):
                     self._correct(held)
                 else:
                     self._defiant.pop(held.job_id, None)
@@ -140,52 +148,66 @@ class CoreSets:
         """Let go of what one holder wanted; a job that is gone, or that it does not hold, is no error.
 
         Raises:
-            CoresError: they cannot be set.
+            CoresError: they cannot be set now; :meth:`look_after` tries again, the holder need not.
         """
         held = self._held.get(job_id)
         if held is None or holder not in held.limits:
             return
-        limits = {name: cores for name, cores in held.limits.items() if name != holder}
+        fewer = replace(held, limits={name: cores for name, cores in held.limits.items() if name != holder})
         try:
-            if limits:
-                self._set(held, replace(held, limits=limits))
+            if fewer.limits:
+                self._set(held, fewer)
             else:
                 self._release(job_id)
         except JobGoneError:
-            return
+            self._want_again(fewer)
+        except SodaError:
+            self._want_again(fewer)
+            raise
 
     def holder(self, name: str) -> Holder:
         """The same for one keeper, under its name."""
         return Holder(self, name)
 
     def _set(self, before: Held, held: Held) -> None:
-        now = write(held.cpus)
-        held = self._held[held.job_id] = replace(held, applied=tuple({now, *before.applied[:1]}))
+        now, means = write(held.cpus), self._means(held)
+        held = replace(held, applied=tuple({now, *before.applied[:1]}), original=means.originals(before))
+        self._store(held)
         try:
-            self._write()
-            means = self._means(held)
             original = means.apply(held, held.cpus)
             if means.strayed(held, held.cpus):
                 raise CoresError(f"job {held.job_id} has other cores than {now} although they were set")
+            self._store(replace(held, applied=(now,), original=original))
         except SodaError:
             self._undo(before)
             raise
-        self._held[held.job_id] = replace(held, applied=(now,), original=original)
-        self._write()
+        self._half_set.discard(held.job_id)
 
     def _undo(self, before: Held) -> None:
-        """After a change that failed half-way: back to what was, as far as that can be."""
+        """After a change that failed half-way: back to what was; where that fails too it is tried again."""
         if before.limits:
-            self._held[before.job_id] = before
+            self._want_again(before)
             self._means(before).apply(before, before.cpus)
+            self._half_set.discard(before.job_id)
         else:
             self._release(before.job_id)
 
+    def _want_again(self, held: Held) -> None:
+        """Have :meth:`look_after` bring about what could not be set now, unless the job is gone."""
+        if held.job_id in self._held:
+            self._held[held.job_id] = replace(held, original=self._held[held.job_id].original)
+            self._half_set.add(held.job_id)
+
     def _release(self, job_id: int) -> None:
-        held = self._held[job_id]
-        with contextlib.suppress(JobGoneError):
+        """Give a job all its cores back. Until that is done it stays on record, wanted by nobody."""
+        held = self._held[job_id] = replace(self._held[job_id], limits={})
+        try:
             self._means(held).apply(held, None)
+        except JobGoneError:
+            if held.source == AFFINITY and self._is_here(held):
+                return  # its processes are not seen at the moment; groups that are gone do not come back
         del self._held[job_id]
+        self._half_set.discard(job_id)
         self._write()
 
     def _correct(self, held: Held) -> None:
@@ -194,10 +216,9 @@ class CoreSets:
             if times >= MOST_CORRECTIONS:
                 self._release(held.job_id)
                 raise CoresError(f"put itself onto other cores {times} times in a row; it is left alone")
-        original = self._means(held).apply(held, held.cpus)
-        if original != held.original:
-            self._held[held.job_id] = replace(held, original=original)
-            self._write()
+        means = self._means(held)
+        self._store(noted := replace(held, original=means.originals(held)))
+        self._store(replace(noted, original=means.apply(noted, noted.cpus)))
 
     def _found(self, job_id: int) -> Held:
         run = self._runs.get(job_id)
@@ -242,6 +263,21 @@ class CoreSets:
     def _is_here(self, held: Held) -> bool:
         run = self._runs.get(held.job_id)
         return run is not None and run.key.start_s == held.start_s
+
+    def _store(self, held: Held) -> None:
+        """Put a job on record, where that says something new; if it cannot be written, what was known stays."""
+        known = self._held.get(held.job_id)
+        if held == known:
+            return
+        self._held[held.job_id] = held
+        try:
+            self._write()
+        except StateFileError:
+            if known is None:
+                del self._held[held.job_id]
+            else:
+                self._held[held.job_id] = known
+            raise
 
     def _write(self) -> None:
         write_held(self._path, self._held.values())
