@@ -1,27 +1,25 @@
 """Speed of jobs alone and of pairs that share GPUs, from a table in the format of Gavel's simulator.
 
-``{gpu: {"('MODEL (batch size B)', scale)": {"null": alone, "('OTHER', scale)": [mine, the other's]}}}``, all in steps per
-second over all the job's GPUs; 0 where it does not fit in memory. GPUs of the name ``X_unconsolidated`` are those of ``X``
+The format is that of :mod:`slurm_soda.policies.sharing.tables`. GPUs of the name ``X_unconsolidated`` are those of ``X``
 with gangs spread over nodes.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.tables import SpeedTable, parse
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 
-ALONE = "null"
 SPREAD = "_unconsolidated"
-_KEY = re.compile(r"\('(?P<model>[^']+?)( \(batch size (?P<batch>[0-9]{1,9})\))?', (?P<scale>[1-9][0-9]{0,5})\)")
 
 
 class JobKind(NamedTuple):
@@ -154,58 +152,18 @@ def load_pairs(path: Path) -> PairTable:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
-    if not isinstance(data, dict) or not data:
-        raise TraceError(str(path), 0, "it must be an object of GPUs, such as {'v100': ...}")
-    tables = {gpu: _gpu_table(_Place(path, f"GPU {gpu!r}"), jobs) for gpu, jobs in data.items()}
-    return PairTable(str(path), MappingProxyType(tables))
+    try:
+        measured = parse(data)
+    except PolicyError as error:
+        raise TraceError(str(path), 0, str(error)) from None
+    return PairTable(str(path), MappingProxyType({gpu: _gpu_table(measured, gpu) for gpu in measured.gpu_types}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in the file something is: JSON keeps no lines, so it is said by names."""
-
-    path: Path
-    name: str
-
-    def inside(self, name: str) -> _Place:
-        return _Place(self.path, f"{self.name}, {name}")
-
-    def fault(self, allowed: str, value: Any) -> TraceError:
-        shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
-        return TraceError(str(self.path), 0, f"{self.name}: must be {allowed}, not {shown}")
-
-
-def _gpu_table(place: _Place, jobs: Any) -> GpuTable:
-    if not isinstance(jobs, dict) or not jobs:
-        raise place.fault("an object of jobs", jobs)
-    alone: dict[JobKind, float] = {}
-    shared: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
-    for key, speeds in jobs.items():
-        job, here = _kind(place, key), place.inside(key)
-        if not isinstance(speeds, dict) or ALONE not in speeds:
-            raise here.fault(f"an object with {ALONE!r}, the speed alone", speeds)
-        alone[job] = _speed(here.inside(ALONE), speeds[ALONE])
-        for other, both in speeds.items():
-            if other != ALONE:
-                shared[job, _kind(here, other)] = _two_speeds(here.inside(other), both)
+def _gpu_table(measured: SpeedTable, gpu: str) -> GpuTable:
+    alone = {_kind(kind): speed for kind, speed in measured.alone.items() if kind.gpu_type == gpu}
+    shared = {(_kind(a), _kind(b)): both for (a, b), both in measured.shared.items() if a.gpu_type == gpu}
     return GpuTable(MappingProxyType(alone), MappingProxyType(shared))
 
 
-def _kind(place: _Place, key: str) -> JobKind:
-    match = _KEY.fullmatch(key)
-    if match is None:
-        raise place.fault("jobs such as \"('ResNet-18 (batch size 128)', 1)\"", key)
-    return JobKind(match["model"], int(match["batch"] or 0), int(match["scale"]))
-
-
-def _two_speeds(place: _Place, both: Any) -> tuple[float, float]:
-    if not isinstance(both, list) or len(both) != 2:
-        raise place.fault("two speeds, the job's and the other's", both)
-    return _speed(place, both[0]), _speed(place, both[1])
-
-
-def _speed(place: _Place, value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise place.fault("steps per second, a number from 0", value)
-    return float(value)
+def _kind(workload: Workload) -> JobKind:
+    return JobKind(workload.model, workload.batch, workload.gpus)
