@@ -52,7 +52,7 @@ class SpeedTable:
         return None if back is None else (back[1], back[0])
 
     def slowdown(self, slowed: Workload, other: Workload) -> float | None:
-        """Slowdown of one beside one other, as measured, so noise below 1 included; None if unknown or if they do not fit."""
+        """Slowdown of one beside one other, as measured (noise may be below 1); None if unknown or if they do not fit."""
         both, alone = self.speeds(slowed, other), self.alone.get(slowed)
         return alone / both[0] if both and alone and all(both) else None
 
