@@ -12,6 +12,8 @@ from slurm_soda.policies.sharing.knowledge import Estimate
 from slurm_soda.policies.sharing.pairs import Overlap, Schedule, best, sequential, together
 from slurm_soda.policies.sharing.throughput import Throughput, passes
 
+_UNKNOWN = "they do not fit together, or nobody knows how much they would slow each other down"
+
 
 @dataclass(frozen=True, slots=True)
 class Consent:
@@ -125,7 +127,7 @@ def sub_batches(batch: int) -> tuple[int, ...]:
 
 
 def decide(
-    new: NewJob, partners: Sequence[Partner], xi: Callable[[int], Sequence[Xi]], caution: float = 0.0
+    new: NewJob, partners: Sequence[Partner], xi: Callable[[int], Sequence[Xi | None]], caution: float = 0.0
 ) -> Decision:
     """Start ``new`` beside ``partners`` now, or later, with the sub-batch of least mean completion time.
 
@@ -133,7 +135,8 @@ def decide(
     anybody's bound are out; without anybody's consent all are.
 
     Args:
-        xi: slowdowns by sub-batch, one :class:`Xi` a partner; below 1 counts as 1.
+        xi: slowdowns by sub-batch, one :class:`Xi` a partner; below 1 counts as 1. ``None`` where nobody knows, or
+            where they do not fit into the memory together: that sub-batch is out.
         caution: xi counts as so many of its errors worse than estimated.
 
     Complexity: O(log B) schedules for one partner; each O(k^3 log k) for k of them.
@@ -158,9 +161,13 @@ def decide(
     return Decision(share, start_s, alone_s, after, chosen, trials, _reason(trials, chosen, start_s, after))
 
 
-def _trial(new: NewJob, partners: Sequence[Partner], size: int, xi: Sequence[Xi], caution: float) -> Trial:
-    if len(xi) != len(partners):
-        raise PolicyError(f"{len(partners)} partners need as many slowdowns, not {len(xi)}")
+def _trial(new: NewJob, partners: Sequence[Partner], size: int, found: Sequence[Xi | None], caution: float) -> Trial:
+    if len(found) != len(partners):
+        raise PolicyError(f"{len(partners)} partners need as many slowdowns, not {len(found)}")
+    xi = [one for one in found if one is not None]
+    if len(xi) < len(found):
+        steps, _ = passes(new.batch, size)
+        return Trial(size, steps, new.footprint.mib(size), (), (), new.work_s(size), None, None, _UNKNOWN)
     factors = [(max(one.new.cautious(caution), 1.0), max(one.partner.cautious(caution), 1.0)) for one in xi]
     work_s, memory_mib = new.work_s(size), new.footprint.mib(size)
     alone_s = new.work_s(new.batch)

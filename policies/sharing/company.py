@@ -1,0 +1,190 @@
+"""What jobs of a snapshot do to each other, as far as somebody knows; everything is asked once for each kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.subbatch import Consent, Footprint, NewJob, Partner, Xi, sub_batches
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import JobState
+
+_NO_FOOTPRINT = Footprint(0.0, 0.0)
+
+
+class Company:
+    """Kinds, slowdowns, memory and consent of the jobs of one snapshot.
+
+    Slowdowns of pairs add up beside several (xi - 1 summed) where nobody knows better; a gang is as slow as on its worst
+    GPU.
+    """
+
+    def __init__(self, snapshot: SharingSnapshot, tenancy: Tenancy) -> None:
+        self._snapshot, self._tenancy = snapshot, tenancy
+        self._jobs, self._known = snapshot.sharing, snapshot.known
+        self._xi: dict[tuple[Workload, tuple[Workload, ...]], Estimate | None] = {}
+        self._fits: dict[tuple[Workload, ...], bool | None] = {}
+        self._kinds: dict[tuple[int, int], Workload] = {}
+        self._models: dict[Workload, tuple[Throughput | None, Footprint | None]] = {}
+        self._pace: dict[int, float] = {}
+
+    def kind(self, row: int, sub_batch: int | None = None) -> Workload | None:
+        """What a job is while it runs, with this sub-batch or the one it has; None if nobody can tell."""
+        number = int(self._jobs.kind[row])
+        if number < 0:
+            return None
+        if sub_batch is None:
+            running = self._snapshot.jobs.state[row] == JobState.RUNNING
+            sub_batch = int(self._jobs.sub_batch[row]) if running else int(self._jobs.batch[row])
+        key = (number, sub_batch)
+        if key not in self._kinds:
+            kind = self._jobs.kinds[number]
+            same = sub_batch in (0, int(self._jobs.batch[row]))
+            self._kinds[key] = kind if same else replace(kind, batch=sub_batch)
+        return self._kinds[key]
+
+    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+        """Slowdown of one kind beside others; None where nobody knows, or where they do not fit together."""
+        key = (slowed, tuple(others))
+        if key not in self._xi:
+            known = self._known.xi(slowed, key[1])
+            if known is None and len(others) > 1:
+                known = _added([self.xi(slowed, (other,)) for other in others])
+            self._xi[key] = known
+        return self._xi[key]
+
+    def fit(self, together: Sequence[Workload]) -> bool:
+        """Whether these may be tried on one GPU: nobody says that they do not fit."""
+        key = tuple(together)
+        if key not in self._fits:
+            self._fits[key] = self._known.fits(key)
+        return self._fits[key] is not False
+
+    def consent(self, row: int) -> Consent:
+        """What the owner of a job allows."""
+        return Consent(bool(self._jobs.shares[row]), float(self._jobs.max_slowdown[row]))
+
+    def accumulation(self, row: int) -> float:
+        """Run time alone with the sub-batch that a running job has, over that with its whole batch."""
+        batch, sub_batch, number = int(self._jobs.batch[row]), int(self._jobs.sub_batch[row]), int(self._jobs.kind[row])
+        if number < 0 or not 0 < sub_batch < batch:
+            return 1.0
+        throughput, _ = self.models(self._jobs.kinds[number])
+        return 1.0 if throughput is None else _ratio(throughput, batch, sub_batch)
+
+    def models(self, kind: Workload) -> tuple[Throughput | None, Footprint | None]:
+        """Iteration times and memory of a kind, where known."""
+        if kind not in self._models:
+            self._models[kind] = (self._known.throughput(kind), self._known.footprint(kind))
+        return self._models[kind]
+
+    def pace(self, row: int) -> float:
+        """How many times longer a running job takes now than alone with its whole batch; infinite if nobody knows."""
+        if row not in self._pace:
+            beside = {
+                tuple(other for other in self._tenancy.tenants[device] if other != row)
+                for device in self._snapshot.devices.of(row).tolist()
+            }
+            worst = max((self.slowdown(row, others) for others in beside if others), default=1.0)
+            self._pace[row] = worst * self.accumulation(row)
+        return self._pace[row]
+
+    def slowdown(self, row: int, others: Sequence[int]) -> float:
+        """Slowdown of a job on a GPU with these others, accumulation apart; infinite if nobody knows."""
+        kinds = [self.kind(one) for one in (row, *others)]
+        known = [kind for kind in kinds if kind is not None]
+        if len(known) < len(kinds):
+            return math.inf
+        found = self.xi(known[0], known[1:])
+        return math.inf if found is None else max(found.value, 1.0)
+
+    def new_job(self, row: int) -> NewJob:
+        """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch.
+
+        A job whose iteration times or batch nobody knows does not accumulate: its batch counts as one sample. Memory that
+        nobody knows counts as none: then :meth:`fit` alone tells who fits.
+        """
+        remaining_s = float(self._snapshot.jobs.remaining_s[row])
+        number, batch = int(self._jobs.kind[row]), int(self._jobs.batch[row])
+        throughput, footprint = (None, None) if number < 0 else self.models(self._jobs.kinds[number])
+        if throughput is None or batch < 1 or not throughput.iteration_s(batch):
+            memory = _NO_FOOTPRINT if footprint is None else Footprint(footprint.mib(batch), 0.0)
+            return NewJob(Throughput(1.0, 0.0), 1, remaining_s, memory, self.consent(row))
+        iterations = remaining_s / throughput.iteration_s(batch)
+        return NewJob(throughput, batch, iterations, footprint or _NO_FOOTPRINT, self.consent(row))
+
+    def sizes(self, row: int) -> tuple[int, ...]:
+        """Sub-batches that a waiting job may run with, its batch first."""
+        new = self.new_job(row)
+        return sub_batches(new.batch) if new.batch > 1 else (int(self._jobs.batch[row]),)
+
+    def held_mib(self, row: int) -> float | None:
+        """GPU memory that a running job holds; None if nobody knows."""
+        number = int(self._jobs.kind[row])
+        footprint = None if number < 0 else self.models(self._jobs.kinds[number])[1]
+        return None if footprint is None else footprint.mib(int(self._jobs.sub_batch[row]))
+
+    def free_mib(self, rows: Sequence[int], devices: Sequence[int]) -> float:
+        """GPU memory that these running jobs leave on the worst of these devices; infinite where nobody knows theirs."""
+        least = math.inf
+        for device in devices:
+            held = [self.held_mib(row) for row in self._tenancy.tenants[device]]
+            if any(row in self._tenancy.tenants[device] for row in rows):
+                left = float(self._snapshot.devices.memory_mib[device]) - math.fsum(mib or 0.0 for mib in held)
+                least = min(least, left if None not in held else math.inf)
+        return least
+
+    def partner(self, row: int, devices: Sequence[int]) -> Partner:
+        """A running job whom a new one would join on these devices. Its work is at the pace that it has now."""
+        pace = self.pace(row)
+        consent = self.consent(row)
+        bound = max(consent.max_slowdown / pace, 1.0)
+        work_s = float(self._snapshot.jobs.remaining_s[row]) * pace
+        return Partner(work_s, self.free_mib([row], devices), Consent(consent.shares, bound))
+
+    def meet(self, row: int, sub_batch: int, partner: int, devices: Sequence[int]) -> Xi | None:
+        """What a new job and one partner do to each other on these devices, beside others there; None: nobody knows.
+
+        The partner's is over the pace that it has now.
+        """
+        mine, its = self.kind(row, sub_batch), self.kind(partner)
+        if mine is None or its is None:
+            return None
+        new = running = None
+        for device in devices:
+            rows = self._tenancy.tenants[device]
+            if partner not in rows:
+                continue
+            kinds = [self.kind(one) for one in rows]
+            there = [kind for kind in kinds if kind is not None]
+            mates = [kind for one, kind in zip(rows, kinds, strict=True) if one != partner and kind is not None]
+            if len(there) < len(rows) or not self.fit([mine, *there]):
+                return None
+            whole = self.kind(row)
+            to_me = self.xi(mine, there) or (self.xi(whole, there) if whole is not None else None)
+            to_it = self.xi(its, [*mates, mine]) or (self.xi(its, [*mates, whole]) if whole is not None else None)
+            if to_me is None or to_it is None:
+                return None
+            new = to_me if new is None or to_me.value > new.value else new
+            running = to_it if running is None or to_it.value > running.value else running
+        if new is None or running is None:
+            return None
+        before = self.pace(partner) / self.accumulation(partner)
+        return Xi(new, replace(running, value=max(running.value, before) / before))
+
+
+def _added(pairs: Sequence[Estimate | None]) -> Estimate | None:
+    known = [pair for pair in pairs if pair is not None]
+    if len(known) < len(pairs):
+        return None
+    value = 1.0 + math.fsum(max(pair.value, 1.0) - 1.0 for pair in known)
+    return Estimate(value, math.fsum(pair.error for pair in known), Source(max(pair.source for pair in known)))
+
+
+def _ratio(throughput: Throughput, batch: int, sub_batch: int) -> float:
+    whole_s = throughput.iteration_s(batch)
+    return throughput.iteration_s(batch, sub_batch) / whole_s if whole_s else 1.0

@@ -1,0 +1,127 @@
+"""Who is on which GPU, and what is left of nodes, while one decision is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.placement import NodeClasses, Piece
+from slurm_soda.policies.room import Claim, Room
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
+
+
+class Tenancy:
+    """Devices with the running jobs on them. Jobs that get a place in this decision make it theirs, but join no list.
+
+    Attributes:
+        node: row of the node of each device.
+        tenants: running jobs on each device, those that leave in this decision not counted.
+        taken: devices that nobody else may have: of jobs that complete or are suspended, of unusable nodes, or given to
+            a job in this decision.
+    """
+
+    def __init__(self, snapshot: SharingSnapshot, room: Room) -> None:
+        self._snapshot, self._room = snapshot, room
+        first = snapshot.devices.first
+        self.node = np.repeat(np.arange(len(first) - 1), np.diff(first)).astype(np.int64)
+        self.tenants: list[list[int]] = [[] for _ in range(len(self.node))]
+        self.taken: BoolColumn = ~snapshot.nodes.usable[self.node]
+        state = snapshot.jobs.state
+        holding = np.flatnonzero(np.diff(snapshot.devices.held_start) > 0)
+        for row in holding.tolist():
+            devices = snapshot.devices.of(row).tolist()
+            if state[row] == JobState.RUNNING:
+                for device in devices:
+                    self.tenants[device].append(row)
+            else:
+                self.taken[devices] = True
+        self._empty: dict[int, list[int]] = {}
+        """Devices of each node that nobody holds, descending."""
+        for device in range(len(self.node) - 1, -1, -1):
+            if not self.tenants[device] and not self.taken[device]:
+                self._empty.setdefault(int(self.node[device]), []).append(device)
+
+    @property
+    def classes(self) -> NodeClasses:
+        """Nodes by what may run on them."""
+        return self._room.classes
+
+    def free(self, nodes: BoolColumn) -> list[int]:
+        """Devices that nobody holds on these nodes, those of fuller nodes first."""
+        lists = sorted((len(empty), node) for node, empty in self._empty.items() if empty and nodes[node])
+        return [device for _, node in lists for device in reversed(self._empty[node])]
+
+    def take_empty(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
+        """Give a job empty devices of these nodes, as many as its pieces say; the room is to be held apart."""
+        devices = [self._empty[piece.node].pop() for piece in pieces for _ in range(piece.gpus)]
+        self.taken[devices] = True
+        return tuple(sorted(devices))
+
+    def take(self, devices: Sequence[int], pieces: Sequence[Piece]) -> Claim:
+        """Give a job these devices, some of which others hold; returns what it takes of the room."""
+        empty: dict[int, int] = {}
+        for device in devices:
+            if not self.tenants[device]:
+                node = int(self.node[device])
+                self._empty[node].remove(device)
+                empty[node] = empty.get(node, 0) + 1
+        self.taken[list(devices)] = True
+        return Claim([piece._replace(gpus=empty.get(piece.node, 0)) for piece in pieces], at_once=True)
+
+    def pick(self, shape: Shape, ranked: Iterable[int]) -> tuple[list[int], list[Piece]] | None:
+        """The first devices of a ranking that make up a gang, within CPUs and memory of their nodes; takes nothing."""
+        chosen: dict[int, list[int]] = {}
+        whole: list[int] = []  # nodes with all that an even gang wants there
+        wanted = shape.units or shape.gpus * shape.nodes
+        left, room = wanted, {}
+        for device in ranked:
+            node = int(self.node[device])
+            if node not in room:
+                room[node] = min(wanted if shape.units else shape.gpus, self._units(shape, node))
+            mine = chosen.setdefault(node, [])
+            if len(mine) == room[node]:
+                continue
+            mine.append(device)
+            if shape.units:
+                left -= 1
+            elif len(mine) == shape.gpus:
+                whole.append(node)
+                left -= shape.gpus
+            if not left:
+                return self._gang(shape, chosen if shape.units else {node: chosen[node] for node in whole})
+        return None
+
+    def _units(self, shape: Shape, node: int) -> int:
+        """GPUs that the node has CPUs and memory for; with a fixed number a node, all of them or none."""
+        _, cpus, memory_mib = self._room.now.on(node)
+        if not shape.units:
+            return shape.gpus if cpus >= shape.cpus and memory_mib >= shape.memory_mib else 0
+        units = cpus // shape.unit_cpus if shape.unit_cpus else shape.units
+        return min(units, memory_mib // shape.unit_memory_mib) if shape.unit_memory_mib else units
+
+    def _gang(self, shape: Shape, chosen: dict[int, list[int]]) -> tuple[list[int], list[Piece]] | None:
+        parts = {node: devices for node, devices in sorted(chosen.items()) if devices}
+        if shape.units and (len(parts) < min(shape.nodes, shape.units) or 0 < shape.most_nodes < len(parts)):
+            return None
+        pieces = [
+            Piece(node, len(devices), len(devices) * shape.unit_cpus, len(devices) * shape.unit_memory_mib)
+            if shape.units
+            else Piece(node, shape.gpus, shape.cpus, shape.memory_mib)
+            for node, devices in parts.items()
+        ]
+        return sorted(device for devices in parts.values() for device in devices), pieces
+
+
+def rows_on(tenancy: Tenancy, devices: Iterable[int]) -> list[int]:
+    """Running jobs on any of these devices, ascending."""
+    return sorted({row for device in devices for row in tenancy.tenants[device]})
+
+
+def open_devices(tenancy: Tenancy, most: int) -> IntColumn:
+    """Devices with at least one running job and fewer than ``most``, that this decision has not given away."""
+    return np.array(
+        [at for at, tenants in enumerate(tenancy.tenants) if 0 < len(tenants) < most and not tenancy.taken[at]],
+        dtype=np.int64,
+    )
