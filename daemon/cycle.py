@@ -95,7 +95,7 @@ class Cycles:
         self._preemptions = Preemptions(self.settings.preemption)
         self._starts = Starts(self.settings.cores, self._store, self._client)
         with self._store.read() as session:
-            self._arrays = ArraySide(Path(self.settings.state_dir), session)
+            self._arrays = ArraySide(Path(self.settings.state_dir), session, self._client)
             self._preemptions.adopt(load_preemptions(session))
             self._unsettled = ledger.unsettled(session)
             since_s = self._clock.now_s() - self.settings.rails.min_change_interval_s
@@ -217,6 +217,8 @@ class Cycles:
                     self._preemptions.note(urge, outcome, work.sight.jobs[change.job_id], now_s)
                 if outcome.state == "sent":
                     self._unsettled.append(Unsettled(action_id, change, urge.preempting.restart if urge else None))
+                if outcome.state == "failed":
+                    self._arrays.refused(change, self._clock.now_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
 

@@ -35,12 +35,6 @@ class Membership:
     borrowing: tuple[ArrayPartition, ...]
     """Those where Slurm may take back what it holds."""
 
-    def homes(self, table: ArrayTable) -> tuple[ArrayPartition, ...]:
-        """Partitions where it could not be aborted, whether it lists them or not, on nodes of the classes that it lists."""
-        classes = {part.node_class for part in (*self.own, *self.borrowing)}
-        mine = (part for part in table if (part.base, part.kind) == (self.group.base, self.kind))
-        return tuple(part for part in mine if not part.borrowing and part.node_class in classes)
-
 
 def memberships(jobs: Mapping[int, JobRecord], table: ArrayTable) -> dict[int, Membership]:
     """Of all jobs that are in an array, by job id; left out are those whose partitions are not all of one array."""

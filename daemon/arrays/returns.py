@@ -2,17 +2,18 @@
 
 Slurm makes a requeued job wait two minutes, and lists first the partition where it last ran, so that a job with several
 would borrow again before it uses its own array's. Both are put right in one update, together with a place before the others
-of its array. After so many aborts the job moves to where nothing can abort it: its array's own partition.
+of its array. After so many aborts the job moves to where nothing can abort it: its array's own partition, or the site's own
+where that could never hold it. Slurm refuses an update as a whole, so where it refuses the list of partitions the rest is
+sent without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from slurm_soda.daemon.arrays.groups import Group, Membership
 from slurm_soda.daemon.preemption import is_leased
-from slurm_soda.policies.arrays.layout import ArrayPartition
 from slurm_soda.slurm_ext.actuator import REQUEUE_WAIT_S, RESTART_GAP_S, Change
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.ordering import SPACING
@@ -24,15 +25,22 @@ class Returning:
 
     record: JobRecord
     membership: Membership
-    homes: tuple[ArrayPartition, ...]
-    """Where it could not be aborted."""
     aborts: int
     site_factor: int | None
     """As Slurm tells it; ``None`` where it does not."""
     top: int
     """Largest priority among the other waiting jobs of its array."""
-    room_at_base: bool
-    """The site's own partition is up, so that a job too large for its array's share can run there unaborted."""
+    ceiling: int
+    """No job of its array gets a larger one."""
+    home: str | None = ""
+    """The list of partitions where it is not aborted, once it borrows no more; ``None`` while nobody can tell."""
+    refused: Callable[[str], bool] = field(default=lambda _: False)
+    """Whether Slurm refused a list lately."""
+
+
+def borrows_no_more(aborts: int, max_aborts: int) -> bool:
+    """Whether a job was aborted so often that nothing may abort it again."""
+    return aborts >= max_aborts
 
 
 def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | None:
@@ -43,14 +51,19 @@ def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | Non
     record = job.record
     new: dict[str, str] = {}
     old: dict[str, str] = {}
-    wanted, why = _partitions(job, max_aborts)
+    lists, why = _lists(job, max_aborts)
+    if not lists:
+        return None
+    wanted = next((names for names in lists if not job.refused(names)), record.partition)
+    if job.refused(lists[0]):
+        why += f"; Slurm refused {lists[0]}"
     if wanted != record.partition:
         new["Partition"], old["Partition"] = wanted, record.partition
     if slurms_wait(record, now_s):
         if now_s < record.submit_s + RESTART_GAP_S:
             return None
         # A job before its begin time has no priority of ours; with this one it is before all others of its array.
-        new |= {"SiteFactor": str(job.top + SPACING), "StartTime": "now"}
+        new |= {"SiteFactor": str(min(job.top + SPACING, job.ceiling)), "StartTime": "now"}
         if job.site_factor is not None:
             old["SiteFactor"] = str(job.site_factor)
     if not new:
@@ -73,34 +86,24 @@ def can_be_told(record: JobRecord) -> bool:
     return not (record.array_task and record.job_id == record.array_job_id)
 
 
-def _partitions(job: Returning, max_aborts: int) -> tuple[str, str]:
-    """The list that the job shall have, and why."""
-    own, borrowing = job.membership.own, job.membership.borrowing
-    if job.aborts < max_aborts:
-        return _names(*own, *borrowing), f"first in line again (aborted {job.aborts} of at most {max_aborts} times)"
-    fitting = [part for part in job.homes if _cores_per_node(job.record) <= part.most_cores]
-    if fitting:
-        return _names(*fitting), f"it borrows no more after {job.aborts} aborts"
-    if job.room_at_base:
-        return job.membership.group.base, f"after {job.aborts} aborts it runs beside the arrays: its own has no room"
-    return _names(*own, *borrowing), "its own array could never hold it, so it goes on borrowing"
-
-
-def _names(*parts: ArrayPartition) -> str:
-    return ",".join(part.name for part in parts)
-
-
-def _cores_per_node(record: JobRecord) -> int:
-    return -(-record.cpus // max(record.nodes, 1))
+def _lists(job: Returning, max_aborts: int) -> tuple[list[str], str]:
+    """Lists of partitions that the job shall have, the best first, and why; none while nobody can tell."""
+    own, borrowing, base = job.membership.own, job.membership.borrowing, job.membership.group.base
+    if not borrows_no_more(job.aborts, max_aborts):
+        names = ",".join(part.name for part in (*own, *borrowing))
+        return [names], f"first in line again (aborted {job.aborts} of at most {max_aborts} times)"
+    if job.home is None:
+        return [], ""
+    if job.home == base:
+        return [base], f"after {job.aborts} aborts it runs beside the arrays: its own has no room"
+    return [job.home, base], f"it borrows no more after {job.aborts} aborts"
 
 
 def _times(aborts: int) -> str:
     return "it gave back what it had borrowed" if aborts == 1 else f"it gave back what it had borrowed {aborts} times"
 
 
-def top_among(
-    jobs: Mapping[int, JobRecord], waiting: Mapping[int, Membership], group: Group, ceiling: int
-) -> int:  # fmt: skip
+def top_among(jobs: Mapping[int, JobRecord], waiting: Mapping[int, Membership], group: Group, ceiling: int) -> int:
     """Largest priority among the waiting jobs of an array; never so large that nothing fits above it."""
     found = max((jobs[job_id].priority for job_id, member in waiting.items() if member.group == group), default=1)
     return min(found, ceiling - 2 * SPACING)

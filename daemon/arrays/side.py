@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
-from slurm_soda.daemon.arrays.groups import Membership, memberships
+from slurm_soda.daemon.arrays.groups import Group, Membership, memberships
+from slurm_soda.daemon.arrays.homes import Homes
 from slurm_soda.daemon.arrays.ordering import array_order_changes, ceiling_of
-from slurm_soda.daemon.arrays.returns import Returning, can_be_told, due_s, return_change, top_among
+from slurm_soda.daemon.arrays.refusals import Refusals
+from slurm_soda.daemon.arrays.returns import (
+    Returning,
+    borrows_no_more,
+    can_be_told,
+    due_s,
+    return_change,
+    top_among,
+)
 from slurm_soda.daemon.arrays.runs import ArrayRuns, OurRequeue, Surroundings, down_nodes
 from slurm_soda.daemon.config import ArraySettings
 from slurm_soda.daemon.logline import log
@@ -22,7 +32,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.actuator import Change, order_changes
 from slurm_soda.slurm_ext.arrays import read_table
-from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy.orm import Session
 
@@ -30,8 +40,9 @@ from sqlalchemy.orm import Session
 class ArraySide:
     """What sodad remembers of arrays from one cycle to the next. Without arrays every part of it does nothing."""
 
-    def __init__(self, state_dir: Path, session: Session) -> None:
+    def __init__(self, state_dir: Path, session: Session, client: SlurmClient) -> None:
         self._state_dir = state_dir
+        self._homes, self._refusals = Homes.at(client), Refusals()
         self._runs = ArrayRuns()
         self._runs.adopt(load_tenancies(session))
         self._table, self._members = ArrayTable(), dict[int, Membership]()
@@ -62,26 +73,36 @@ class ArraySide:
         """What puts aborted jobs back in line, first submitted first."""
         waiting = {i: m for i, m in self._members.items() if sight.jobs[i].state == "PENDING"}
         back = [sight.jobs[i] for i in self.aborted(sight.jobs)]
-        if not back:
-            return []
-        up = {name for node in sight.nodes for name in node.partitions}
+        ids = {record.job_id for record in back}
+        self._homes.begin(sight.now_s, ids)
+        self._refusals.keep(ids)
         changes = []
         # The last one gets the place before all others, so the first submitted comes last.
-        tops: dict[object, int] = {}
+        tops: dict[Group, int] = {}
         for record in sorted(back, key=lambda job: -job.job_id):
-            member = waiting[record.job_id]
-            ceiling = ceiling_of(member.group)
-            job = Returning(
-                record, member, member.homes(self._table), self._runs.aborts(record.job_id),
-                sight.site_factors.get(record.job_id),
-                tops.get(member.group) or top_among(sight.jobs, waiting, member.group, ceiling),
-                member.group.base in up,
-            )  # fmt: skip
-            change = return_change(job, settings.max_aborts, sight.now_s)
+            group = waiting[record.job_id].group
+            if group not in tops:
+                tops[group] = top_among(sight.jobs, waiting, group, ceiling_of(group))
+            change = self._return(record, tops[group], sight, settings)
             if change is not None:
                 changes.append(change)
-                tops[member.group] = min(int(change.new.get("SiteFactor", job.top)), ceiling)
+                tops[group] = int(change.new.get("SiteFactor", tops[group]))
         return changes[::-1]
+
+    def _return(self, record: JobRecord, top: int, sight: Sight, settings: ArraySettings) -> Change | None:
+        member, aborts = self._members[record.job_id], self._runs.aborts(record.job_id)
+        home: str | None = ""
+        if borrows_no_more(aborts, settings.max_aborts):
+            home = self._homes.of(record, self._table, member.group.base)
+        job = Returning(
+            record, member, aborts, sight.site_factors.get(record.job_id), top, ceiling_of(member.group), home,
+            partial(self._refusals.stand, record.job_id, now_s=sight.now_s),
+        )  # fmt: skip
+        return return_change(job, settings.max_aborts, sight.now_s)
+
+    def refused(self, change: Change, now_s: float) -> None:
+        """Slurm refused a change of some job."""
+        self._refusals.note(change.job_id, change.new, now_s)
 
     def orders(self, snapshot: ClusterSnapshot, plan: Plan, settings: ArraySettings, *, depth: int) -> list[Change]:
         """The changes after which every array is in the plan's order; without arrays, the one queue."""

@@ -161,12 +161,15 @@ def last_actions(session: Session, limit: int, *, without: str) -> Sequence[Acti
 
 
 def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
-    """Changes of these jobs' requests that Slurm took and that were not taken back, newest first."""
+    """Changes of these jobs' requests that Slurm took and that were not taken back, newest first.
+
+    Lists of partitions are left out: where a job may run is a matter of the arrays, which stay.
+    """
     found: list[Action] = []
     for at in range(0, len(job_ids), _IDS_PER_QUERY):
         part = job_ids[at : at + _IDS_PER_QUERY]
         query = select(Action).where(Action.kind == "rewrite", Action.state == "done", Action.job_id.in_(part))
-        found += session.scalars(query)
+        found += [action for action in session.scalars(query) if "Partition" not in action.new]
     return sorted(found, key=lambda action: -action.id)
 
 

@@ -35,10 +35,14 @@ class ArraySlurm(FakeSlurm):
         self.lists: dict[int, str] = {}
         self.ran_in: dict[int, str] = {}
         self.node_state = "MIXED"
+        self.bases: tuple[str, ...] = ("main",)
+        """Partitions of the site that have a node now."""
+        self.refused_lists: set[str] = set()
+        """Lists of partitions that Slurm does not take."""
 
-    def submit_cpu(self, job_id: int, cpus: int = 4, partitions: str = BOTH) -> FakeJob:
+    def submit_cpu(self, job_id: int, cpus: int = 4, partitions: str = BOTH, **more: object) -> FakeJob:
         self.lists[job_id] = partitions
-        return self.submit(job_id, gpus=0, work_s=1e6, cpus=cpus, checkpoint=None)
+        return self.submit(job_id, gpus=0, work_s=1e6, cpus=cpus, checkpoint=None, **more)
 
     def start_in(self, job_id: int, partition: str) -> None:
         """As Slurm does when it starts a job, where ``advance`` would not have."""
@@ -58,7 +62,7 @@ class ArraySlurm(FakeSlurm):
         self._to_queue(job)
 
     def nodes(self) -> list[NodeRecord]:
-        partitions = ("main", "main_cpu", "main_cpu_lend", "main_large", "main_small")
+        partitions = (*self.bases, "main_cpu", "main_cpu_lend", "main_large", "main_small")
         return [replace(node, state=self.node_state, partitions=partitions) for node in super().nodes()]
 
     def _update(self, update: Update) -> str:
@@ -67,6 +71,8 @@ class ArraySlurm(FakeSlurm):
             if name == "Partition":
                 if self.all[update.job_id].state != "PENDING":
                     return "Job is no longer pending execution"
+                if value in self.refused_lists:
+                    return "Invalid partition name specified"
                 self.lists[update.job_id] = value
         return super()._update(Update(update.job_id, rest))
 

@@ -150,3 +150,14 @@ def test_requests_for_cores_go_back_to_what_their_users_asked(site: Bench) -> No
     with site.store.read() as session:
         states = [a.state for a in session.scalars(select(Action).where(Action.kind == "rewrite").order_by(Action.id))]
     assert states == ["undone", "done", "done"]
+
+
+def test_partitions_of_arrays_stay_and_a_place_in_line_goes(site: Bench) -> None:
+    site.daemon()
+    borrowing = {"Partition": "gpu_cpu_lend,gpu_cpu"}
+    site.action(7, kind="rewrite", new={"Partition": "gpu_cpu"}, old=borrowing)
+    back = {"Partition": "gpu_cpu", "SiteFactor": "500", "StartTime": "now"}
+    site.action(9, kind="rewrite", new=back, old={**borrowing, "SiteFactor": "3"})
+    site("release-all")
+    assert not [update for update in site.slurm.sent if "Partition" in dict(update.fields)]
+    assert (site.slurm.factors[7], site.slurm.factors[9]) == (0, 0)
