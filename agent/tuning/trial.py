@@ -269,13 +269,25 @@ class Trial:
             self._hold(replace(self.progress, cores=self.progress.start))
 
     def _attempt(self, do: Callable[[], None]) -> None:
-        """A job that ended needs nothing more; one whose cores cannot be set is left alone."""
+        """A job that is not seen begins anew when it is; one whose cores cannot be set is left alone."""
         try:
-            do()
-        except JobGoneError:
-            self.phase = Phase.LEFT
+            try:
+                do()
+            except JobGoneError:
+                self._lose_sight()
         except SodaError as error:
             self._give_up(str(error))
+
+    def _lose_sight(self) -> None:
+        """It ended, or its processes were missed for a moment: nothing of it stays changed, and no measurement counts."""
+        self._busy_since_s = None
+        self.phase = Phase.WARMING
+        self._context.sets.restore(self._run.key.job_id, HOLDER)
+        if self.progress is not None:
+            known = self.progress
+            # A search that has ended may have been told: what comes is another one.
+            number = known.number + 1 if known.settled else known.number
+            self._remember(Progress(*self._name(), number, known.start, known.limit, known.start))
 
     def _give_up(self, why: str) -> None:
         """Its cores cannot be set: leave it alone for good, with all that Slurm gave it."""

@@ -46,6 +46,7 @@ class PaperCores:
         return cores
 
     def restore(self, job_id: int, holder: str) -> None:
+        """A job that is not seen gets its cores back when it is."""
         self.wanted.pop(job_id, None)
 
     def has(self, job_id: int) -> int:
