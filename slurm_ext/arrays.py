@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from slurm_soda.policies.arrays.kinds import ArrayKind, NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
@@ -35,6 +35,8 @@ class ArraysRecord:
     """By partition what Slurm showed of it afterwards, to tell whether somebody else changes it."""
     bases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The divided partitions as Slurm showed them before; slurm-soda does not change them."""
+    base_of: Mapping[str, str] = field(default_factory=dict)
+    """By partition of :attr:`sent` where its waiting jobs go when it does; also of bases that are no longer divided."""
     include_path: str = ""
     changed_s: float = 0.0
     by: str = ""
@@ -79,6 +81,7 @@ def record_document(record: ArraysRecord) -> dict[str, Any]:
         "sent": {name: dict(of) for name, of in record.sent.items()},
         "shown": {name: dict(of) for name, of in record.shown.items()},
         "bases": {name: dict(of) for name, of in record.bases.items()},
+        "base_of": dict(record.base_of),
     }
 
 
@@ -95,7 +98,7 @@ def read_record(state_dir: Path) -> ArraysRecord | None:
         record = _record(document) if version == VERSION else None
     except FileNotFoundError:
         return None
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SlurmReplyError(
             f"{file}: not a record of arrays: {error}; `scontrol show partition` has what there is, docs/arrays.md says how"
             " to take it back by hand"
@@ -116,18 +119,43 @@ def read_table(state_dir: Path) -> ArrayTable:
 
 
 def _record(document: Any) -> ArraysRecord:
+    if document["phase"] not in get_args(Phase):
+        raise ValueError(f"there is no phase {document['phase']!r:.40}")
+    table, sent, bases = table_of(document["table"]), _partitions(document["sent"]), _partitions(document["bases"])
+    known = {name: _base(name, table, list(bases)) for name in sent}
     return ArraysRecord(
         phase=document["phase"],
-        table=table_of(document["table"]),
+        table=table,
         shares=dict(_share(**entry) for entry in document["shares"]),
         rules=RoutingRules(**document["rules"]),
-        sent=document["sent"],
-        shown=document["shown"],
-        bases=document["bases"],
-        include_path=document["include_path"],
+        sent=sent,
+        shown=_partitions(document["shown"]),
+        bases=bases,
+        base_of=known | _texts(document.get("base_of", {})),
+        include_path=_text(document["include_path"]),
         changed_s=float(document["changed_s"]),
-        by=document["by"],
+        by=_text(document["by"]),
     )
+
+
+def _base(name: str, table: ArrayTable, bases: Sequence[str]) -> str:
+    """The base of a partition in a record of an earlier slurm-soda, which said it only by the names."""
+    part = table.get(name)
+    return part.base if part else max((base for base in bases if name.startswith(f"{base}_")), key=len, default="")
+
+
+def _partitions(document: Any) -> dict[str, dict[str, str]]:
+    return {_text(name): _texts(of) for name, of in document.items()}
+
+
+def _texts(document: Any) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in document.items()}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
 
 
 def _share(*, gpu_type: str, gpus: int, cpus: int, cpu_cores: int, large_nodes: int) -> tuple[NodeClass, Share]:

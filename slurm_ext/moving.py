@@ -1,13 +1,14 @@
-"""Waiting jobs into arrays: for those that were submitted before there were any."""
+"""Waiting jobs and the arrays: into them, for those from before; and out of partitions that can no longer hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from slurm_soda.policies.arrays.layout import ArrayTable
-from slurm_soda.policies.arrays.routing import Ask, route
+from slurm_soda.policies.arrays.layout import LEND, ArrayPartition, ArrayTable
+from slurm_soda.policies.arrays.routing import Ask, fits, route
 from slurm_soda.slurm_ext.cli.waiting import WaitingJob
 from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.hostlist import expand
 from slurm_soda.slurm_ext.routes import RoutingRules
 
 
@@ -23,11 +24,38 @@ def moves(
         detail = waiting.get(job.job_id)
         if detail is None or job.state != "PENDING" or job.partition not in table.bases or _left_alone(job, detail):
             continue
-        partitions = route(
-            table, job.partition, _ask(job, detail), may_borrow=may_borrow(rules, job, batch=detail.batch)
-        )
+        # All of it on as few nodes as it may have, since squeue does not tell whether it may have more.
+        ask = _ask(job, detail, most_nodes=max(job.nodes, 1))
+        partitions = route(table, job.partition, ask, may_borrow=may_borrow(rules, job, batch=detail.batch))
         if partitions:
             found[job.job_id] = ",".join(partitions)
+    return found
+
+
+def stranded(
+    table: ArrayTable,
+    rules: RoutingRules,
+    base_of: Mapping[str, str],
+    jobs: Iterable[JobRecord],
+    waiting: Mapping[int, WaitingJob],
+) -> dict[int, str]:
+    """The new list of partitions by job, for jobs that wait in a partition of ours that goes or cannot hold them any more.
+
+    They are routed anew; where no array can hold them, and where routing leaves them alone, they go back to their base.
+    A job that can start in all that it lists stays there, so that what sodad or a person decided about it stays too.
+
+    Args:
+        table: the arrays as they are now.
+        base_of: the base of every partition of ours, also of those that go.
+    """
+    found = {}
+    for job in jobs:
+        listed = job.partition.split(",")
+        ours = [name for name in listed if name in base_of]
+        if job.state == "PENDING" and ours:
+            wanted = _list_anew(table, rules, base_of, job, waiting.get(job.job_id))
+            if wanted != listed:
+                found[job.job_id] = ",".join(wanted)
     return found
 
 
@@ -41,22 +69,51 @@ def may_borrow(rules: RoutingRules, job: JobRecord, *, batch: bool) -> bool:
     return rules.gpu_lending == "checkpoint" and job.hints.checkpoint_signal == "TERM" and in_time
 
 
+def _list_anew(
+    table: ArrayTable, rules: RoutingRules, base_of: Mapping[str, str], job: JobRecord, detail: WaitingJob | None
+) -> Sequence[str]:
+    listed = job.partition.split(",")
+    ours = [name for name in listed if name in base_of]
+    others = [name for name in listed if name not in base_of]
+    base = base_of[ours[0]]
+    if detail is None:  # it came, or changed, between two looks
+        staying = [name for name in ours if table.get(name)]
+        return [name for name in listed if name in others or name in staying] or [base]
+    ask = _ask(job, detail, most_nodes=max(job.nodes, detail.most_nodes, 1))
+    good = [name for name in ours if (part := table.get(name)) and _can_start(part, ask, job, detail)]
+    if good == ours:
+        return listed
+    if others:
+        return [name for name in listed if name in others or name in good]
+    if _left_alone(job, detail):
+        return [base]
+    # Slurm requeued it before, so sodad may have ended its borrowing.
+    borrows = not job.restarts or any(LEND in name.removeprefix(base).split("_") for name in ours)
+    allowed = borrows and may_borrow(rules, job, batch=detail.batch)
+    return route(table, base, ask, may_borrow=allowed) or [base]
+
+
+def _can_start(part: ArrayPartition, ask: Ask, job: JobRecord, detail: WaitingJob) -> bool:
+    if detail.features or detail.excluded_nodes:
+        return False  # nobody can say here: perhaps on none of the nodes that are left
+    return fits(part, ask) and set(expand(job.req_node_names)) <= set(part.nodes)
+
+
 def _left_alone(job: JobRecord, detail: WaitingJob) -> bool:
     kinds = [piece for piece in job.tres_per_node.split(",") if "gres" in piece]
     return bool(
         job.req_node_names or job.het_job_id or detail.reservation or len(kinds) > 1 or "cog" in job.tres_per_node
-    )
+        or detail.features or detail.excluded_nodes or detail.cpus_per_tres
+    )  # fmt: skip
 
 
-def _ask(job: JobRecord, detail: WaitingJob) -> Ask:
-    nodes = max(job.nodes, 1)
-    # All of it on as few nodes as it may have, since Slurm does not tell whether it may have more.
+def _ask(job: JobRecord, detail: WaitingJob, *, most_nodes: int) -> Ask:
     return Ask(
         gpus=job.gpus,
-        gpus_per_node=max(job.gpus_per_node, -(-job.gpus // nodes)),
+        gpus_per_node=max(job.gpus_per_node, -(-job.gpus // most_nodes)),
         gpu_type=job.gpu_type,
-        nodes=nodes,
+        nodes=max(job.nodes, 1),
         cores=job.cpus,
-        cores_per_node=max(detail.least_cpus_per_node, job.cpus_per_task, -(-job.cpus // nodes)),
+        cores_per_node=max(detail.least_cpus_per_node, job.cpus_per_task, -(-job.cpus // most_nodes)),
         whole_nodes=detail.whole_nodes,
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slurm_soda.policies.arrays.layout import ArrayPartition, ArrayTable
-from slurm_soda.slurm_ext.cli.partitions import PartitionRecord
+from slurm_soda.slurm_ext.cli.partitions import PartitionRecord, words
 from slurm_soda.slurm_ext.errors import SlurmError
-from slurm_soda.slurm_ext.hostlist import compress
+from slurm_soda.slurm_ext.hostlist import compress, expand
 
 Settings = Mapping[str, str]
 
@@ -27,6 +27,8 @@ _OWN = frozenset(
      "PreemptMode", "TotalCPUs", "TotalNodes", "TRES"}
 )  # fmt: skip
 """What it has of its own, or what Slurm works out."""
+_SAID = ("Nodes", "PriorityTier", "PreemptMode", "GraceTime", "MinNodes", "MaxCPUsPerNode", "State")
+"""What it has of its own and is told."""
 _COMPUTED = frozenset({"TotalCPUs", "TotalNodes", "TRES", "NodeSets"})
 _RESETTABLE = frozenset({"ALL", "NO", "UNLIMITED", "1"})
 """Defaults that scontrol takes as values."""
@@ -48,14 +50,13 @@ class Step:
         """The call as an admin would type it."""
         if self.verb == "retire":
             return f"scontrol update PartitionName={self.name} State=DRAIN; scontrol delete PartitionName={self.name}"
-        return " ".join(["scontrol", self.verb, f"PartitionName={self.name}", *_words(self.settings)])
+        settings = [f"{key}={value}" for key, value in self.settings.items()]
+        return " ".join(["scontrol", self.verb, f"PartitionName={self.name}", *settings])
 
 
 def wanted_settings(part: ArrayPartition, base: PartitionRecord) -> dict[str, str]:
     """Everything that the partition is created with: the base's settings and what makes it an array's."""
-    carried = {
-        key: base.fields[key] for key, default in _CARRIED.items() if base.fields.get(key, default) not in ("", default)
-    }
+    carried = _carried(base.fields)
     limits = [part.cores_per_node, _number(base.fields.get("MaxCPUsPerNode", ""))]
     cores = min((limit for limit in limits if limit), default=0)
     return {
@@ -68,6 +69,24 @@ def wanted_settings(part: ArrayPartition, base: PartitionRecord) -> dict[str, st
         **carried,
         "State": base.fields.get("State", "UP"),
     }
+
+
+def settings_shown(partition: PartitionRecord) -> dict[str, str]:
+    """A partition that is there as if we had sent what Slurm shows of it."""
+    said = {key: partition.fields[key] for key in _SAID if key in partition.fields}
+    if said.get("MaxCPUsPerNode") == "UNLIMITED":
+        del said["MaxCPUsPerNode"]
+    return said | _carried(partition.fields)
+
+
+def _carried(fields: Settings) -> dict[str, str]:
+    shown = {key: fields.get(key, default) for key, default in _CARRIED.items()}
+    return {key: value for key, value in shown.items() if not _is_default(key, value)}
+
+
+def _is_default(key: str, value: str) -> bool:
+    # A limit of memory per CPU that was set and taken off again is shown as one that scontrol would not take.
+    return value in ("", _CARRIED[key]) or (value == "UNLIMITED" and key in ("DefMemPerCPU", "MaxMemPerCPU"))
 
 
 def not_carried(base: PartitionRecord) -> list[str]:
@@ -84,13 +103,16 @@ def include_text(partitions: Mapping[str, Settings]) -> str:
     """The file that slurm.conf includes; slurmctld finds the partitions there when it starts.
 
     It is never empty and never missing: then every Slurm command would wait for it for a minute, and fail.
+
+    Raises:
+        SlurmReplyError: a name, setting or value is none: what a file says that others write is not passed on to root.
     """
     head = [
         "# Array partitions of slurm-soda. Written by sodactl and sodad: changes by hand are lost.",
         "# slurm.conf includes this file. It must be there on every host that reads slurm.conf; if it is missing Slurm does",
         "# not start. Jobs in partitions that are not in it when slurmctld restarts would fail.",
     ]
-    lines = [" ".join([f"PartitionName={name}", *_words(_as_file(of))]) for name, of in partitions.items()]
+    lines = [" ".join(words(name, _as_file(of))) for name, of in partitions.items()]
     return "\n".join([*head, *lines, ""])
 
 
@@ -100,14 +122,15 @@ def steps(old: Mapping[str, Settings], new: Mapping[str, Settings]) -> list[Step
     Raises:
         SlurmError: a setting went that scontrol cannot take back.
     """
-    found = [_change(name, old.get(name), settings) for name, settings in new.items() if old.get(name) != settings]
-    return found + [Step("retire", name, {}, old[name]) for name in old if name not in new]
+    found = [_change(name, old.get(name), settings) for name, settings in new.items()]
+    gone = [Step("retire", name, {}, old[name]) for name in old if name not in new]
+    return [step for step in found if step.settings] + gone
 
 
 def _change(name: str, old: Settings | None, new: Settings) -> Step:
     if old is None:
         return Step("create", name, new, {})
-    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    changed = {key: value for key, value in new.items() if not _same(key, old.get(key), value)}
     for key in old.keys() - new.keys():
         default = "UNLIMITED" if key == "MaxCPUsPerNode" else _CARRIED.get(key, "")
         if default not in _RESETTABLE:
@@ -118,6 +141,11 @@ def _change(name: str, old: Settings | None, new: Settings) -> Step:
         changed[key] = default
     ordered = {key: changed[key] for key in sorted(changed)}
     return Step("update", name, ordered, {key: old.get(key, _CARRIED.get(key, "UNLIMITED")) for key in ordered})
+
+
+def _same(key: str, old: str | None, new: str) -> bool:
+    """Slurm may write the same nodes in another way."""
+    return old == new or (key == "Nodes" and old is not None and set(expand(old)) == set(expand(new)))
 
 
 def calls(step: Step) -> list[tuple[Literal["create", "update"], dict[str, str]]]:
@@ -148,10 +176,6 @@ def strangers(table: ArrayTable, ours: Mapping[str, object], present: Mapping[st
 
 def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
-
-
-def _words(settings: Settings) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _as_file(settings: Settings) -> dict[str, str]:

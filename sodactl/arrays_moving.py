@@ -9,7 +9,7 @@ from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.policies.arrays.layout import ArrayTable
 from slurm_soda.slurm_ext.actuator import Change
 from slurm_soda.slurm_ext.arranging import Outcome
-from slurm_soda.slurm_ext.cli.waiting import WaitingJob, waiting_in
+from slurm_soda.slurm_ext.cli.waiting import waiting_in
 from slurm_soda.slurm_ext.moving import moves
 from slurm_soda.slurm_ext.routes import RoutingRules
 from slurm_soda.sodactl import changes
@@ -20,9 +20,7 @@ from slurm_soda.sodactl.site import Site
 def with_moves(site: Site, outcome: Outcome, table: ArrayTable, rules: RoutingRules, warnings: list[str]) -> Outcome:
     """The outcome with the jobs that were moved, each recorded as a change by hand that `sodactl undo` takes back."""
     slurm, runner = site.slurm(), site.outside.runner()
-    waiting: dict[int, WaitingJob] = {}
-    for base in table.bases:
-        waiting |= waiting_in(runner, base, site.settings.slurm.read_timeout_s)
+    waiting = waiting_in(runner, table.bases, site.settings.slurm.read_timeout_s)
     jobs = {job.job_id: job for job in slurm.jobs()}
     wanted = [
         ByHand(

@@ -112,7 +112,7 @@ def plan(
     obstacles = (
         *readiness.settings(view.config), *readiness.include(view.config, include_path, host),
         *readiness.tiers(bases, view.partitions, ours, view.config), *readiness.overlaps(bases),
-        *readiness.associations(bases, view.bound),
+        *readiness.added_cores(bases, view.config), *readiness.associations(bases, view.bound),
     )  # fmt: skip
     left_out = [f"{b.name}: {text} cannot be carried over to its arrays" for b in bases for text in not_carried(b)]
     return ArrayPlan(wanted, derived, nodes_of, obstacles, (*readiness.remarks(view.config), *left_out))

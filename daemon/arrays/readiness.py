@@ -117,6 +117,23 @@ def overlaps(bases: Sequence[PartitionRecord]) -> Iterator[Obstacle]:
                                "divide only one of them")  # fmt: skip
 
 
+def added_cores(bases: Sequence[PartitionRecord], config: Mapping[str, str]) -> Iterator[Obstacle]:
+    """Cores that Slurm adds to a job after it was routed: its array may not hold so many, and then sbatch is refused."""
+    for base in bases:
+        own = base.fields.get("JobDefaults", "")
+        defaults = own if "DefCpuPerGPU" in own else config.get("JobDefaults", "")
+        if (found := re.search(r"DefCpuPerGPU=([1-9]\d*)", defaults)) is not None:
+            yield Obstacle("DefCpuPerGPU", f"{found[1]} for jobs of {base.name}",
+                           f"take it off partition {base.name} or out of slurm.conf; job_submit.lua can set "
+                           "job_desc.cpus_per_task before it calls soda.submit")  # fmt: skip
+        limits = [base.fields.get(key, "") for key in ("MaxMemPerCPU", "MaxMemPerNode")]
+        by_cpu = limits[0] if any(limit.isdigit() for limit in limits) else config.get("MaxMemPerCPU", "")
+        if by_cpu.isdigit() and int(by_cpu):
+            yield Obstacle("MaxMemPerCPU", f"{by_cpu} MiB for jobs of {base.name}",
+                           f"limit memory by MaxMemPerNode on partition {base.name} instead: a job that asks for more "
+                           "per CPU gets more CPUs after it was routed")  # fmt: skip
+
+
 def associations(bases: Sequence[PartitionRecord], bound: set[str] | None) -> Iterator[Obstacle]:
     """A user whose association names the base could not use its arrays: sbatch would refuse."""
     for name in sorted({base.name for base in bases} & (bound or set())):

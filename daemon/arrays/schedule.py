@@ -1,8 +1,9 @@
 """Shares derived anew by schedule: what ``sodactl arrays apply`` does, by sodad itself, once a day.
 
 A share moves by one bounded step at most, and not at all for little differences (:mod:`slurm_soda.policies.arrays.shares`).
-Waiting jobs stay in the partitions that they are in, whose nodes and cores change under them; those in a partition that goes
-are moved to another of their list, or back to the site's own.
+Waiting jobs stay in the partitions that they are in, whose nodes and cores change under them; those that can no longer start
+there are routed anew, or go back to the site's own. A change that was cut short is finished, and partitions that go are
+deleted when their last job has ended.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.logline import LOGGER, log
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.policies.arrays.history import PastJob
 from slurm_soda.policies.arrays.layout import described
 from slurm_soda.slurm_ext.arranging import Arranger
 from slurm_soda.slurm_ext.arrays import ArraysRecord, read_record
@@ -26,6 +28,8 @@ from slurm_soda.slurm_ext.errors import SodaError
 
 NAME = "sodad"
 """By whom arrays are changed, in their record."""
+FINISH_AFTER_S = 300.0
+"""So long after it began a change that is not done was cut short; whoever makes one holds a lock besides."""
 
 
 @dataclass(slots=True)
@@ -42,11 +46,14 @@ class ShareSchedule:
     def step(self, settings: Settings, *, enforces: bool) -> bool:
         """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later."""
         every_s, now_s = settings.arrays.rederive_s, self.clock.now_s()
-        if not enforces or every_s <= 0 or now_s < self._tried_s + every_s:
+        if not enforces or every_s <= 0 or now_s < self._tried_s + min(FINISH_AFTER_S, every_s):
             return False
         try:
             record = read_record(Path(settings.state_dir))
-            if record is None or record.phase != "applied" or now_s < record.changed_s + every_s:
+            if record is None or record.phase == "reverting":
+                return False
+            after_s = min(FINISH_AFTER_S, every_s) if record.phase == "applying" else every_s
+            if now_s < max(record.changed_s, self._tried_s) + after_s:
                 return False
             self._tried_s = now_s
             return self._derive(settings, record, now_s)
@@ -62,14 +69,17 @@ class ShareSchedule:
         view = planning.look(self.slurm, port)
         named = settings.arrays.model_copy(update={"partitions": list(record.bases)})
         divided = settings.model_copy(update={"arrays": named})
-        with self.store.read() as session:
-            past = planning.history(session, view, divided, now_s)
+        unfinished = record.phase == "applying"
+        past: list[PastJob] = []  # shares that are not in force yet do not move
+        if not unfinished:
+            with self.store.read() as session:
+                past = planning.history(session, view, divided, now_s)
         plan = planning.plan(view, divided, past, record, host=self.host)
         if plan.obstacles:
             first = plan.obstacles[0]
             log(logging.WARNING, "shares-not-derived", error=f"{first.check}: {first.found}; {first.remedy}")
             return False
-        if plan.wanted.shares == record.shares:
+        if plan.wanted.shares == record.shares and not unfinished and not record.leaving:
             return False
         arranger = Arranger(self.slurm, port, Path(settings.state_dir), self.clock.now_s, NAME)
         outcome = arranger.apply(replace(plan.wanted, include_path=Path(record.include_path)))

@@ -37,7 +37,7 @@ def route(table: ArrayTable, base: str, ask: Ask, *, may_borrow: bool) -> tuple[
     no partition of its own array could ever hold stays in the base, where it runs as it did without arrays.
     """
     kind = array_of(ask.gpus)
-    fitting = [part for part in table if part.base == base and part.kind is kind and _fits(part, ask)]
+    fitting = [part for part in table if part.base == base and part.kind is kind and fits(part, ask)]
     if kind is ArrayKind.CPU:
         return tuple(part.name for part in fitting if _open_to_cpu_job(part, may_borrow))
     own = [part.name for part in fitting if not part.borrowing]
@@ -50,7 +50,8 @@ def _open_to_cpu_job(part: ArrayPartition, may_borrow: bool) -> bool:
     return part.borrowing == may_borrow or part.node_class.gpus == 0
 
 
-def _fits(part: ArrayPartition, ask: Ask) -> bool:
+def fits(part: ArrayPartition, ask: Ask) -> bool:
+    """Whether a partition could ever hold a job, on empty nodes."""
     cores, nodes = part.most_cores, len(part.nodes)
     asked = part.node_class.cpus if ask.whole_nodes else ask.cores_per_node
     gpus = part.node_class.gpus

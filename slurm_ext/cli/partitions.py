@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Runner
+from slurm_soda.slurm_ext.cli.waiting import WaitingJob, waiting_in
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hostlist import expand
 
@@ -98,10 +99,12 @@ class CliPartitions:
         """Remove a partition; Slurm refuses while a job waits, runs or ends in it. Raises as :meth:`create`."""
         self._act(("scontrol", "delete", f"PartitionName={_checked(_NAME, name, 'partition')}"))
 
+    def waiting(self, names: Collection[str]) -> dict[int, WaitingJob]:
+        """Jobs that wait in any of these partitions, in the detail that routing needs. Raises as :meth:`partitions`."""
+        return waiting_in(self.runner, names, self.read_s) if names else {}
+
     def _change(self, verb: str, name: str, settings: Mapping[str, str]) -> None:
-        _checked(_NAME, name, "partition")
-        words = [f"{_checked(_SETTING, k, 'setting')}={_checked(_VALUE, v, k)}" for k, v in settings.items()]
-        self._act(("scontrol", verb, f"PartitionName={name}", *words))
+        self._act(("scontrol", verb, *words(name, settings)))
 
     def _act(self, argv: Sequence[str]) -> None:
         self.runner(argv, stdin=b"", timeout_s=self.act_s, env=self.environment).check(_REMEDY)
@@ -136,9 +139,19 @@ def parse_partitions(stdout: bytes, framing: Framing) -> dict[str, PartitionReco
     return found
 
 
+def words(name: str, settings: Mapping[str, str]) -> list[str]:
+    """A partition with its settings as words that scontrol and slurm.conf read, none of which can be more than one.
+
+    Raises:
+        SlurmReplyError: a name, setting or value has a character that partitions never need.
+    """
+    checked = [f"{_checked(_SETTING, key, 'setting')}={_checked(_VALUE, of, key)}" for key, of in settings.items()]
+    return [f"PartitionName={_checked(_NAME, name, 'partition')}", *checked]
+
+
 def _checked(grammar: re.Pattern[str], value: str, what: str) -> str:
     if not grammar.fullmatch(value):
         raise SlurmReplyError(
-            f"{what} {value[:60]!r} is not sent to Slurm; it has a character that partitions never need"
+            f"{what} {value[:60]!r} is not given to Slurm; it has a character that partitions never need"
         )
     return value

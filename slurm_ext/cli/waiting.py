@@ -1,17 +1,18 @@
-"""What squeue tells of waiting jobs in one partition beyond their :class:`JobRecord`, as far as routing depends on it."""
+"""What squeue tells of waiting jobs beyond their :class:`JobRecord`, as far as routing depends on it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Runner
 from slurm_soda.slurm_ext.cli.values import integer, plain
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmCommandError
 
-# Only fields that Slurm makes itself, and a reservation's name, which has no separator in it.
-_FIELDS = ("JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation")
-_FORMAT = ",".join(f"{name}:|" for name in _FIELDS)
+FIELDS = (
+    "JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +25,28 @@ class WaitingJob:
     whole_nodes: bool
     """``--exclusive``."""
     least_cpus_per_node: int
-    reservation: str
+    reservation: str = ""
+    most_nodes: int = 0
+    """As the user said, else on how many squeue thinks it would be at least; 0: squeue does not say."""
+    features: str = ""
+    """``--constraint``."""
+    excluded_nodes: str = ""
+    """``--exclude``, as a host list."""
+    cpus_per_tres: str = ""
+    """``--cpus-per-gpu``, such as ``gres/gpu:8``."""
 
 
-def waiting_in(runner: Runner, partition: str, timeout_s: float) -> dict[int, WaitingJob]:
-    """Waiting jobs of a partition by id; of an array the part that still waits as a whole.
+def waiting_in(runner: Runner, partitions: Collection[str], timeout_s: float) -> dict[int, WaitingJob]:
+    """Waiting jobs that list any of these partitions, by id; of an array the tasks that still wait as one.
 
     Raises:
         SlurmCommandError: squeue failed or did not answer in time.
         SlurmReplyError: its answer cannot be read.
     """
     framing = Framing(random_nonce())
-    argv = ["squeue", "--noheader", "--all", "--states=PENDING", f"--partition={partition}", f"--Format={_FORMAT}"]
-    said = runner(marked(argv), stdin=b"", timeout_s=timeout_s, env={**ENVIRONMENT, **framing.env})
+    argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING", f"--partition={','.join(partitions)}"]
+    env = {**ENVIRONMENT, **framing.env, "SQUEUE_FORMAT2": _format(framing)}
+    said = runner(marked(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:
         raise SlurmCommandError(
             tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
@@ -44,22 +54,29 @@ def waiting_in(runner: Runner, partition: str, timeout_s: float) -> dict[int, Wa
     return parse_waiting(said.stdout, framing)
 
 
+def _format(framing: Framing) -> str:
+    """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
+    separators = [framing.field] * (len(FIELDS) - 1) + [framing.record]
+    return ",".join(f"{name}:{separator}" for name, separator in zip(FIELDS, separators, strict=True))
+
+
 def parse_waiting(stdout: bytes, framing: Framing) -> dict[int, WaitingJob]:
     """The jobs of a reply.
 
     Raises:
-        SlurmReplyError: it is cut short, or a line cannot be read.
+        SlurmReplyError: it is cut short, or a record cannot be read.
     """
     found: dict[int, WaitingJob] = {}
-    for line in framing.body(stdout, "squeue's list of waiting jobs").splitlines():
-        cells = line.split("|")
-        if len(cells) != len(_FIELDS) + 1:
-            raise SlurmReplyError(
-                f"squeue's list has a record of {len(cells) - 1} fields, not {len(_FIELDS)}: {line[:60]!r}"
-            )
-        job_id, batch, oversubscribe, cpus, reservation, _ = cells
+    for cells in framing.records(stdout, len(FIELDS), "squeue's list of waiting jobs"):
+        job_id, batch, oversubscribe, cpus, reservation, most_nodes, features, excluded, per_tres = cells
         number = integer(job_id, "job id")
         found[number] = WaitingJob(
-            number, batch == "1", oversubscribe == "NO", integer(cpus, f"CPUs of job {number}"), plain(reservation)
-        )
+            number, batch == "1", oversubscribe == "NO", integer(cpus, f"CPUs of job {number}"), plain(reservation),
+            _count(most_nodes), plain(features), plain(excluded), plain(per_tres),
+        )  # fmt: skip
     return found
+
+
+def _count(text: str) -> int:
+    """Nodes; thousands of them have a unit."""
+    return int(text) if text.isdecimal() else 0

@@ -350,6 +350,18 @@ local function default_partition(part_list)
     end
 end
 
+-- Fields that name nodes, or make Slurm add cores: nobody can say here which partitions will do.
+local PECULIAR = { "reservation", "req_nodes", "exc_nodes", "features", "cpus_per_tres", "clusters" }
+
+local function peculiar(job_desc)
+    for _, field in ipairs(PECULIAR) do
+        if (job_desc[field] or "") ~= "" then
+            return true
+        end
+    end
+    return given(job_desc.het_job_offset) ~= nil
+end
+
 local function arrange(job_desc, part_list, tag)
     local routes = current_routes()
     if not routes or #routes.parts == 0 then
@@ -360,8 +372,7 @@ local function arrange(job_desc, part_list, tag)
         named = default_partition(part_list)
     end
     local base = named and routes.base_of[named]
-    if not base or (job_desc.reservation or "") ~= "" or (job_desc.req_nodes or "") ~= ""
-        or (job_desc.clusters or "") ~= "" or given(job_desc.het_job_offset) then
+    if not base or peculiar(job_desc) then
         return
     end
     local ask = M.ask(job_desc)

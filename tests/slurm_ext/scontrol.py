@@ -29,6 +29,14 @@ def partition(**changes: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in FRESH.split()) | changes
 
 
+def detail(
+    *, batch: int = 1, shared: str = "OK", cpus: int = 4, reservation: str = "(null)", most_nodes: int = 1,
+    features: str = "(null)", excluded: str = "", per_tres: str = "N/A",
+) -> str:  # fmt: skip
+    """What Slurm 24.11's squeue says of a waiting job."""
+    return f"{batch}|{shared}|{cpus}|{reservation}|{most_nodes}|{features}|{excluded}|{per_tres}"
+
+
 @dataclass
 class Scontrol:
     """A runner for scontrol's partitions and configuration."""
@@ -42,23 +50,27 @@ class Scontrol:
     refuse_after: int = 10**6
     """So many changes go through."""
     sent: list[tuple[str, ...]] = field(default_factory=list)
-    waiting: str = ""
-    """What squeue says of waiting jobs."""
+    waiting: dict[int, str] = field(default_factory=dict)
+    """What squeue says of waiting jobs, as :func:`detail` makes it."""
     bound: str = ""
     """What sacctmgr says of associations' partitions."""
 
     def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
         marked = argv[0] == "sh"
         words = tuple(argv[4:] if marked else argv)
-        status, out, err = self._answer(words)
+        status, out, err = self._squeue(env) if words[0] == "squeue" else self._answer(words)
         mark = env.get("SODA_END_MARK", "") if marked and status == 0 else ""
         return Completed(tuple(argv), status, (out + mark).encode("utf-8", "surrogateescape"), err.encode())
+
+    def _squeue(self, env: Mapping[str, str]) -> tuple[int, str, str]:
+        """The details, with the separators that were asked for."""
+        field_end, record_end = (env["SQUEUE_FORMAT2"].split(",")[at].split(":", 1)[1] for at in (0, -1))
+        lines = (f"{job_id}|{of}".replace("|", field_end) for job_id, of in self.waiting.items())
+        return 0, "".join(f"{line}{record_end}\n" for line in lines), ""
 
     def _answer(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         if words[0] == "sacctmgr":
             return 0, self.bound, ""
-        if words[0] == "squeue":
-            return 0, self.waiting, ""
         if words[-2:] == ("show", "config"):
             return 0, "Configuration data\n" + "".join(f"{key:<20} = {v}\n" for key, v in self.config.items()), ""
         if words[-2:] == ("show", "partition"):

@@ -129,7 +129,7 @@ def test_through_scontrol() -> None:
     port = CliPartitions(scontrol)
     port.create("x", {"Nodes": "n1", "MaxCPUsPerNode": "8"})
     port.update("x", {"State": "DRAIN"})
-    assert port.partitions()["x"].fields == parsed(f"PartitionName=x {FRESH}").fields | {
+    assert port.partitions()["x"].fields == dict(parsed(f"PartitionName=x {FRESH}").fields) | {
         "Nodes": "n1", "MaxCPUsPerNode": "8", "State": "DRAIN",
     }  # fmt: skip
     scontrol.used.add("x")
@@ -146,6 +146,6 @@ def test_through_scontrol() -> None:
 @pytest.mark.parametrize("bad", [{"Nodes": "n1; reboot"}, {"No des": "n1"}, {"Nodes": ""}, {"Nodes": "n1 State=DOWN"}])
 def test_nothing_strange_is_sent(bad: dict[str, str]) -> None:
     scontrol = Scontrol()
-    with pytest.raises(SlurmReplyError, match="is not sent"):
+    with pytest.raises(SlurmReplyError, match="is not given"):
         CliPartitions(scontrol).create("x", bad)
     assert scontrol.sent == []

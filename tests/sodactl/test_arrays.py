@@ -8,7 +8,7 @@ import pytest
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.slurm_ext.hints import Hints
 
-from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, machine, partition
+from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, machine, partition
 from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
 
 NAMES = ["gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"]
@@ -78,24 +78,27 @@ def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: B
     cpu = {"partition": "gpu", "gpus": 0, "gpus_per_node": 0}
     term = Hints(checkpoint_signal="TERM", checkpoint_grace_s=9)
     jobs = {
-        1: (cpu, "1|1|OK|4|(null)", "gpu_cpu_lend"),
-        2: (cpu, "2|0|OK|4|(null)", "gpu_cpu"),
-        3: (cpu | {"requeue": False, "cpus": 9}, "3|1|OK|1|(null)", "gpu"),
-        4: (small, "4|1|OK|4|(null)", "gpu_small"),
-        5: (small | {"hints": term}, "5|1|OK|4|(null)", "gpu_small,gpu_small_lend"),
-        6: (small | {"hints": term}, "6|0|OK|4|(null)", "gpu_small"),
-        7: (small | {"gpus": 4, "gpus_per_node": 4}, "7|1|OK|4|(null)", "gpu_large"),
-        8: (small, "8|1|OK|4|maint", "gpu"),
-        9: (small, "9|1|NO|4|(null)", "gpu"),  # a whole node: more than GPU jobs may hold
-        10: (small | {"req_node_names": "n1"}, "10|1|OK|4|(null)", "gpu"),
-        11: (small | {"het_job_id": 11}, "11|1|OK|4|(null)", "gpu"),
-        12: (small | {"tres_per_node": "gres/cog:g0:1", "gpus": 0}, "12|1|OK|4|(null)", "gpu"),
-        13: (small | {"gpu_type": "h100"}, "13|1|OK|4|(null)", "gpu"),
+        1: (cpu, detail(), "gpu_cpu_lend"),
+        2: (cpu, detail(batch=0), "gpu_cpu"),
+        3: (cpu | {"requeue": False, "cpus": 9}, detail(cpus=1), "gpu"),
+        4: (small, detail(), "gpu_small"),
+        5: (small | {"hints": term}, detail(), "gpu_small,gpu_small_lend"),
+        6: (small | {"hints": term}, detail(batch=0), "gpu_small"),
+        7: (small | {"gpus": 4, "gpus_per_node": 4}, detail(), "gpu_large"),
+        8: (small, detail(reservation="maint"), "gpu"),
+        9: (small, detail(shared="NO"), "gpu"),  # a whole node: more than GPU jobs may hold
+        10: (small | {"req_node_names": "n1"}, detail(), "gpu"),
+        11: (small | {"het_job_id": 11}, detail(), "gpu"),
+        12: (small | {"tres_per_node": "gres/cog:g0:1", "gpus": 0}, detail(), "gpu"),
+        13: (small | {"gpu_type": "h100"}, detail(), "gpu"),
         14: (small | {"partition": "other"}, "", "other"),
         15: (small | {"state": "RUNNING"}, "", "gpu"),
+        16: (small, detail(features="big"), "gpu"),
+        17: (small, detail(excluded="n2"), "gpu"),
+        18: (small, detail(per_tres="gres/gpu:8"), "gpu"),
     }
     soda.slurm.queue = [record(job_id, **fields) for job_id, (fields, _, _) in jobs.items()]
-    scontrol(soda).waiting = "".join(f"{line}|\n" for _, line, _ in jobs.values() if line)
+    scontrol(soda).waiting = {job_id: told for job_id, (_, told, _) in jobs.items() if told}
     soda("arrays", "apply", "--large-nodes", "1")
     assert {job.partition for job in soda.slurm.queue} == {"gpu", "other"}
     moved = soda("arrays", "apply", "--large-nodes", "1", "--move-waiting", "--json").document["moved"]
