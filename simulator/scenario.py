@@ -20,6 +20,7 @@ from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.forecast import foretold
 from slurm_soda.simulator.node.agents import Agents
 from slurm_soda.simulator.node.models import built_in_curves
 from slurm_soda.simulator.node.rules import NodeRules
@@ -40,8 +41,10 @@ SLICE, SLICE_S, STOPS_IN_A_SLICE = "quantum_s", 60.0, 10.0
 """The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
 stop a job and start another one: Gandiva's own stops take a second of the minute."""
 
-ESTIMATES = ("trace", "exact", "limit", "none")
-"""What policies are told about run times: what the trace says, the truth, the job's time limit, or nothing."""
+PREDICTED = "predicted"
+ESTIMATES = ("trace", "exact", "limit", PREDICTED, "none")
+"""What policies are told about run times: what the trace says, the truth, the job's time limit, a prediction from jobs that
+have ended, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,11 @@ class Scenario:
     """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
     past: Workload | None = None
-    """Past jobs, for policies that divide nodes by them; None: the workload's own jobs."""
+    """Past jobs, for policies that divide nodes by them (None: the workload's own jobs), and for predictions to begin with
+    (None: nothing, until the first jobs of the workload end)."""
+    predicted: bool = False
+    """Policies are told predictions of run times; ``workload.expected_s`` is the truth, from which the time that a job ran
+    follows."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -110,6 +117,8 @@ class Scenario:
             from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415
 
             speed = ByPlacement(load_profiles(self.profiles), self.workload)
+        if self.predicted:
+            policy = foretold(policy, self.workload, self.past)
         return simulate(
             self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine,
             placement=self.placement, agents=self._agents(nodes or self.nodes), progress=progress,
@@ -158,14 +167,14 @@ def service_gpu_s(workload: Workload) -> FloatColumn:
 
 
 def estimated(workload: Workload, estimates: str) -> Workload:
-    """The workload with other estimates, one of :data:`ESTIMATES`.
+    """The workload with other estimates, one of :data:`ESTIMATES`; to predict, its scenario must say so as well.
 
     Raises:
         SimulatorError: no such kind of estimates.
     """
     if estimates == "trace":
         return workload
-    if estimates == "exact":
+    if estimates in ("exact", PREDICTED):
         return workload.with_columns(expected_s=workload.run_s)
     if estimates == "limit":
         limit_s = workload.time_limit_s

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 import numpy as np
+from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, Cluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.scenario import Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.scenario import PREDICTED, Scenario, estimated, service_gpu_s
 from slurm_soda.simulator.traces.trace import Skipped, Trace
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
@@ -66,6 +67,8 @@ def read_material(asked: Asked, seeds: Sequence[int], systems: Sequence[str] = (
         raise click.UsageError("--seed is for generated jobs; a trace is what it is")
     if asked.trace is not None and asked.load is not None:
         raise click.UsageError("--load is for generated jobs; a trace is what it is")
+    if asked.learn_days is not None and (asked.trace is None or asked.history is not None):
+        raise click.UsageError("--learn-days needs a --trace, and no --history")
     if asked.trace is None and (asked.format_name or asked.pairs):
         raise click.UsageError("--format and --pairs need a --trace")
     rules = node_rules(asked, systems)
@@ -100,14 +103,18 @@ def _cluster(text: str, partitions: tuple[str, ...]) -> Cluster:
         raise click.UsageError(str(error)) from error
 
 
-def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | None = None) -> Scenario:
-    history_gpu_s = past = None
+def _scenario(
+    asked: Asked, workload: Workload, cluster: Cluster, seed: int | None = None, past: Workload | None = None
+) -> Scenario:
+    history_gpu_s = None
     if asked.history is not None:
         past = _load(asked.history, None, asked, cluster)[0].workload
+    if past is not None:
         history_gpu_s = service_gpu_s(past)
         if not len(history_gpu_s):
             raise SimulatorError(
-                f"{asked.history}: no job in it uses GPUs, so nothing is to be learnt; leave --history out"
+                f"{asked.history or asked.trace}: no past job in it uses GPUs, so nothing is to be learnt; leave "
+                "--history or --learn-days out"
             )
     return Scenario(
         workload=estimated(workload, asked.estimates),
@@ -118,6 +125,7 @@ def _scenario(asked: Asked, workload: Workload, cluster: Cluster, seed: int | No
         placement=asked.placement,
         history_gpu_s=history_gpu_s,
         past=past,
+        predicted=asked.estimates == PREDICTED,
         seed=seed,
     )
 
@@ -152,10 +160,13 @@ def _from_trace(asked: Asked, path: Path) -> Material:
     else:
         trace, notes = _load(path, format_name, asked, _cluster(asked.cluster, ("main",)))
         cluster = _cluster(asked.cluster, trace.workload.partitions)
+    past = None
+    if asked.learn_days is not None:
+        past, trace = _split(trace, asked.learn_days, path)
     trace = _first_jobs(trace, asked.jobs)
     trace = fit_trace(trace, cluster, lenient=asked.lenient, path=path)
     return Material(
-        (_scenario(asked, trace.workload, cluster),),
+        (_scenario(asked, trace.workload, cluster, past=past),),
         f"{path} ({trace.format})",
         trace.format,
         tuple((str(path), entry) for entry in trace.skipped),
@@ -185,15 +196,28 @@ def _from_dump(path: Path, asked: Asked) -> tuple[Trace, Cluster, tuple[str, ...
     return dump.trace, cluster, (*dump.notes, *concluded)
 
 
+def _split(trace: Trace, days: float, path: Path) -> tuple[Workload, Trace]:
+    """What had ended when those days were over, had every job started at once; and the jobs submitted since then."""
+    at_s, jobs = days * 86_400.0, trace.workload
+    later = np.flatnonzero(jobs.submit_s >= at_s)
+    if not len(later):
+        raise SimulatorError(f"{path}: no job is submitted after {days:g} days; give a smaller --learn-days")
+    rest = _only(trace, later)
+    moved = rest.workload.with_columns(submit_s=rest.workload.submit_s - at_s, origin_s=jobs.origin_s + at_s)
+    return jobs.select(jobs.submit_s + jobs.run_s <= at_s), replace(rest, workload=moved)
+
+
 def _first_jobs(trace: Trace, jobs: int | None) -> Trace:
-    if jobs is None or jobs >= len(trace.workload):
-        return trace
+    return trace if jobs is None or jobs >= len(trace.workload) else _only(trace, np.arange(jobs))
+
+
+def _only(trace: Trace, rows: IntColumn) -> Trace:
     columns: dict[str, Any] = {
-        spec.name: getattr(trace, spec.name)[:jobs]
+        spec.name: getattr(trace, spec.name)[rows]
         for spec in fields(trace)
         if isinstance(getattr(trace, spec.name), np.ndarray)
     }
-    return replace(trace, workload=trace.workload.select(np.arange(jobs)), **columns)
+    return replace(trace, workload=trace.workload.select(rows), **columns)
 
 
 def tell_left_out(material: Material) -> None:

@@ -32,6 +32,7 @@ def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict
                     if choice.system},
         "estimates": asked.estimates,
         "history": None if asked.history is None else str(asked.history),
+        "learn_days": asked.learn_days,
         "profiles": None if asked.profiles is None else str(asked.profiles),
         "pairs": None if asked.pairs is None else str(asked.pairs),
         "node_failures": len(scenario.cluster.failures),

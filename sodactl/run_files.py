@@ -17,6 +17,10 @@ from slurm_soda.sodactl.material import Material
 REPORT, PAGE = "report.json", "index.html"
 
 
+def _history(told: Mapping[str, Any]) -> str:
+    return f"the first {told['learn_days']:g} days of the trace" if told["learn_days"] else told["history"] or ""
+
+
 def story(rows: Sequence[PolicyRuns], material: Material, told: Mapping[str, Any]) -> Story:
     """The page's and the pictures' material."""
     costs = ", ".join(f"{name.removesuffix('_s')} {value:g} s" for name, value in told["costs"].items() if value)
@@ -26,9 +30,9 @@ def story(rows: Sequence[PolicyRuns], material: Material, told: Mapping[str, Any
         "Costs": costs or "none: starts, restarts and checkpoints take no time",
         "Policies know run times from": {
             "trace": "the trace, or the truth where it says nothing", "exact": "the truth", "limit": "time limits",
-            "none": "nowhere",
+            "predicted": "predictions, learned from jobs that have ended", "none": "nowhere",
         }[told["estimates"]],
-        "Policies that learn know": told["history"] or "the service of all jobs of this workload",
+        "Policies that learn know": _history(told) or "the service of all jobs of this workload",
         "Speed by placement": told["profiles"] or "not modelled",
         "Node failures": str(told["node_failures"]),
         **{

@@ -39,6 +39,7 @@ class Asked:
     pairs: Path | None
     failures: Path | None
     history: Path | None
+    learn_days: float | None
     estimates: str
     engine: str
     placement: str
@@ -128,7 +129,11 @@ _OPTIONS: Mapping[str, Any] = {
         "--pairs", type=_FILE, help="JSON of measured speeds, as Gavel has them: run times of its traces."),
     "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
     "history": click.option(
-        "--history", type=_FILE, help="Trace of past jobs, for policies that learn.  [default: the jobs themselves]"),
+        "--history", type=_FILE, help="Trace of past jobs, for policies and predictions that learn.  [default: the jobs "
+        "themselves; predictions: none]"),
+    "learn_days": click.option(
+        "--learn-days", type=click.FloatRange(min=0.0, min_open=True), metavar="DAYS",
+        help="Instead of --history: the first so many days of --trace are the past; the rest is run."),
     "estimates": click.option(
         "--estimates", type=click.Choice(ESTIMATES), default="trace", show_default=True,
         help="What policies know of run times."),

@@ -58,7 +58,8 @@ class LifeCurve:
         inside = np.clip((wanted - past[at]) / probability[at], 0.0, 1.0)
         low = np.maximum(EDGES_S[at], 1.0 / STEP_RATIO)
         total = np.maximum(low * (EDGES_S[at + 1] / low) ** inside, EDGES_S[:-1])
-        total = np.maximum.accumulate(np.append(total, 2 * EDGES_S[-1]))  # whoever ran for a year may well run another one
+        # Whoever ran for a year may well run for another one.
+        total = np.maximum.accumulate(np.append(total, 2 * EDGES_S[-1]))
         weights = _LATER * probability
         distance = (weights * np.abs(_MIDDLES_S - total[:-1, None])).sum(axis=1) / weights.sum(axis=1)
         return cls(total, np.append(distance, EDGES_S[-1]))

@@ -17,7 +17,7 @@ PRIOR_JOBS = 5.0
 """Our choice: a group's own jobs count as much as all that is known more generally once there are so many of them."""
 MOST_GROUPS = 20_000
 """Groups that no job ended in for longest are forgotten; each takes about a KiB."""
-_HALF_LIVES = {0: 5000.0, 1: 1000.0, 2: 200.0}
+_HALF_LIVES = {0: 5000.0, 1: 1000.0, 2: 100.0}
 """Jobs after which a job counts half, by how much of (owner, shape) a group fixes; people change what they do faster than a
 site does."""
 _CLOSEST_HALF_LIFE = 50.0

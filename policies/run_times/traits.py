@@ -52,10 +52,11 @@ def groups_of(traits: Traits) -> tuple[Group, ...]:
     Shape alone comes before the owner, and the owner before both: people repeat their jobs, and others' jobs of the shape
     say little. Groups by name or model exist only where the job has one.
     """
-    owner, shape = traits.owner, {"gpus": traits.gpus, "partition": traits.partition}
-    groups = [Group(), Group(**shape), Group(owner=owner), Group(owner=owner, **shape)]
+    shape = Group(gpus=traits.gpus, partition=traits.partition)
+    own = shape._replace(owner=traits.owner)
+    groups = [Group(), shape, Group(owner=traits.owner), own]
     if traits.model:
-        groups += [Group(model=traits.model, **shape), Group(owner=owner, model=traits.model, **shape)]
+        groups += [shape._replace(model=traits.model), own._replace(model=traits.model)]
     if traits.name:
-        groups.append(Group(owner=owner, family=traits.family, model=traits.model or None, **shape))
+        groups.append(own._replace(family=traits.family, model=traits.model or None))
     return tuple(groups)

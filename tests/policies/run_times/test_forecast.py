@@ -1,0 +1,42 @@
+"""A table of jobs at once says the same as each job's own curve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from slurm_soda.policies.run_times.forecast import RENEW_JOBS, Forecast
+from slurm_soda.policies.run_times.traits import Traits
+
+
+def test_a_column_is_what_each_curve_says() -> None:
+    forecast, rng = Forecast(), np.random.default_rng(1)
+    kinds = [Traits(f"u{number}", 1 + number % 4) for number in range(100)]
+    for at, run_s in enumerate(rng.lognormal(7, 2, 3000).tolist()):
+        forecast.ended(kinds[at % 37], run_s)
+    numbers = np.array([forecast.number(kind) for kind in kinds])
+    attained_s = rng.lognormal(6, 3, len(kinds))
+    left_s, error_s = forecast.remaining(numbers, attained_s)
+    for at, kind in enumerate(kinds):
+        estimate = forecast.learner.known(kind).curve.remaining(float(attained_s[at]))
+        assert (estimate.value, estimate.error) == pytest.approx((left_s[at], error_s[at]))
+
+
+def test_a_curve_follows_its_owners_jobs() -> None:
+    forecast, kind = Forecast(), Traits("alice", 1)
+    for _ in range(100):
+        forecast.ended(Traits("bob", 1), 100.0)
+    number = np.array([forecast.number(kind)])
+    before = forecast.remaining(number, np.zeros(1))[0][0]
+    for _ in range(3 * RENEW_JOBS):
+        forecast.ended(kind, 50_000.0)
+    assert forecast.remaining(number, np.zeros(1))[0][0] > 10 * before
+    assert forecast.known(int(number[0])).jobs >= RENEW_JOBS
+
+
+def test_numbers_are_given_anew_after_all_is_forgotten() -> None:
+    forecast = Forecast()
+    assert [forecast.number(Traits(name, 1)) for name in ("a", "b", "a")] == [0, 1, 0]
+    forecast.ended(Traits("a", 1), 3600.0)
+    forecast.forget()
+    assert forecast.number(Traits("b", 1)) == 0
+    assert forecast.learner.learnt == 1

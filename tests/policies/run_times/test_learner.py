@@ -1,0 +1,103 @@
+"""What is learned from ended jobs, and from whose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.run_times import learner as learner_module
+from slurm_soda.policies.run_times.learner import RunTimes
+from slurm_soda.policies.run_times.traits import Group, Traits, groups_of
+
+ALICE = Traits("alice", 4, "main", "train-17", "resnet50")
+
+
+def median_s(learner: RunTimes, traits: Traits) -> float:
+    return learner.known(traits).curve.remaining(0.0).value
+
+
+def taught(*lessons: tuple[Traits, float, int]) -> RunTimes:
+    learner = RunTimes()
+    for traits, run_s, times in lessons:
+        for _ in range(times):
+            learner.learn(traits, run_s)
+    return learner
+
+
+def test_groups_lead_from_everybody_to_the_very_kind() -> None:
+    groups = groups_of(ALICE)
+    assert groups[0] == Group()
+    assert groups[-1] == Group("alice", 4, "main", "resnet50", "train-#")
+    assert len(set(groups)) == len(groups)
+    assert len(groups_of(Traits("alice", 4))) == 4, "no groups for a name and a model that nobody gave"
+
+
+def test_numbers_in_names_do_not_tell_jobs_apart() -> None:
+    learner = taught((ALICE, 5000.0, 20))
+    other = Traits("alice", 4, "main", "train-18", "resnet50")
+    assert median_s(learner, other) == median_s(learner, ALICE)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Traits("alice", 1),  # the owner, another shape
+        Traits("alice", 4, "main", "other", "vgg"),  # the owner's shape, another model
+        Traits("bob", 4, "main", "", "resnet50"),  # another owner, the same model
+    ],
+)
+def test_what_is_new_is_expected_to_be_like_what_resembles_it(asked: Traits) -> None:
+    learner = taught((ALICE, 5000.0, 30), (Traits("carol", 8, "main"), 60.0, 30))
+    assert median_s(learner, asked) == pytest.approx(5000.0, rel=0.3)
+
+
+def test_a_few_jobs_of_ones_own_shrink_towards_the_others_and_many_do_not() -> None:
+    others = (Traits("bob", 1), 100.0, 300)
+    medians = [
+        median_s(taught(others, (Traits("alice", 1), 10_000.0, times)), Traits("alice", 1)) for times in (0, 2, 40)
+    ]
+    assert medians[0] == pytest.approx(100.0, rel=0.25)
+    assert medians[0] <= medians[1] < medians[2]
+    assert medians[2] == pytest.approx(10_000.0, rel=0.25)
+
+
+def test_a_user_who_changes_is_followed() -> None:
+    learner = taught((ALICE, 100.0, 500), (ALICE, 8000.0, 60))
+    assert median_s(learner, ALICE) == pytest.approx(8000.0, rel=0.25)
+
+
+def test_without_any_past_every_length_is_possible_and_nothing_is_sure() -> None:
+    known = RunTimes().known(ALICE)
+    assert known.jobs == 0
+    estimate = known.curve.remaining(0.0)
+    assert estimate.error > estimate.value
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.floats(0, 1e8)), max_size=40))
+@settings(max_examples=30)
+def test_the_same_jobs_teach_the_same_to_the_bit(jobs: list[tuple[str, int, float]]) -> None:
+    curves = []
+    for _ in range(2):
+        learner = RunTimes()
+        for owner, gpus, run_s in jobs:
+            learner.learn(Traits(owner, gpus), run_s)
+        curves.append(learner.known(Traits("a", 1)).curve)
+    assert np.array_equal(curves[0].total_s, curves[1].total_s)
+    assert np.array_equal(curves[0].error_s, curves[1].error_s)
+
+
+def test_groups_are_bounded_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_module, "MOST_GROUPS", 10)
+    learner = RunTimes()
+    for number in range(50):
+        learner.learn(Traits(f"user{number}", 1), 100.0)
+    assert learner.known(Traits("user49", 1)).group.owner == "user49"
+    assert learner.known(Traits("user0", 1)).group.owner is None
+
+
+@pytest.mark.parametrize("run_s", [-1.0, float("nan"), float("inf")])
+def test_no_run_time_is_refused_by_name(run_s: float) -> None:
+    with pytest.raises(PolicyError, match="run time"):
+        RunTimes().learn(ALICE, run_s)
