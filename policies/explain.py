@@ -18,6 +18,7 @@ from slurm_soda.policies.multifactor import Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.sjf import SharingSjf
 from slurm_soda.policies.snapshot import JobState, JobView
 from slurm_soda.policies.tiresias.policy import Tiresias
 
@@ -119,7 +120,7 @@ def _in_array(note: JobNote, job: JobView, policy: Coda) -> Said:
     return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of that array.", numbers
 
 
-def _by_score(note: JobNote, _job: JobView, _policy: Ordered) -> Said:
+def _by_score(note: JobNote, _job: JobView, _policy: Ordered | SharingSjf) -> Said:
     known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
     return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
 
@@ -180,6 +181,7 @@ _STANDINGS: Mapping[type, Callable[[JobNote, JobView, Any], Said]] = MappingProx
     KelpFifo: _by_submission_apart,
     Multifactor: _by_priority,
     Ordered: _by_score,
+    SharingSjf: _by_score,
     Tiresias: _in_queue_and_place,
 })  # fmt: skip
 

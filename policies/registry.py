@@ -33,6 +33,7 @@ from slurm_soda.policies.parameters import (
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.sjf import BEST, FIRST, MOST, SharingSjf
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
 
 
@@ -122,6 +123,14 @@ _ARRAYS = (
               "a whole number from 0", whole_from(0)),
 )  # fmt: skip
 
+MOST_JOBS = Parameter(
+    "most", MOST, "jobs", "most jobs on one GPU", "a whole number from 1", whole_from(1),
+)  # fmt: skip
+CAUTION = Parameter(
+    "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known", "a number from 0",
+    number_from(0.0),
+)  # fmt: skip
+
 POLICIES: tuple[Entry, ...] = (
     Entry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
           "Tiresias, Section 5.1 (YARN-CS)", Fifo),
@@ -153,6 +162,10 @@ POLICIES: tuple[Entry, ...] = (
           partial(Ordered, "srtf"), (MIN_RUN_S,)),
     Entry("srsf", "least predicted remaining GPU service first; preempts", "Tiresias, Section 3.2.1 (SRSF)",
           partial(Ordered, "srsf"), (MIN_RUN_S,)),
+    Entry(FIRST, "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
+          "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
+    Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
+          "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST), (MOST_JOBS, CAUTION)),
 )  # fmt: skip
 
 
