@@ -78,19 +78,22 @@ def write_progress(path: Path, searches: Iterable[Progress]) -> None:
 def _progress(data: object) -> Progress:
     read = Fields("search", data)
     stable = data.get("stable") if isinstance(data, dict) else None
-    return Progress(
+    limit = read.whole("limit", 1, MAX_CPUS)
+    progress = Progress(
         job_id=read.whole("job_id", 1, MAX_JOB_ID),
         start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
         number=read.whole("number", 0, MAX_SEARCHES),
-        start=read.whole("start", 1, MAX_CPUS),
-        limit=read.whole("limit", 1, MAX_CPUS),
-        cores=read.whole("cores", 1, MAX_CPUS),
+        start=read.whole("start", 1, limit),
+        limit=limit,
+        cores=read.whole("cores", 1, limit),
         step=read.whole("step", -1, MAX_STEPS),
         measured=tuple(_measurement(item) for item in read.objects("measured", MAX_STEPS)),
         settled=read.text("settled", 32),
         at_s=read.number("at_s", 0, MAX_TIME_S),
         stable=_measurement(stable) if stable is not None else None,
     )
+    progress.search(SearchRules())  # says what cannot be searched with
+    return progress
 
 
 def _measurement(data: object) -> Measurement:

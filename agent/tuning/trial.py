@@ -19,6 +19,7 @@ from slurm_soda.agent.tuning.window import Window
 from slurm_soda.policies.cores.measurement import IDLE_RATIO, Measurement
 from slurm_soda.policies.cores.search import SearchRules, Settle
 from slurm_soda.policies.cores.watch import WatchRules, watch
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.wire.cores import CoreOrder
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.records import JobOpened
@@ -132,7 +133,8 @@ class Trial:
         except JobGoneError:  # its processes are not seen yet; a job that ended gets no more samples
             self._busy_since_s = None
             return
-        number, start = (self.progress.number, self.progress.start) if self.progress else (0, room.start)
+        known = self.progress
+        number, start = (known.number, min(known.start, room.limit)) if known else (0, room.start)
         self._begin(Progress(*self._name(), number, start, room.limit, start), now_s)
 
     def _begin(self, progress: Progress, now_s: float) -> None:
@@ -275,7 +277,7 @@ class Trial:
                 do()
             except JobGoneError:
                 self._lose_sight()
-        except SodaError as error:
+        except (SodaError, PolicyError) as error:
             self._give_up(str(error))
 
     def _lose_sight(self) -> None:

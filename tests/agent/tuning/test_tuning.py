@@ -168,27 +168,6 @@ def test_a_job_whose_processes_are_not_seen_yet_is_asked_again(tmp_path: Path) -
     node.tuned(JOB)
 
 
-@pytest.mark.parametrize("before_last", [1, 2])
-def test_a_job_that_is_not_seen_for_a_moment_has_all_its_cores_and_is_searched_anew(
-    tmp_path: Path, before_last: int
-) -> None:
-    """Its processes are missed in the very turn that sets its cores, in the middle of the search or at its end."""
-    calm = Node(tmp_path)
-    calm.add(JOB, knee(6), room=TWENTY)
-    calm.tuned(JOB)
-    (tmp_path / "again").mkdir()
-    node = Node(tmp_path / "again")
-    node.add(JOB, knee(6), room=TWENTY)
-    node.until(lambda: len(node.cores.set_to) == len(calm.cores.set_to) - before_last)
-    assert node.cores.has(JOB) != 20
-    node.cores.unseen.add(JOB)
-    node.until(lambda: JOB not in node.cores.wanted)
-    node.cores.unseen.clear()
-    node.tuned(JOB)
-    assert node.cores.has(JOB) == Within(6)
-    assert node.faults == []
-
-
 def test_a_disk_that_refuses_stops_the_search_before_anything_is_changed(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY)
