@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.node.record import NodeRecord
+from slurm_soda.simulator.sharing.record import SharingRecord
 from slurm_soda.simulator.workload import Workload
 
 
@@ -55,3 +56,5 @@ class Outcome:
     """Processor time of the simulation itself, without reading the trace."""
     on_nodes: NodeRecord | None = None
     """Cores and GPU utilisation over time; None where nodes had no part in speed."""
+    sharing: SharingRecord | None = None
+    """Who shared GPUs how long; None where jobs cannot share."""

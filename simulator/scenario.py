@@ -15,8 +15,10 @@ from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.shares import derive
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy
+from slurm_soda.policies.sharing.view import SharingPolicy
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.simulator.engine.choice import SHARING
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
@@ -25,6 +27,8 @@ from slurm_soda.simulator.node.agents import Agents
 from slurm_soda.simulator.node.models import built_in_curves
 from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.sharing.rules import SharingRules
+from slurm_soda.simulator.sharing.run import simulate_sharing
 from slurm_soda.simulator.speed.cores import load_core_curves
 from slurm_soda.simulator.workload import Workload
 
@@ -71,6 +75,8 @@ class Scenario:
     """Of a generated workload."""
     nodes: NodeRules | None = None
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
+    sharing: SharingRules | None = None
+    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
@@ -111,6 +117,8 @@ class Scenario:
         Raises:
             SimulatorError: it cannot be run as asked.
         """
+        rules = nodes or self.nodes
+        sharing = self._sharing(policy, rules)
         speed = None
         if self.profiles is not None:
             from slurm_soda.simulator.speed.placed import ByPlacement  # noqa: PLC0415 - few runs have measured tables
@@ -119,10 +127,28 @@ class Scenario:
             speed = ByPlacement(load_profiles(self.profiles), self.workload)
         if self.predicted:
             policy = foretold(policy, self.workload, self.past)
+        if sharing is not None:
+            return simulate_sharing(
+                self.workload, self.cluster, policy, sharing, costs=self.costs, speed=speed, progress=progress
+            )
         return simulate(
             self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine,
-            placement=self.placement, agents=self._agents(nodes or self.nodes), progress=progress,
+            placement=self.placement, agents=self._agents(rules), progress=progress,
         )  # fmt: skip
+
+    def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
+        """What a policy that shares runs by; None for one that does not."""
+        if not isinstance(policy, SharingPolicy) and self.engine != SHARING:
+            return None
+        faults = {
+            "nobody says what jobs do to each other: give --pairs FILE or --xi X": self.sharing is None,
+            "cores and sharing cannot be simulated together: leave --cores and --system out": rules is not None,
+            f"engine {self.engine} cannot share GPUs: leave --engine out": self.engine not in ("auto", SHARING),
+            "it says on which GPUs jobs are: leave --placement out": self.placement != "policy",
+        }
+        if why := [fault for fault, holds in faults.items() if holds]:
+            raise SimulatorError(f"policy {policy.name}: {why[0]}")
+        return self.sharing
 
     def _agents(self, rules: NodeRules | None) -> Agents | None:
         if rules is None:

@@ -18,7 +18,7 @@ UNKNOWN_S = math.nan
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "", "cpus": 0, "memory_mib": 0, "time_limit_s": math.inf,
     "expected_s": None, "preemptible": True, "restart_s": 0.0, "user": "user", "partition": "main", "model": "",
-    "category": "", "batch_size": 0, "iterations": 0.0,
+    "category": "", "batch_size": 0, "iterations": 0.0, "shares": True, "max_slowdown": math.inf,
 })  # fmt: skip
 
 
@@ -63,6 +63,10 @@ class Workload:
     """0: unknown."""
     iterations: FloatColumn
     """0: unknown."""
+    shares: BoolColumn
+    """Whether the job may share its GPUs."""
+    max_slowdown: FloatColumn
+    """Largest slowdown by sharing that its owner accepts; infinite: any."""
     users: tuple[str, ...] = ("user",)
     partitions: tuple[str, ...] = ("main",)
     gpu_types: tuple[str, ...] = ()
@@ -121,8 +125,9 @@ class Workload:
 
 
 _DTYPES: Mapping[str, type] = MappingProxyType({
-    "preemptible": np.bool_,
-    **dict.fromkeys(("submit_s", "run_s", "time_limit_s", "expected_s", "restart_s", "iterations"), np.float64),
+    **dict.fromkeys(("preemptible", "shares"), np.bool_),
+    **dict.fromkeys(
+        ("submit_s", "run_s", "time_limit_s", "expected_s", "restart_s", "iterations", "max_slowdown"), np.float64),
 })  # fmt: skip
 _CODED: Mapping[str, str] = MappingProxyType({
     "user": "users", "partition": "partitions", "gpu_type": "gpu_types", "model": "models", "category": "categories",

@@ -23,9 +23,11 @@ from slurm_soda.simulator.engine.spread import SpreadDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
 
-ENGINES = ("auto", "pool", "nodes", "snapshot")
+SHARING = "sharing"
+ENGINES = ("auto", "pool", "nodes", "snapshot", SHARING)
 """``pool``: GPUs are counted; ``nodes``: jobs are placed, and a whole snapshot is taken only where a job may preempt;
-``snapshot``: a whole snapshot at each decision; ``auto``: the first that will do."""
+``snapshot``: a whole snapshot at each decision; ``sharing``: one that shows single GPUs, which jobs may share (not chosen
+here, but by the scenario); ``auto``: the first that will do."""
 
 
 PLACEMENTS = ("policy", "spread")
@@ -63,6 +65,8 @@ def choose_decider(
     for kind, name, names in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
         if name not in names:
             raise SimulatorError(f"there is no {kind} {name!r}; choose one of: {', '.join(names)}")
+    if engine == SHARING:
+        raise SimulatorError("engine sharing cannot be had here: nobody says what jobs do to each other on one GPU")
     spread = placement == "spread"
     ranking = policy.ranking() if isinstance(policy, Ranked) else None
     by_events = isinstance(policy, EventPolicy) and engine != "pool" and not spread

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
@@ -97,7 +98,10 @@ class SnapshotDecider:
         return self._next_event_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[Start]]:
-        plan = self._policy.decide(self._snapshot(now_s))
+        return self.follow(self._policy.decide(self._snapshot(now_s)), now_s)
+
+    def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[Start]]:
+        """What a plan says to do now."""
         for job_id in plan.promoted.tolist():
             self._promote(job_id, now_s)
         preempts = [self._jobs[preempt.job_id] for preempt in plan.preempts]
@@ -122,12 +126,16 @@ class SnapshotDecider:
             self._cpus_free[node] -= sign * cpus
             self._memory_free_mib[node] -= sign * memory_mib
 
+    def _idle_gpus(self) -> IntColumn:
+        """GPUs of each node that no job holds."""
+        return self._gpus_free
+
     def nodes(self) -> NodeTable:
         """The nodes as they stand now."""
         nodes, usable = self._cluster, self._usable
         return NodeTable(
             name=nodes.node_names, usable=usable.copy(), gpus=nodes.gpus, gpu_type=nodes.gpu_type, cpus=nodes.cpus,
-            gpus_free=np.where(usable, self._gpus_free, 0), cpus_free=np.where(usable, self._cpus_free, 0),
+            gpus_free=np.where(usable, self._idle_gpus(), 0), cpus_free=np.where(usable, self._cpus_free, 0),
             memory_mib=nodes.memory_mib, memory_free_mib=np.where(usable, self._memory_free_mib, 0),
             in_partition=nodes.in_partition, gpu_types=nodes.gpu_types,
         )  # fmt: skip

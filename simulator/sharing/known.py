@@ -1,0 +1,104 @@
+"""What policies know in a simulation: something to begin with, and what is seen while jobs share GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Protocol, runtime_checkable
+
+from slurm_soda.policies.sharing.knowledge import Estimate, Interference, Profile, Source, Workload
+from slurm_soda.policies.sharing.subbatch import Footprint
+from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.view import Known
+
+
+@runtime_checkable
+class TellsFits(Protocol):
+    """A predictor of slowdowns that predicts memory as well."""
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        """As :meth:`~slurm_soda.policies.sharing.view.Known.fits`."""
+        ...
+
+
+class Guessed:
+    """Slowdowns from whoever guesses them; what a job does alone is known, since it can be seen without a partner."""
+
+    def __init__(self, guess: Interference, alone: Known) -> None:
+        self._guess, self._alone = guess, alone
+
+    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+        return self._guess.xi(slowed, others)
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        return self._guess.fits(together) if isinstance(self._guess, TellsFits) else None
+
+    def profile(self, kind: Workload) -> Profile | None:
+        return self._alone.profile(kind)
+
+    def throughput(self, kind: Workload) -> Throughput | None:
+        return self._alone.throughput(kind)
+
+    def footprint(self, kind: Workload) -> Footprint | None:
+        return self._alone.footprint(kind)
+
+
+class Learned:
+    """Knowledge that grows: measured pairs go before what was known of them, and nobody forgets who did not fit.
+
+    Slowdowns by several partners add up where one of them was measured. Answers are kept, as predictors may be slow.
+    """
+
+    def __init__(self, before: Known) -> None:
+        self._before = before
+        self._measured: dict[tuple[Workload, Workload], Estimate] = {}
+        self._apart: set[frozenset[Workload]] = set()
+        self._xi: dict[tuple[Workload, tuple[Workload, ...]], Estimate | None] = {}
+        self._fits: dict[tuple[Workload, ...], bool | None] = {}
+
+    def has_measured(self, slowed: Workload, other: Workload) -> bool:
+        """Whether this pair was seen."""
+        return (slowed, other) in self._measured
+
+    def observe(self, slowed: Workload, other: Workload, xi: float) -> None:
+        """Two kinds of jobs ran beside each other; this is by how much one was slower."""
+        self._measured[slowed, other] = Estimate(xi, 0.0, Source.MEASURED)
+        self._xi.clear()
+
+    def part(self, one: Workload, other: Workload) -> None:
+        """Two kinds of jobs did not fit into the memory of one GPU."""
+        self._apart.add(frozenset((one, other)))
+        self._fits.clear()
+
+    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+        key = (slowed, tuple(others))
+        if key not in self._xi:
+            self._xi[key] = self._think(slowed, key[1])
+        return self._xi[key]
+
+    def _think(self, slowed: Workload, others: tuple[Workload, ...]) -> Estimate | None:
+        measured = [self._measured.get((slowed, other)) for other in others]
+        if not any(measured):
+            return self._before.xi(slowed, others)
+        each = [seen or self._before.xi(slowed, (other,)) for seen, other in zip(measured, others, strict=True)]
+        known = [estimate for estimate in each if estimate is not None]
+        if len(known) < len(each):
+            return None
+        xi = 1.0 + sum(estimate.value - 1.0 for estimate in known)
+        return Estimate(xi, sum(one.error for one in known), max(one.source for one in known))
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        key = tuple(together)
+        if key not in self._fits:
+            apart = any(frozenset(pair) in self._apart for pair in combinations(key, 2))
+            self._fits[key] = False if apart else self._before.fits(key)
+        return self._fits[key]
+
+    def profile(self, kind: Workload) -> Profile | None:
+        return self._before.profile(kind)
+
+    def throughput(self, kind: Workload) -> Throughput | None:
+        return self._before.throughput(kind)
+
+    def footprint(self, kind: Workload) -> Footprint | None:
+        return self._before.footprint(kind)

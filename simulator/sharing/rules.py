@@ -1,0 +1,85 @@
+"""How a simulation is told what jobs do to each other, and what policies know of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from slurm_soda.policies.sharing.knowledge import Interference, TurnsPrior
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.sharing.kinds import Kinds
+from slurm_soda.simulator.sharing.known import Guessed, Learned
+from slurm_soda.simulator.sharing.models import POLLUX, load_model_map
+from slurm_soda.simulator.sharing.truth import Measured, SameForAll, Told, Truth
+from slurm_soda.simulator.speed.pairs import load_pairs
+from slurm_soda.simulator.workload import Workload
+
+KNOWLEDGE = ("truth", "predicted", "prior")
+"""What policies know of pairs before they meet: everything; what a model predicts; that jobs take turns."""
+
+
+class Together(NamedTuple):
+    """A workload's sharing, for one run."""
+
+    truth: Truth
+    kinds: Kinds
+    learned: Learned
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRules:
+    """What jobs do to each other, and who knows it; it can be sent to another process.
+
+    Raises:
+        SimulatorError: a word or a number that means nothing, or options that do not go together.
+    """
+
+    pairs: Path | None = None
+    """Pair table in Gavel's format."""
+    gpu: str = ""
+    """Which GPU of the table all GPUs are; empty: its fastest."""
+    xi: float | None = None
+    """Instead of a table: every pair fits and has this slowdown."""
+    model_map: Path | None = None
+    """CSV of models that stand for the trace's; None: those of Pollux' workloads."""
+    knowledge: str = "truth"
+    """One of :data:`KNOWLEDGE`."""
+    predictor: Interference | None = None
+    """Where ``knowledge`` is ``predicted``."""
+    observes: bool = True
+    """Slowdowns that were seen for a minute become known."""
+
+    def __post_init__(self) -> None:
+        if (self.pairs is None) == (self.xi is None):
+            raise SimulatorError("give either a table of pairs or one slowdown for all pairs")
+        if self.knowledge not in KNOWLEDGE:
+            raise SimulatorError(
+                f"knowledge = {self.knowledge!r} is not allowed; choose one of: {', '.join(KNOWLEDGE)}"
+            )
+        if (self.predictor is None) == (self.knowledge == "predicted"):
+            raise SimulatorError("knowledge = 'predicted' needs a predictor, and nothing else has one")
+        if self.xi is not None and not 1.0 <= self.xi < math.inf:
+            raise SimulatorError(f"a slowdown must be a number from 1, not {self.xi!r}")
+
+    def together(self, workload: Workload) -> Together:
+        """What is needed to run a workload.
+
+        Raises:
+            SimulatorError: a file cannot be used, or lacks what it should have.
+        """
+        truth = self._truth()
+        kinds = Kinds(workload, truth, POLLUX if self.model_map is None else load_model_map(self.model_map))
+        told = Told(truth)
+        if self.knowledge == "truth":
+            return Together(truth, kinds, Learned(told))
+        return Together(truth, kinds, Learned(Guessed(self.predictor or TurnsPrior(), told)))
+
+    def _truth(self) -> Truth:
+        if self.pairs is None:
+            return SameForAll(self.xi or 1.0)
+        table = load_pairs(self.pairs)
+        if self.gpu and self.gpu not in table.gpus:
+            raise SimulatorError(f"{self.pairs} has no GPU {self.gpu!r}; it has: {', '.join(table.kinds)}")
+        return Measured(table, self.gpu or table.fastest())

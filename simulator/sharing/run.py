@@ -1,0 +1,46 @@
+"""One simulation in which jobs may share GPUs."""
+
+from __future__ import annotations
+
+import time
+
+from slurm_soda.policies.policy import Policy
+from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.loop import Loop, Progress
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.sharing.decider import SharingDecider
+from slurm_soda.simulator.sharing.devices import Devices
+from slurm_soda.simulator.sharing.neighbourhood import Neighbourhood
+from slurm_soda.simulator.sharing.rules import SharingRules
+from slurm_soda.simulator.speed.model import SpeedModel
+from slurm_soda.simulator.workload import Workload
+
+
+def simulate_sharing(
+    workload: Workload,
+    cluster: Cluster,
+    policy: Policy,
+    rules: SharingRules,
+    *,
+    costs: Costs | None = None,
+    speed: SpeedModel | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
+
+    A policy that shares nothing has the outcome that it has there, to the bit.
+
+    Raises:
+        SimulatorError: besides what is raised there: a file of the rules cannot be used; a plan gives a GPU to too many
+            jobs, to one that does not allow it or whose model nobody knows, or beside another that is known not to fit; it
+            gives CPUs or memory twice, or uses a node that is down.
+    """
+    started_s = time.process_time()
+    together = rules.together(workload)
+    around = Neighbourhood(Devices(cluster), together, observes=rules.observes)
+    loop = Loop(workload, costs or Costs(), speed, around)
+    at_once = not loop.costs.checkpoint_s
+    decider = SharingDecider(policy, workload, cluster, around, together, at_once=at_once)
+    loop.run(decider, policy.name, cluster, progress)
+    return loop.outcome(policy.name, cluster, time.process_time() - started_s)
