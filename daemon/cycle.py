@@ -58,6 +58,8 @@ class CycleReport:
     next_s: float = NO_EVENT_S
     """When the next cycle is due without any event."""
     timings_s: dict[str, float] = field(default_factory=dict)
+    acts: bool = False
+    """It may change Slurm, and the breaker is closed: so may others after it."""
 
 
 class Cycles:
@@ -152,7 +154,8 @@ class Cycles:
             self._preemptions.drop_over()
         if self._breaker.note_success(watch.reading()["observe"], now_s):
             log(logging.ERROR, "breaker-open", until_s=self._breaker.open_until_s, cause=self._breaker.cause)
-        return replace(report, timings_s=watch.reading())
+        acts = acts and not self._breaker.is_open(now_s)
+        return replace(report, timings_s=watch.reading(), acts=acts)
 
     def _observe(self, now_s: float, watch: Stopwatch) -> Sight:
         sight = self._watcher.look(now_s, watch)

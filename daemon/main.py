@@ -147,7 +147,7 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
             began_s = clock.elapsed_s()
             report = cycles.run()
             _tell(report, notifier)
-            shares.step(cycles.settings, enforces=report.mode == "enforce" and not report.error)
+            shares.step(cycles.settings, enforces=report.acts)
             rest_s = min(clock.elapsed_s() - began_s, MOST_PAUSE_S)
             sleep_s = max(report.next_s - clock.now_s(), LEAST_PAUSE_S)
             if not wishes.stop:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 from slurm_soda.daemon.arrays.fields import Ground, fields_of, order_first
 from slurm_soda.daemon.arrays.groups import Membership
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable
+from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState
@@ -23,6 +25,7 @@ def decide(
     table: ArrayTable,
     members: Mapping[int, Membership],
     aborted: Sequence[int],
+    shares: Mapping[NodeClass, Share],
 ) -> Plan:
     """The plan of a policy for a cluster with arrays.
 
@@ -35,7 +38,9 @@ def decide(
         table: the arrays in force.
         members: of every job in an array.
         aborted: waiting jobs that gave back what they had borrowed, first submitted first.
+        shares: how the arrays in force divide node classes.
     """
+    policy = as_divided(policy, shares)
     if not members or not len(snapshot.jobs):
         return policy.decide(snapshot)
     if policy.name in KNOWS_ARRAYS:
@@ -48,6 +53,11 @@ def decide(
         plans.append(plan)
     borrowers = {job_id for job_id, member in members.items() if not member.own}
     return _merged(policy.name, plans, aborted, borrowers)
+
+
+def as_divided(policy: Policy, shares: Mapping[NodeClass, Share]) -> Policy:
+    """A policy that divides nodes itself divides them as Slurm's partitions do, unless the configuration says how."""
+    return replace(policy, shares=dict(shares)) if isinstance(policy, Coda) and not policy.shares else policy
 
 
 def _with_borrowers(snapshot: ClusterSnapshot, members: Mapping[int, Membership]) -> ClusterSnapshot:

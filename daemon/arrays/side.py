@@ -31,7 +31,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.actuator import Change, order_changes
-from slurm_soda.slurm_ext.arrays import read_table
+from slurm_soda.slurm_ext.arrays import ArraysRecord, read_record
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy.orm import Session
@@ -45,12 +45,14 @@ class ArraySide:
         self._homes, self._refusals = Homes.at(client), Refusals()
         self._runs = ArrayRuns()
         self._runs.adopt(load_tenancies(session))
+        self._record: ArraysRecord | None = None
         self._table, self._members = ArrayTable(), dict[int, Membership]()
         self._complaint = ""
 
     def look(self, sight: Sight, book: JobBook, ours: OurRequeue) -> None:
         """Take in one sight, which the book has taken in; aborts are counted in both."""
-        self._table = self._read()
+        self._record = self._read()
+        self._table = ArrayTable() if self._record is None else self._record.table
         self._members = memberships(sight.jobs, self._table)
         if not len(self._table) and not self._runs.by_job:
             return
@@ -67,7 +69,8 @@ class ArraySide:
     def decide(self, policy: Policy, snapshot: ClusterSnapshot) -> Plan:
         """The policy's plan, array by array."""
         aborts = {job_id: self._runs.aborts(job_id) for job_id in self._runs.by_job}
-        return decide(policy, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts))
+        shares = {} if self._record is None else self._record.shares
+        return decide(policy, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts), shares)
 
     def returns(self, sight: Sight, settings: ArraySettings) -> list[Change]:
         """What puts aborted jobs back in line, first submitted first."""
@@ -124,17 +127,17 @@ class ArraySide:
         """What :meth:`save` wrote is committed."""
         self._runs.saved()
 
-    def _read(self) -> ArrayTable:
+    def _read(self) -> ArraysRecord | None:
         """The arrays in force; the last known ones while their file cannot be read."""
         try:
-            table, complaint = read_table(self._state_dir), ""
+            record, complaint = read_record(self._state_dir), ""
         except SodaError as error:
-            table, complaint = self._table, str(error)
+            record, complaint = self._record, str(error)
         if complaint != self._complaint:
             self._complaint = complaint
             if complaint:
                 log(logging.WARNING, "arrays-unknown", error=complaint)
-        return table
+        return record
 
 
 def ours_among(preempting: Mapping[int, int]) -> OurRequeue:

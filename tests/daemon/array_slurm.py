@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,8 @@ def table(cpu_cores: int = 16) -> ArrayTable:
     return lay_out("main", 10, 1, [("n1", NODE)], {NODE: Share(cpu_cores, 0)})
 
 
-def put_in_force(arrays: ArrayTable, state_dir: Path) -> None:
-    record = ArraysRecord("applied", arrays, {}, RoutingRules(), {})
+def put_in_force(arrays: ArrayTable, state_dir: Path, shares: Mapping[NodeClass, Share] | None = None) -> None:
+    record = ArraysRecord("applied", arrays, shares or {}, RoutingRules(), {})
     (state_dir / TABLE_NAME).write_text(json.dumps(record_document(record)))
 
 

@@ -9,8 +9,9 @@ import pytest
 from slurm_soda.daemon.store.arrays import array_logs
 from slurm_soda.daemon.store.arrays_schema import ArrayRun
 from slurm_soda.daemon.store.schema import Action
+from slurm_soda.policies.arrays.kinds import NodeClass, Share
 
-from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm, put_in_force, table
+from tests.daemon.array_slurm import BOTH, LEND, NODE, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
 
@@ -90,6 +91,19 @@ def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
     slurm.abort(1)
     sodad.follow(4)
     assert slurm.lists[1] == "main"
+
+
+@pytest.mark.parametrize(("shares", "verdict"), [({}, "wait"), ({NODE: Share(16, 0)}, "start")])
+def test_coda_shares_nodes_out_as_the_arrays_in_force_do(
+    slurm: ArraySlurm, fresh_store: Path, shares: dict[NodeClass, Share], verdict: str
+) -> None:
+    put_in_force(table(), fresh_store, shares)
+    sodad = Daemon(slurm, fresh_store, settings(policy={"name": "coda"}, state_dir=str(fresh_store)))
+    slurm.submit_cpu(1, cpus=6, partitions=OWN)
+    slurm.advance(1)
+    slurm.submit_cpu(2, cpus=6, partitions=OWN)
+    sodad.run()
+    assert sodad.job(2).note["verdict"] == verdict
 
 
 @pytest.mark.parametrize("mode", ["observe", "advise"])

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
+from slurm_soda.daemon.arrays.deciding import as_divided, decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import memberships
 from slurm_soda.daemon.arrays.ordering import RESERVING_FROM, array_order_changes
 from slurm_soda.daemon.arrays.returns import Returning, can_be_told, return_change
 from slurm_soda.daemon.arrays.rows import only_rows
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
+from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -69,7 +70,7 @@ def plan_of(
 ) -> Plan:
     snapshot = world(arrays, jobs)
     members = memberships({job.job_id: job for job in jobs}, arrays)
-    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}))
+    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}), {})
 
 
 def as_running(job: JobRecord) -> JobRecord:
@@ -123,15 +124,26 @@ def test_without_arrays_the_plan_is_the_policy_s() -> None:
     jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
     snapshot = world(table(), jobs)
     plain = make_policy("drf").decide(snapshot)
-    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [])
+    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [], {})
     assert found.order.tolist() == plain.order.tolist()
+
+
+def test_coda_divides_nodes_as_the_arrays_in_force_do() -> None:
+    shares = {NODE: Share(16, 2)}
+    told = as_divided(make_policy("coda"), shares)
+    assert isinstance(told, Coda)
+    assert told.shares == shares
+    written = make_policy("coda", {"shares": ["4x28=4/1"]})
+    assert as_divided(written, shares) is written, "the configuration goes first"
+    plain = make_policy("drf")
+    assert as_divided(plain, shares) is plain
 
 
 def orders(jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None, **more: Any) -> dict[int, int]:
     arrays = table()
     snapshot = world(arrays, jobs, memory)
     members = memberships({job.job_id: job for job in jobs}, arrays)
-    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [])
+    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [], {})
     changes = array_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 

@@ -139,10 +139,21 @@ def test_the_breaker_opens_after_failures_and_closes_after_its_pause(slurm: Fake
     slurm.down = False
     slurm.submit(2, gpus=1)
     slurm.submit(3, gpus=1, priority=500)
-    assert sodad.run().sent == 0
+    report = sodad.run()
+    assert (report.sent, report.mode, report.acts) == (0, "enforce", False)
     assert "Unable" in sodad.last_cycle().facts["breaker_cause"]
     slurm.advance(61)
-    assert sodad.run().sent > 0
+    report = sodad.run()
+    assert report.sent > 0
+    assert report.acts
+
+
+@pytest.mark.parametrize(("mode", "acts"), [("observe", False), ("advise", False), ("enforce", True)])
+def test_a_report_says_whether_others_may_act_too(daemon: Start, slurm: FakeSlurm, mode: str, acts: bool) -> None:
+    sodad = daemon(mode=mode)
+    assert sodad.run().acts is acts
+    slurm.down = True
+    assert not sodad.run().acts
 
 
 def test_at_most_n_changes_a_cycle_the_rest_later(slurm: FakeSlurm, daemon: Start) -> None:
