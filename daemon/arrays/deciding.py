@@ -25,7 +25,6 @@ def decide(
     table: ArrayTable,
     members: Mapping[int, Membership],
     aborted: Sequence[int],
-    shares: Mapping[NodeClass, Share],
 ) -> Plan:
     """The plan of a policy for a cluster with arrays.
 
@@ -38,9 +37,7 @@ def decide(
         table: the arrays in force.
         members: of every job in an array.
         aborted: waiting jobs that gave back what they had borrowed, first submitted first.
-        shares: how the arrays in force divide node classes.
     """
-    policy = as_divided(policy, shares)
     if not members or not len(snapshot.jobs):
         return policy.decide(snapshot)
     if policy.name in KNOWS_ARRAYS:
@@ -56,7 +53,12 @@ def decide(
 
 
 def as_divided(policy: Policy, shares: Mapping[NodeClass, Share]) -> Policy:
-    """A policy that divides nodes itself divides them as Slurm's partitions do, unless the configuration says how."""
+    """A policy that divides nodes itself divides them as Slurm's partitions do, unless the configuration says how.
+
+    Args:
+        policy: any.
+        shares: of the arrays in force; empty without any.
+    """
     return replace(policy, shares=dict(shares)) if isinstance(policy, Coda) and not policy.shares else policy
 
 

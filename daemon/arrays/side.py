@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from slurm_soda.daemon.arrays.deciding import decide, waiting_aborted
+from slurm_soda.daemon.arrays.deciding import as_divided, decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import Group, Membership, memberships
 from slurm_soda.daemon.arrays.homes import Homes
 from slurm_soda.daemon.arrays.ordering import array_order_changes, ceiling_of
@@ -70,7 +70,8 @@ class ArraySide:
         """The policy's plan, array by array."""
         aborts = {job_id: self._runs.aborts(job_id) for job_id in self._runs.by_job}
         shares = {} if self._record is None else self._record.shares
-        return decide(policy, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts), shares)
+        divided = as_divided(policy, shares)
+        return decide(divided, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts))
 
     def returns(self, sight: Sight, settings: ArraySettings) -> list[Change]:
         """What puts aborted jobs back in line, first submitted first."""

@@ -70,7 +70,7 @@ def plan_of(
 ) -> Plan:
     snapshot = world(arrays, jobs)
     members = memberships({job.job_id: job for job in jobs}, arrays)
-    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}), {})
+    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}))
 
 
 def as_running(job: JobRecord) -> JobRecord:
@@ -124,7 +124,7 @@ def test_without_arrays_the_plan_is_the_policy_s() -> None:
     jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
     snapshot = world(table(), jobs)
     plain = make_policy("drf").decide(snapshot)
-    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [], {})
+    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [])
     assert found.order.tolist() == plain.order.tolist()
 
 
@@ -143,7 +143,7 @@ def orders(jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None, **
     arrays = table()
     snapshot = world(arrays, jobs, memory)
     members = memberships({job.job_id: job for job in jobs}, arrays)
-    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [], {})
+    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [])
     changes = array_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
