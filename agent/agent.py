@@ -41,6 +41,9 @@ class Parts:
     """What an agent works with; tests give it others."""
 
     clock: Callable[[], float]
+    """The time of day, for what is told and kept."""
+    steady: Callable[[], float]
+    """A clock that nobody sets back, for everything that lasts."""
     ledger: Ledger
     cpu: CpuReader
     gpus: Gpus
@@ -78,7 +81,7 @@ class Agent:
         """
         intake = Intake(self._config.socket, self.take_line, self._resample.set)
         await intake.start()
-        now_s = self._parts.clock()
+        now_s = self._parts.steady()
         self._ask_keepers("recover", lambda keeper: keeper.recover(now_s))
         self._notifier.ready()
         log.info("agent of node %s reports to %s", self._node, self._config.controller)
@@ -129,7 +132,7 @@ class Agent:
                 run.over = True
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
-        sample = Sample(now_s, tuple(run for run in runs if not run.over), readings)
+        sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_keepers("turn", lambda keeper: keeper.turn(sample))
         if ledger.has_news() or self._parts.outbox:
             self._news.set()
@@ -137,10 +140,12 @@ class Agent:
 
     def glance(self, within_s: float) -> None:
         """Read the GPUs alone, for keepers that want a turn at least so often."""
-        now_s = self._parts.clock()
         runs = [run for run in self._parts.ledger.active() if run.closed is None]
-        sample = Sample(now_s, tuple(runs), self._readings(runs, now_s))
+        sample = self._sample(runs, self._readings(runs))
         self._ask_keepers("turn", lambda keeper: keeper.turn(sample) if keeper.interval_s <= within_s else ())
+
+    def _sample(self, runs: Sequence[Run], readings: Mapping[int, GpuReading]) -> Sample:
+        return Sample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
 
     def _ask_keepers(self, what: str, ask: Callable[[Keeper], Sequence[str]]) -> None:
         """Have every keeper do one thing. One that fails must take neither the others nor the reports with it."""
@@ -196,7 +201,8 @@ class Agent:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
         return now_s - run.seen_s > (REBOOTED_LOST_AFTER_S if rebooted else self._config.lost_after_s)
 
-    def _readings(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
+    def _readings(self, runs: list[Run]) -> dict[int, GpuReading]:
+        now_s = self._parts.steady()
         self._parts.gpus.open(now_s)
         indices = {index for run in runs if run.opened for index in run.opened.gpus}
         readings = self._parts.gpus.read(sorted(indices), now_s) if indices else {}
@@ -205,7 +211,7 @@ class Agent:
         return readings
 
     def _read_gpus(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
-        readings = self._readings(runs, now_s)
+        readings = self._readings(runs)
         longest_gap_s = GAP_INTERVALS * self._config.interval_s
         for run in runs:
             if run.opened is None or run.usage is None:
@@ -239,7 +245,9 @@ class Agent:
     def _pause_s(self) -> float:
         now_s = self._parts.clock()
         young = any(
-            now_s - run.opened.at_s < self._config.young_s
+            0
+            <= now_s - run.opened.at_s
+            < self._config.young_s  # a run of the future began before the clock was set back
             for run in self._parts.ledger.active()
             if run.opened is not None
         )

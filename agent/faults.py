@@ -26,7 +26,8 @@ class Faults:
         return new
 
     def recent(self, now_s: float) -> tuple[str, ...]:
-        """The faults of the last hour, oldest first, with how often each came."""
+        """The faults of the last hour, oldest first, with how often each came. The clock may have been set back since."""
+        self._last_s = {line: min(at_s, now_s) for line, at_s in self._last_s.items()}
         for line in [line for line, at_s in self._last_s.items() if now_s - at_s > KEPT_S]:
             self._drop(line)
         ordered = sorted(self._last_s, key=self._last_s.__getitem__)

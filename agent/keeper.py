@@ -15,11 +15,13 @@ class Sample:
     """The node as the agent saw it at one instant."""
 
     now_s: float
-    """Unix seconds."""
+    """Seconds on a clock that nobody can set: for durations and rates."""
     runs: Sequence[Run]
     """Runs that have begun and not ended, oldest first."""
     gpus: Mapping[int, GpuReading] = field(default_factory=dict)
     """Readings by the GPU's index on this node; without those that could not be read."""
+    unix_s: float = field(kw_only=True)
+    """The time of day, for what is told to others; it may jump, forward and back."""
 
 
 class Keeper(Protocol):

@@ -45,6 +45,7 @@ def build(config: AgentConfig, *, keeps: bool = True) -> Agent:
     faults, gpus, outbox = Faults(), Gpus(), Outbox()
     parts = Parts(
         clock=time.time,
+        steady=time.monotonic,
         ledger=Ledger(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,

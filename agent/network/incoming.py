@@ -34,7 +34,7 @@ class Incoming:
     _relapses: int = -1
 
     def see(self, now_s: float, received: int, gpu_received: Callable[[], int | None]) -> bool:
-        """Take a reading of the bytes received; says whether CPU jobs are to be limited.
+        """Take a reading of the bytes received; says whether CPU jobs are to be limited. ``now_s`` never goes back.
 
         They are from the second reading in a row over 75 % of the link on, if GPU jobs receive too; until the link has
         been below 60 % for five readings, or longer where it fills up again each time. ``gpu_received`` gives what the GPU

@@ -31,7 +31,10 @@ class TuningKeeper:
         self._left: dict[int, Progress] = {}
         """Searches of an agent before this one."""
         rules = SearchRules(most_steps=settings.most_steps, free_unneeded=settings.free_unneeded)
-        self._context = Context(settings, rules, sets, outbox, self._remember, self._faults.append)
+        self._unix_s = 0.0
+        self._context = Context(
+            settings, rules, sets, outbox, self._remember, self._faults.append, lambda: self._unix_s
+        )
 
     @property
     def interval_s(self) -> float:
@@ -48,6 +51,7 @@ class TuningKeeper:
 
     def turn(self, sample: Sample) -> Sequence[str]:
         """Give each GPU job its sample, and forget those that ended."""
+        self._unix_s = sample.unix_s
         runs = {run.key.job_id: run for run in sample.runs if run.opened is not None and run.opened.gpus}
         self._forget(runs)
         holders = Counter(gpu for run in runs.values() if run.opened for gpu in run.opened.gpus)

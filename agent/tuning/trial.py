@@ -57,6 +57,8 @@ class Context:
     remember: Callable[[Progress], None]
     """Puts a search on record; raises StateFileError where that fails."""
     fault: Callable[[str], None]
+    unix_s: Callable[[], float]
+    """The time of day of this turn."""
 
 
 class Trial:
@@ -155,7 +157,7 @@ class Trial:
             self._repeats += 1
             self._window = Window(now_s)
             return
-        progress = progress.after(window.measurement(progress.cores), now_s)
+        progress = progress.after(window.measurement(progress.cores), self._context.unix_s())
         self._remember(progress)
         self._tell(progress)
         self._decide(progress, now_s)
@@ -182,7 +184,8 @@ class Trial:
 
     def _settle(self, progress: Progress, cores: int, reason: str, now_s: float) -> None:
         before = self.progress.cores if self.progress else cores
-        progress = replace(progress, cores=cores, settled=reason, at_s=round(now_s, 3), stable=None)
+        at_s = round(self._context.unix_s(), 3)
+        progress = replace(progress, cores=cores, settled=reason, at_s=at_s, stable=None)
         self._remember(progress)
         self._hold(progress)
         self._fruitless = self._fruitless + 1 if progress.number and cores == progress.start else 0

@@ -92,6 +92,7 @@ class Bench:
 
     def __init__(self, path: Path, port: int) -> None:
         self.now_s = 1001.0
+        self.steady_s = 50.0
         self.booted_s = 0.0
         self.keepers: tuple[Keeper, ...] = ()
         self.outbox = Outbox()
@@ -106,6 +107,7 @@ class Bench:
         config = self.config
         parts = Parts(
             clock=lambda: self.now_s,
+            steady=self.steady,
             ledger=Ledger(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
@@ -120,6 +122,11 @@ class Bench:
             outbox=self.outbox,
         )
         return Agent(config, parts)
+
+    def steady(self) -> float:
+        """Goes on, whatever the time of day is set to."""
+        self.steady_s += 0.125
+        return self.steady_s
 
     async def hand_over(self, event: dict[str, object]) -> str:
         return await asyncio.to_thread(hand_over, event, self.config.socket, self.config.spool)
@@ -203,6 +210,18 @@ def test_an_end_without_a_beginning_is_reported_at_once(tmp_path: Path, controll
         await working
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("since_s", "young"), [(5.0, True), (11.0, False), (-3600.0, False)])
+def test_runs_are_young_for_some_seconds_also_when_the_clock_is_set_back(
+    tmp_path: Path, since_s: float, young: bool
+) -> None:
+    bench = Bench(tmp_path, 1)
+    agent = bench.agent()
+    agent.take_line(json.dumps(OPEN).encode())
+    bench.now_s = 1000.0 + since_s
+    config = bench.config
+    assert agent._pause_s() == (config.young_interval_s if young else config.interval_s)
 
 
 def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controller: Controller) -> None:

@@ -87,6 +87,37 @@ def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Con
     assert [len(sample.runs) for sample in diary.samples] == [1, 0]
 
 
+def test_keepers_have_a_clock_that_goes_on_when_the_time_of_day_is_set_back(
+    tmp_path: Path, controller: Controller
+) -> None:
+    bench, diary = Bench(tmp_path, controller.port), Diary()
+    bench.keepers = (diary,)
+    agent = bench.agent()
+    agent.take_line(json.dumps(OPEN).encode())
+    agent.sample()
+    bench.now_s -= 3600
+    agent.sample()
+    agent.glance(1.0)
+    assert [sample.unix_s for sample in diary.samples] == [1001.0, -2599.0, -2599.0]
+    clock = [sample.now_s for sample in diary.samples]
+    assert clock == sorted(set(clock))
+    assert clock[-1] - clock[0] < 2
+
+
+def test_gpus_that_failed_are_looked_for_again_when_the_time_of_day_is_set_back(tmp_path: Path) -> None:
+    """On the clock that goes on, the driver is asked for 30 s later; by the time of day that would be an hour."""
+    bench = Bench(tmp_path, 1)
+    agent = bench.agent()
+    asked: list[float] = []
+    agent._parts.gpus.open = asked.append  # type: ignore[method-assign,assignment]
+    agent.take_line(json.dumps(OPEN).encode())
+    agent.sample()
+    bench.now_s -= 3600
+    agent.sample()
+    assert len(asked) == 2
+    assert 0 < asked[1] - asked[0] < 2
+
+
 def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary(interval_s=0.1)
     bench.keepers = (diary,)

@@ -237,3 +237,11 @@ def test_faults_are_counted_bounded_and_age() -> None:
     fresh.add(1.0, "x")
     fresh.add(2.0, "x")
     assert fresh.recent(3.0) == ("x (x2)",)
+
+
+def test_faults_are_forgotten_after_an_hour_also_when_the_clock_is_set_back() -> None:
+    faults = Faults()
+    faults.add(100_000.0, "a fault")
+    assert faults.recent(5_000.0) == ("a fault",)
+    assert faults.recent(8_600.0) == ("a fault",)
+    assert faults.recent(8_601.0) == ()

@@ -68,7 +68,7 @@ class Node:
         self.machine.tell(advance=later_s)
         self.now_s += later_s
         gpus = {0: GpuReading(self.util_ratio, 1024.0)}
-        self.faults += keeper.turn(Sample(self.now_s, [self.run(job_id) for job_id in jobs], gpus))
+        self.faults += keeper.turn(Sample(self.now_s, [self.run(job_id) for job_id in jobs], gpus, unix_s=0.0))
 
     def run(self, job_id: int) -> Run:
         """A job as the agent's books have it, with its threads where Slurm puts them."""

@@ -155,7 +155,7 @@ def test_a_full_disk_is_one_fault_and_the_jobs_that_are_left_are_looked_after(jo
     (jobs.path / "state/cores.json.new").mkdir()
     keeper = CoreSetsKeeper(jobs.sets)
     jobs.write(BATCH)  # slurmd widens the job again
-    (fault,) = keeper.turn(Sample(1.0, [run for run in jobs.runs if run.key.job_id == JOB]))
+    (fault,) = keeper.turn(Sample(1.0, [run for run in jobs.runs if run.key.job_id == JOB], unix_s=0.0))
     assert "cores.json cannot be written" in fault
     assert jobs.has()[""] == "0-3"
 
@@ -210,7 +210,7 @@ def test_a_record_with_nonsense_in_it_is_one_fault(jobs: Jobs, damage: dict[str,
     keeper = CoreSetsKeeper(jobs.agent())
     (fault,) = keeper.recover(1.0)
     assert "cores that were taken are not known any more" in fault
-    assert keeper.turn(Sample(2.0, jobs.runs)) == []
+    assert keeper.turn(Sample(2.0, jobs.runs, unix_s=0.0)) == []
 
 
 def test_a_group_that_cannot_be_listed_is_not_gone(tmp_path: Path) -> None:

@@ -242,11 +242,11 @@ def test_the_keeper_gives_back_at_its_start_and_end(jobs: Jobs) -> None:
     assert keeper.recover(0.0) == []
     assert jobs.has() == BATCH
     keeper = CoreSetsKeeper(jobs.sets)
-    keeper.turn(Sample(1.0, jobs.runs))
+    keeper.turn(Sample(1.0, jobs.runs, unix_s=0.0))
     jobs.sets.limit(JOB, 4, "memory")
     assert keeper.close() == []
     assert jobs.has() == BATCH
-    assert keeper.turn(Sample(2.0, [])) == []
+    assert keeper.turn(Sample(2.0, [], unix_s=0.0)) == []
 
 
 @given(data=st.data())

@@ -83,7 +83,7 @@ class Node:
     def turn(self, keeper: NetworkKeeper, *jobs: int, later_s: float = 2.0) -> tuple[str, ...]:
         self.now_s += later_s
         runs = [_run(job_id, self.groups.node, wide=job_id == WIDE) for job_id in jobs]
-        return tuple(self.namespace.run(lambda: keeper.turn(Sample(self.now_s, runs))))
+        return tuple(self.namespace.run(lambda: keeper.turn(Sample(self.now_s, runs, unix_s=0.0))))
 
     @property
     def dev(self) -> Path:

@@ -73,7 +73,8 @@ class Node:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.now_s = 1_000_000.0
+        self.now_s = 5_000.0
+        self.booted_s = 1_000_000.0
         self.outbox = Outbox()
         self.jobs: dict[int, Job] = {}
         self.random = random.Random(self.seed)
@@ -91,15 +92,20 @@ class Node:
         self, job_id: int, curve: Curve, *, room: Room, gpus: Iterable[int] = (0,), noise: float = 0.0, nodes: int = 1
     ) -> Job:
         opened = JobOpened(
-            job_id, 0, "n1", 1000, "alice", "gpu", self.now_s, tuple(gpus), room.limit, nodes=nodes
+            job_id, 0, "n1", 1000, "alice", "gpu", self.unix_s, tuple(gpus), room.limit, nodes=nodes
         )  # fmt: skip
         self.cores.rooms[job_id] = room
-        self.jobs[job_id] = Job(Run(RunKey(job_id, int(self.now_s)), opened), curve, noise)
+        self.jobs[job_id] = Job(Run(RunKey(job_id, int(self.unix_s)), opened), curve, noise)
         return self.jobs[job_id]
 
     def end(self, job_id: int) -> None:
         del self.jobs[job_id]
         del self.cores.rooms[job_id]
+
+    @property
+    def unix_s(self) -> float:
+        """The time of day; the other clock began with the machine."""
+        return self.now_s + self.booted_s
 
     def util(self, job_id: int) -> float:
         return self.jobs[job_id].curve(self.cores.has(job_id))
@@ -110,7 +116,7 @@ class Node:
             assert job.run.opened is not None
             ratio = self.util(job_id) * (1 + job.noise * self.random.gauss(0.0, 1.0))
             gpus |= {gpu: GpuReading(min(max(ratio, 0.0), 1.0), 1000.0) for gpu in job.run.opened.gpus}
-        sample = Sample(self.now_s, tuple(job.run for job in self.jobs.values()), gpus)
+        sample = Sample(self.now_s, tuple(job.run for job in self.jobs.values()), gpus, unix_s=self.unix_s)
         self.faults += self.keeper.turn(sample)
 
     def pass_time(self, seconds: float) -> None:

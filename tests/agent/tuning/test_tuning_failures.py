@@ -70,3 +70,16 @@ def test_a_search_that_may_not_be_is_one_jobs_fault_not_that_of_all(
     node.tuned(8)
     assert node.faults == [f"cores of job {JOB} are not tuned: it cannot be searched"]
     assert node.cores.has(8) == Within(6)
+
+
+def test_what_is_told_has_the_time_of_day_also_when_that_is_set_back(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.add(JOB, knee(6), room=TWENTY)
+    node.until(lambda: len(node.outbox.measurements) == 1)
+    node.booted_s -= 3600
+    begun_s = node.now_s
+    node.tuned(JOB)
+    assert node.now_s - begun_s < 300
+    first, second = node.outbox.measurements[0].at_s, node.outbox.measurements[1].at_s
+    assert -3600 < second - first < -3400
+    assert node.outbox.fits[0].at_s == pytest.approx(node.unix_s, abs=5)
