@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.looks import Looks
-from slurm_soda.daemon.reports import BusyError, ReportWriter
+from slurm_soda.daemon.reports import BusyError, NotWrittenError, ReportWriter
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError, SealError
 from slurm_soda.wire.records import NodeReport
@@ -53,7 +53,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: L
         except RecordError as error:
             log(logging.WARNING, "report-unreadable", error=error)
             raise HTTPException(422, str(error)) from error
-        except (BusyError, FutureTimeoutError, SQLAlchemyError) as error:
+        except (BusyError, NotWrittenError, FutureTimeoutError, SQLAlchemyError) as error:
             raise HTTPException(503, f"not written: {error}; send it again later") from error
         return answer.to_dict()
 

@@ -7,7 +7,7 @@ daemon, or this one after an error, reads the store again and goes on from what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,8 @@ class Cycles:
         self._watcher, self._recorder = Watcher(client), Recorder(store, life)
         self._rails, self._breaker = Rails(settings.rails), Breaker(settings.rails)
         self._learner = Learner()
+        self.complaints: Callable[[], Sequence[str]] = tuple
+        """What is wrong elsewhere in this daemon, for people who look at its cycles."""
         self._stale = False
         self._recall()
 
@@ -252,8 +254,8 @@ class Cycles:
         """The columns of the cycle's row, made last so that the timings are nearly whole."""
         facts: dict[str, Any] = {"preempting": len(self._preemptions.by_job), "deferred": work.passed.deferred}
         facts |= self._breaker_facts(work.sight.now_s)
-        if terms.problems:
-            facts["problems"] = list(terms.problems)
+        if problems := [*terms.problems, *self.complaints()]:
+            facts["problems"] = problems
         if work.plan is not None:
             facts |= {"plan": shown_plan(work.plan), "policy": dict(work.plan.facts)}
         return {

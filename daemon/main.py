@@ -134,6 +134,7 @@ def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, argume
     wishes = Wishes(waker)
     wishes.listen()
     writer = ReportWriter(store, clock, on_close=waker.call, gangs=Gangs(search_rules(cycles.settings.cores)))
+    cycles.complaints = writer.complaints
     api_settings = cycles.settings.api
     looks = Looks(store, clock, lambda: cycles.settings)
     server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)

@@ -1,4 +1,7 @@
-"""The one way of reports into the store: a bounded queue, one writer, an answer only once the record is on disk."""
+"""The one way of reports into the store: a bounded queue, one writer, an answer only once the record is on disk.
+
+The writer outlives whatever one report does to it: agents keep what was not written, and jobs do not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from dataclasses import dataclass
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cores.gangs import Gangs
-from slurm_soda.daemon.logline import log
+from slurm_soda.daemon.logline import LOGGER, log
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.ingest import ingest
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.wire.cores import ReportAnswer
+from slurm_soda.wire.cores import CoreOrder, ReportAnswer
 from slurm_soda.wire.records import NodeReport
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError
 
 MOST_WAITING = 256
 """Reports that may wait; agents keep theirs and come again."""
@@ -26,8 +29,16 @@ MOST_AT_ONCE = 32
 """Reports per transaction."""
 
 
+COMPLAIN_FOR_S = 3600.0
+"""A report that could not be written for an unexpected reason is a problem of this daemon for so long."""
+
+
 class BusyError(SodaError):
     """Too many reports wait already."""
+
+
+class NotWrittenError(SodaError):
+    """A report could not be written, for a reason that nobody expected: sodad's log has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,9 @@ class ReportWriter:
         """``on_close`` is called after a report that tells of a run's end is written; ``gangs`` has the answers."""
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs = gangs or Gangs()
+        self._recalled = False
+        """Searches of an earlier daemon were taken up again."""
+        self._failures, self._failed_s, self._failure = 0, float("-inf"), ""
         self._queue: queue.Queue[_Waiting | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
@@ -62,45 +76,90 @@ class ReportWriter:
 
     def close(self) -> None:
         """Write what is queued, and stop."""
-        self._queue.put(None)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def complaints(self) -> tuple[str, ...]:
+        """What is wrong with the writing of reports, for people; nothing if all is well."""
+        if not self._thread.is_alive():
+            return ("reports of nodes are no longer written: restart sodad",)
+        if self._clock.now_s() > self._failed_s + COMPLAIN_FOR_S:
+            return ()
+        return (
+            f"{self._failures} reports of nodes were not taken in well, the last one for {self._failure}; see the log",
+        )
 
     def _run(self) -> None:
-        self._recall()
-        while (first := self._queue.get()) is not None:
-            batch, last = [first], False
-            while len(batch) < MOST_AT_ONCE and not last:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                last = more is None
-                batch += [] if more is None else [more]
-            self._write(batch)
-            if last:
-                return
+        last = False
+        while not last:
+            batch, last = self._batch()
+            try:
+                self._take(batch)
+            except Exception as error:  # noqa: BLE001 - without this thread no agent is ever answered again
+                self._refuse(batch, error)
 
-    def _recall(self) -> None:
-        try:
-            with self._store.read() as session:
-                self._gangs.recall(session, self._clock.now_s())
-        except SQLAlchemyError as error:
-            log(logging.ERROR, "searches-not-recalled", error=error)
+    def _batch(self) -> tuple[list[_Waiting], bool]:
+        """The reports that wait now, at least one unless this is the end; true if it is."""
+        batch: list[_Waiting] = []
+        while len(batch) < MOST_AT_ONCE:
+            try:
+                more = self._queue.get(block=not batch)
+            except queue.Empty:
+                return batch, False
+            if more is None:
+                return batch, True
+            batch.append(more)
+        return batch, False
 
-    def _write(self, batch: list[_Waiting]) -> None:
+    def _take(self, batch: list[_Waiting]) -> None:
+        """Write some reports together, and answer them; each alone if one of them cannot be written."""
         now_s = self._clock.now_s()
         try:
             with self._store.write() as session:
                 for waiting in batch:
                     ingest(session, waiting.report, now_s)
-                    self._gangs.take(session, waiting.report, now_s)
-        except SQLAlchemyError as error:
+        except OperationalError as error:  # the store, not a report
             log(logging.ERROR, "reports-not-written", count=len(batch), error=error)
             for waiting in batch:
                 waiting.done.set_exception(error)
             return
+        except Exception as error:  # noqa: BLE001 - the other reports are not to blame
+            if len(batch) == 1:
+                self._refuse(batch, error)
+            for waiting in batch if len(batch) > 1 else ():
+                self._take([waiting])
+            return
         for waiting in batch:
             report = waiting.report
-            waiting.done.set_result(ReportAnswer(report.node, report.seq, self._gangs.orders(report.node, now_s)))
+            waiting.done.set_result(ReportAnswer(report.node, report.seq, self._orders(report, now_s)))
         if any(waiting.report.closed for waiting in batch):
             self._on_close()
+
+    def _orders(self, report: NodeReport, now_s: float) -> tuple[CoreOrder, ...]:
+        """The answer to a report that is written. Agents without orders give their trials' cores back by themselves."""
+        try:
+            with self._store.read() as session:
+                if not self._recalled:
+                    self._gangs.recall(session, now_s)
+                    self._recalled = True
+                self._gangs.take(session, report, now_s)
+            return self._gangs.orders(report.node, now_s)
+        except Exception as error:  # noqa: BLE001 - what is written is written
+            self._count(error)
+            log(logging.ERROR, "searches-without-orders", node=report.node, error=self._failure)
+            return ()
+
+    def _refuse(self, batch: list[_Waiting], error: Exception) -> None:
+        """Say that something unexpected happened; whose reports these are must send them again."""
+        self._count(error)
+        nodes = ",".join(sorted({waiting.report.node for waiting in batch}))
+        log(logging.ERROR, "reports-not-written", count=len(batch), nodes=nodes, error=self._failure)
+        for waiting in batch:
+            if not waiting.done.done():
+                waiting.done.set_exception(NotWrittenError("something unexpected happened, which sodad's log tells of"))
+
+    def _count(self, error: Exception) -> None:
+        self._failures, self._failed_s = self._failures + 1, self._clock.now_s()
+        self._failure = f"{type(error).__name__}: {error}"[:200]
+        LOGGER.error("unexpected", exc_info=error)

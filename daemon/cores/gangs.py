@@ -53,7 +53,8 @@ class Gangs:
     _gangs: dict[RunKey, _Gang] = field(default_factory=dict)
 
     def recall(self, session: Session, now_s: float) -> None:
-        """Take up again what runs now."""
+        """Take up again what runs now, as the store has it."""
+        self._gangs.clear()
         running = select(Job.job_id).where(Job.state == "RUNNING", Job.nodes > 1)
         query = select(CoreMeasured.job_id).distinct().where(CoreMeasured.job_id.in_(running))
         for job_id in session.scalars(query).all():
@@ -62,7 +63,7 @@ class Gangs:
             self._renew(session, (row.job_id, row.restart), row.node, row.at_s, now_s)
 
     def take(self, session: Session, report: NodeReport, now_s: float) -> None:
-        """Take in what a report said; its records are in the session already."""
+        """Take in what a report said; its records are in the store already."""
         told: list[CoreMeasurement | CoreFit] = [*report.core_measurements, *report.core_fits]
         for run, newest in {(one.job_id, one.restart): one for one in told}.items():
             self._renew(session, run, newest.node, newest.at_s, now_s)

@@ -1,0 +1,128 @@
+"""The writer of reports outlives whatever a report, the store or a search does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from slurm_soda.daemon import reports
+from slurm_soda.daemon.cores.gangs import Gangs
+from slurm_soda.daemon.reports import COMPLAIN_FOR_S, NotWrittenError, ReportWriter
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.ingest import ingest
+from slurm_soda.daemon.store.schema import NodeSeen
+from slurm_soda.wire.records import NodeReport
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tests.daemon.fake_slurm import FakeClock, FakeSlurm
+from tests.daemon.harness import Daemon, settings
+
+TOO_LARGE = 2**70
+"""No database takes such a number, and no error of a database says so."""
+
+
+@pytest.fixture
+def store(fresh_store: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def writer(store: Store) -> Iterator[ReportWriter]:
+    made = ReportWriter(store, FakeClock(), on_close=lambda: None)
+    yield made
+    made.close()
+
+
+def report(node: str, seq: int = 1) -> NodeReport:
+    return NodeReport(node, "a", seq, 1.0)
+
+
+def nodes(store: Store) -> list[str]:
+    with store.read() as session:
+        return list(session.scalars(select(NodeSeen.node).order_by(NodeSeen.node)))
+
+
+def test_an_odd_report_is_refused_and_counted_and_the_next_is_taken(store: Store, writer: ReportWriter) -> None:
+    assert writer.complaints() == ()
+    with pytest.raises(NotWrittenError, match="log"):
+        writer.submit(report("odd", TOO_LARGE)).result(30)
+    assert writer.submit(report("n1")).result(30).node == "n1"
+    (complaint,) = writer.complaints()
+    assert complaint.startswith("1 reports of nodes")
+    assert "OverflowError" in complaint
+    assert nodes(store) == ["n1"]
+
+
+def test_an_odd_report_takes_nobody_with_it(store: Store, writer: ReportWriter) -> None:
+    with store.write():  # so that all of them are written together
+        first = writer.submit(report("n0"))
+        rest = [writer.submit(report(f"n{i}", TOO_LARGE if i == 3 else 1)) for i in range(1, 6)]
+    assert first.result(30).node == "n0"
+    assert [future.exception(30) is None for future in rest] == [True, True, False, True, True]
+    assert nodes(store) == ["n0", "n1", "n2", "n4", "n5"]
+
+
+def test_complaints_end(store: Store) -> None:
+    clock = FakeClock()
+    writer = ReportWriter(store, clock, on_close=lambda: None)
+    assert writer.submit(report("odd", TOO_LARGE)).exception(30)
+    assert writer.complaints()
+    clock.at_s += COMPLAIN_FOR_S + 1
+    assert not writer.complaints()
+    writer.close()
+    assert "no longer written" in writer.complaints()[0]
+    writer.close()
+
+
+def test_a_wake_that_fails_ends_nothing(store: Store) -> None:
+    def fail() -> None:
+        raise OSError("no file")
+
+    writer = ReportWriter(store, FakeClock(), on_close=fail)
+    closed = NodeReport.from_json(
+        b'{"node": "n1", "agent_id": "a", "seq": 1, "sent_s": 1.0,'
+        b' "closed": [{"job_id": 7, "restart": 0, "node": "n1", "at_s": 160.0, "exit_code": "0:0"}]}'
+    )
+    assert writer.submit(closed).result(30).seq == 1
+    assert writer.submit(report("n2")).result(30).seq == 1
+    writer.close()
+
+
+def test_a_search_that_fails_keeps_no_report_out(store: Store) -> None:
+    class Broken(Gangs):
+        def take(self, session: Session, report: NodeReport, now_s: float) -> None:
+            raise ZeroDivisionError
+
+    writer = ReportWriter(store, FakeClock(), on_close=lambda: None, gangs=Broken())
+    assert writer.submit(report("n1")).result(30).cores == ()
+    assert nodes(store) == ["n1"]
+    assert "ZeroDivisionError" in writer.complaints()[0]
+    writer.close()
+
+
+def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
+    store: Store, writer: ReportWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_once(session: Session, told: NodeReport, now_s: float) -> int:
+        if told.node == "n1":
+            session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
+        return ingest(session, told, now_s)
+
+    monkeypatch.setattr(reports, "ingest", break_once)
+    assert "no such table" in str(writer.submit(report("n1")).exception(30))
+    assert writer.submit(report("n2")).result(30).node == "n2"
+    assert writer.complaints() == ()
+
+
+def test_complaints_are_shown_with_the_cycles(slurm: FakeSlurm, fresh_store: Path) -> None:
+    sodad = Daemon(slurm, fresh_store, settings())
+    sodad.run()
+    assert "problems" not in sodad.last_cycle().facts
+    told: Callable[[], tuple[str, ...]] = lambda: ("reports are odd",)  # noqa: E731
+    sodad.cycles.complaints = told
+    sodad.run()
+    assert sodad.last_cycle().facts["problems"] == ["reports are odd"]
