@@ -71,8 +71,8 @@ def _owner(file: Path, folder: int, found: os.stat_result | None, beside: Path |
     if present.st_uid != theirs.st_uid:
         what, word = (file.parent, "make the file, and chown it") if found is None else (file, "chown it")
         raise SlurmError(
-            f"{what} belongs to user {present.st_uid} and {beside} to user {theirs.st_uid}, by whose word root does not write"
-            f" it; if {file} is the right file, {word} to user {theirs.st_uid}"
+            f"{what} belongs to user {present.st_uid} and {beside} to user {theirs.st_uid}, by whose word root does not"
+            f" write it; if {file} is the right file, {word} to user {theirs.st_uid}"
         )
     anyones = around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX
     if around.st_uid not in (_ROOT, theirs.st_uid) or anyones:

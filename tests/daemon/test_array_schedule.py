@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from slurm_soda.daemon.arrays.schedule import NAME, ShareSchedule
+from slurm_soda.daemon.arrays.schedule import FINISH_AFTER_S, NAME, ShareSchedule
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import lay_out
+from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
 from slurm_soda.slurm_ext.arranging import Arranger, Wanted
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
@@ -18,7 +18,8 @@ from slurm_soda.slurm_ext.partitions import wanted_settings
 from slurm_soda.slurm_ext.routes import RoutingRules
 
 from tests.daemon.fake_slurm import FakeClock
-from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol
+from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, partition
+from tests.sodactl.conftest import record
 
 A100 = NodeClass("a100", 4, 28)
 DAY_S = 86_400.0
@@ -38,14 +39,19 @@ class Site:
         )
         self.store = open_store(f"sqlite:///{store_folder}/soda.db")
         self._fill()
-        port = CliPartitions(self.scontrol)
-        shares = {A100: Share(8, 0)}
-        table = lay_out("gpu", 1, 0, [("n1", A100), ("n2", A100)], shares)
-        base = port.partitions()["gpu"]
-        settings = {part.name: wanted_settings(part, base) for part in table}
-        wanted = Wanted(table, settings, shares, RoutingRules(), {"gpu": base.fields}, include)
-        Arranger(self.queue, port, folder, self.clock.now_s, "root").apply(wanted)
+        self.port, self.include = CliPartitions(self.scontrol), include
+        Arranger(self.queue, self.port, folder, self.clock.now_s, "root").apply(self.wanted("gpu"))
         self.schedule = self.next_life()
+
+    def wanted(self, *bases: str) -> Wanted:
+        """Arrays of these partitions with 8 cores of each node for CPU jobs."""
+        shares, present = {A100: Share(8, 0)}, self.port.partitions()
+        table = ArrayTable()
+        for base in bases:
+            table = table.merged(lay_out(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
+        settings = {part.name: wanted_settings(part, present[part.base]) for part in table}
+        shown = {base: present[base].fields for base in bases}
+        return Wanted(table, settings, shares, RoutingRules(), shown, self.include)
 
     def next_life(self) -> ShareSchedule:
         return ShareSchedule(self.store, self.queue, lambda _: CliPartitions(self.scontrol), self.clock, "ctl")
@@ -108,6 +114,63 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
     else:
         assert site.scontrol.partitions["gpu_cpu"] == before
         assert site.cpu_cores == 8
+
+
+def test_what_goes_is_deleted_once_its_last_job_has_ended(site: Site) -> None:
+    site.scontrol.partitions["big"] = partition(Nodes="n[1-2]", MinNodes="0")
+    both = site.wanted("gpu", "big")
+    Arranger(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(both)
+    site.scontrol.used = {"big_small"}
+    Arranger(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(site.wanted("gpu"))
+    site.queue.queue = [record(1, partition="big_small")]  # Slurm requeued it
+    for _ in range(4):  # until the shares are where history wants them
+        site.clock.at_s += DAY_S + 1
+        site.schedule.step(site.settings, enforces=True)
+    assert site.queue.queue[0].partition == "big"
+    assert "big_small" in site.scontrol.partitions
+    site.scontrol.used = set()
+    site.clock.at_s += DAY_S + 1
+    cores = site.cpu_cores
+    assert site.schedule.step(site.settings, enforces=True)
+    assert "big_small" not in site.scontrol.partitions
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.leaving, site.cpu_cores) == ((), cores)
+    site.clock.at_s += DAY_S + 1
+    assert not site.schedule.step(site.settings, enforces=True)
+
+
+def test_a_change_that_was_cut_short_is_finished_as_it_was_meant(site: Site) -> None:
+    original = site.scontrol._change
+
+    def dies(words: tuple[str, ...]) -> tuple[int, str, str]:
+        if words[2] == "PartitionName=gpu_large":
+            raise KeyboardInterrupt
+        return original(words)
+
+    site.scontrol._change = dies  # type: ignore[method-assign]
+    site.clock.at_s += DAY_S + 1
+    with pytest.raises(KeyboardInterrupt):
+        site.schedule.step(site.settings, enforces=True)
+    site.scontrol._change = original  # type: ignore[method-assign]
+    after = site.next_life()
+    assert not after.step(site.settings, enforces=True)  # it may be somebody's who is still at it
+    site.clock.at_s += FINISH_AFTER_S + 1
+    assert after.step(site.settings, enforces=True)
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, site.cpu_cores) == ("applied", 11)
+    assert [site.scontrol.partitions[name]["MaxCPUsPerNode"] for name in ("gpu_cpu", "gpu_large")] == ["11", "17"]
+    site.clock.at_s += FINISH_AFTER_S + 1
+    assert not after.step(site.settings, enforces=True)
+
+
+def test_who_waits_follows_the_shares(site: Site) -> None:
+    site.queue.queue = [record(1, partition="gpu_small", gpus=1, gpus_per_node=1, cpus=20)]
+    site.scontrol.waiting = {1: detail()}
+    site.clock.at_s += DAY_S + 1
+    assert site.schedule.step(site.settings, enforces=True)
+    assert site.queue.queue[0].partition == "gpu"
 
 
 def test_somebody_else_s_change_is_respected(site: Site) -> None:

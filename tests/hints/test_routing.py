@@ -111,6 +111,11 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"partition": b"gpu,other"}, None, b"gpu,other"),
         ({"reservation": b"maint"}, None, None),
         ({"req_nodes": b"n1"}, None, None),
+        ({"exc_nodes": b"n1", "tres_per_node": b"gres/gpu:1"}, None, None),
+        ({"features": b"big|bigger"}, None, None),
+        ({"features": b"", "exc_nodes": b""}, None, LENT_CPU),
+        ({"cpus_per_tres": b"gres/gpu:8", "tres_per_job": b"gres/gpu:1"}, None, None),
+        ({"partition": b"gpu_cpu", "features": b"big"}, None, b"gpu_cpu"),  # whoever says more knows more
         ({"clusters": b"west"}, None, None),
         ({"het_job_offset": 0}, None, None),
         ({"partition": b"gpu_large", "tres_per_node": b"gres/gpu:1"}, None, OWN_SMALL),  # the router decides

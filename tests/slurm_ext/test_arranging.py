@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import lay_out
-from slurm_soda.slurm_ext.arranging import LOCK_NAME, Arranger, Wanted
+from slurm_soda.policies.arrays.kinds import Share
+from slurm_soda.slurm_ext.arranging import LOCK_NAME
 from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record, read_table
-from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.partitions import wanted_settings
-from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules
-from slurm_soda.slurm_ext.statefiles import alone, write_whole
+from slurm_soda.slurm_ext.routes import ROUTES_NAME
+from slurm_soda.slurm_ext.statefiles import alone
 
-from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, partition
+from tests.slurm_ext.array_site import A100, NAMES, Site
+from tests.slurm_ext.scontrol import detail, partition
 from tests.sodactl.conftest import record
-
-A100 = NodeClass("a100", 4, 28)
-NAMES = {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"}
-
-
-class Site:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.scontrol, self.queue = Scontrol(), QueueOfPartitions()
-        self.port = CliPartitions(self.scontrol)
-        self.arranger = Arranger(self.queue, self.port, folder, lambda: 1000.0, "root")
-
-    def wanted(self, cpu_cores: int = 8, large_nodes: int = 1) -> Wanted:
-        shares = {A100: Share(cpu_cores, large_nodes)}
-        table = lay_out("gpu", 1, 0, [("n1", A100), ("n2", A100)], shares)
-        base = self.port.partitions()["gpu"]
-        settings = {part.name: wanted_settings(part, base) for part in table}
-        return Wanted(table, settings, shares, RoutingRules(), {"gpu": base.fields}, self.folder / "soda-arrays.conf")
-
-    @property
-    def names(self) -> set[str]:
-        return set(self.scontrol.partitions) - {"gpu"}
-
-    @property
-    def include(self) -> set[str]:
-        lines = (self.folder / "soda-arrays.conf").read_text().splitlines()
-        return {line.split()[0].removeprefix("PartitionName=") for line in lines if not line.startswith("#")}
-
-    @property
-    def routed(self) -> bool:
-        return (self.folder / ROUTES_NAME).exists()
 
 
 @pytest.fixture
@@ -250,6 +218,68 @@ def test_a_partition_of_an_old_layout_goes_when_its_jobs_have(site: Site) -> Non
     assert site.names == site.include == {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend"}
 
 
+def test_jobs_go_by_the_new_routes_before_a_partition_goes(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    seen: dict[tuple[str, ...], bool] = {}
+    original = site.scontrol._change
+
+    def watched(words: tuple[str, ...]) -> tuple[int, str, str]:
+        seen[words[1:4]] = "name=gpu_small_lend" in (site.folder / ROUTES_NAME).read_text()
+        return original(words)
+
+    site.scontrol._change = watched  # type: ignore[method-assign]
+    site.arranger.apply(site.wanted(10, 0))
+    assert seen["update", "PartitionName=gpu_cpu", "MaxCPUsPerNode=10"]
+    assert not seen["update", "PartitionName=gpu_small_lend", "State=DRAIN"]
+    assert not seen["delete", "PartitionName=gpu_small_lend"]
+
+
+def test_who_waits_is_not_left_where_it_can_no_longer_start(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    small = {"partition": "gpu_small", "gpus": 1, "gpus_per_node": 1}
+    site.queue.queue = [
+        record(1, cpus=20, **small),
+        record(2, cpus=18, **small),
+        record(3, cpus=20, state="RUNNING", **small),
+        record(4, cpus=20, **small | {"partition": "gpu_small,gpu_small_lend"}),
+    ]
+    site.scontrol.waiting = {job: detail() for job in (1, 2, 4)}
+    assert site.arranger.apply(site.wanted()).moved == ()
+    done = site.arranger.apply(site.wanted(10))
+    assert (done.moved, done.problems) == ((1, 4), ())
+    assert [job.partition for job in site.queue.queue] == ["gpu", "gpu_small", "gpu_small", "gpu"]
+
+
+def test_who_waits_in_what_goes_gets_back_to_its_own_base(site: Site) -> None:
+    site.scontrol.partitions["big"] = partition(Nodes="n[1-2]", MinNodes="0")
+    site.arranger.apply(site.wanted(bases=("gpu", "big")))
+    site.scontrol.used = {"big_small"}
+    assert site.arranger.apply(site.wanted()).leaving == ("big_small",)
+    found = read_record(site.folder)
+    assert found is not None
+    assert (list(found.bases), found.base_of["big_small"], found.base_of["gpu_cpu"]) == (["gpu"], "big", "gpu")
+    site.queue.queue = [record(1, partition="big_small")]  # one that Slurm requeued meanwhile
+    assert site.arranger.apply(site.wanted()).moved == (1,)
+    assert site.queue.queue[0].partition == "big"
+    site.queue.queue = [record(2, partition="big_small")]
+    site.arranger.revert()
+    assert site.queue.queue[0].partition == "big"
+
+
+def test_a_record_from_before_bases_were_kept_is_read(site: Site) -> None:
+    site.arranger.apply(site.wanted())
+    site.scontrol.used = {"gpu_small_lend"}
+    site.arranger.apply(site.wanted(large_nodes=0))
+    file = site.folder / TABLE_NAME
+    document = json.loads(file.read_text())
+    del document["base_of"]
+    file.write_text(json.dumps(document))
+    found = read_record(site.folder)
+    assert found is not None
+    assert set(found.base_of.values()) == {"gpu"}
+    assert "gpu_small_lend" in found.base_of
+
+
 def test_partitions_that_a_restart_lost_are_made_again(site: Site) -> None:
     site.arranger.apply(site.wanted())
     del site.scontrol.partitions["gpu_small"]
@@ -267,12 +297,3 @@ def test_a_record_that_cannot_be_read_is_an_error_with_a_remedy(site: Site, text
     (site.folder / TABLE_NAME).write_text(text)
     with pytest.raises(SlurmReplyError, match=TABLE_NAME):
         read_table(site.folder)
-
-
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    file = tmp_path / "f"
-    write_whole(file, "one")
-    write_whole(file, "two")
-    assert (file.read_text(), file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("two", 0o644, [file])
-    with pytest.raises(SlurmError, match="cannot be written"):
-        write_whole(tmp_path / "missing" / "f", "x")

@@ -189,6 +189,29 @@ def test_other_partitions_on_the_nodes(soda: Bench, folder: Path, others: dict, 
         assert plan["remarks"] == ["gpu: SelectTypeParameters=CR_CORE cannot be carried over to its arrays"]
 
 
+CORES_ADDED = [
+    ({"JobDefaults": "DefCpuPerGPU=3,DefMemPerGPU=5"}, {}, "DefCpuPerGPU"),
+    ({}, {"JobDefaults": "DefCpuPerGPU=3"}, "DefCpuPerGPU"),
+    ({"JobDefaults": "DefCpuPerGPU=0"}, {"JobDefaults": "DefCpuPerGPU=3"}, ""),
+    ({"MaxMemPerCPU": "300"}, {}, "MaxMemPerCPU"),
+    ({"MaxMemPerCPU": "UNLIMITED"}, {}, ""),
+    ({}, {"MaxMemPerCPU": "300"}, "MaxMemPerCPU"),
+    ({"MaxMemPerNode": "64000"}, {"MaxMemPerCPU": "300"}, ""),
+]
+
+
+@pytest.mark.parametrize(("base", "cluster", "check"), CORES_ADDED)
+def test_cores_that_slurm_adds_after_routing_are_an_obstacle(
+    soda: Bench, folder: Path, base: dict[str, str], cluster: dict[str, str], check: str
+) -> None:
+    scontrol(soda).partitions["gpu"] |= base
+    scontrol(soda).config |= cluster
+    plan = soda("arrays", "plan", "--json", status=1 if check else 0).document
+    assert [obstacle["check"] for obstacle in plan["obstacles"]] == ([check] if check else [])
+    assert f"{check}" in soda("arrays", "apply", status=1 if check else 0).err
+    assert bool(scontrol(soda).sent) != bool(check)
+
+
 def test_borrowers_are_below_every_partition_on_their_nodes(soda: Bench, folder: Path) -> None:
     scontrol(soda).partitions["gpu"]["PriorityTier"] = "9"
     scontrol(soda).partitions["low"] = partition(Nodes="n[2-3]", PriorityTier="4")

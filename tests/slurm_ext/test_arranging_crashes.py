@@ -1,0 +1,114 @@
+"""A change of arrays that is cut short at any point can be finished, and can be taken back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.slurm_ext import arranging
+from slurm_soda.slurm_ext.arrays import read_record
+from slurm_soda.slurm_ext.routes import ROUTES_NAME
+
+from tests.slurm_ext.array_site import Site
+from tests.slurm_ext.scontrol import detail
+from tests.sodactl.conftest import record
+
+Crash = KeyboardInterrupt
+"""What no error handling of ours catches."""
+
+
+class Dying:
+    """Lets so many acts through, on Slurm and on files, and dies before or after the next one."""
+
+    def __init__(self, acts: int, *, after: bool) -> None:
+        self.left, self.after = acts, after
+
+    def of(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*args: Any, **named: Any) -> Any:
+            if not self.left and not self.after:
+                raise Crash
+            answer = act(*args, **named)
+            if not self.left:
+                raise Crash
+            self.left -= 1
+            return answer
+
+        return guarded
+
+
+CHANGES = {
+    "updates and retires": ((8, 1), (10, 0)),
+    "updates and creates": ((8, 0), (10, 1)),
+    "a limit goes": ((8, 1), (0, 1)),
+    "first": (None, (8, 1)),
+}
+
+
+@pytest.fixture(params=list(CHANGES))
+def change(request: pytest.FixtureRequest) -> tuple[tuple[int, int] | None, tuple[int, int]]:
+    return CHANGES[request.param]
+
+
+def prepared(folder: Path, before: tuple[int, int] | None) -> Site:
+    """A site with a job that waits in each array where there are any."""
+    folder.mkdir()
+    site = Site(folder)
+    if before:
+        site.arranger.apply(site.wanted(*before))
+        site.queue.queue = [
+            record(1, partition="gpu_small", gpus=1, gpus_per_node=1, cpus=20),
+            record(2, partition="gpu_cpu", gpus=0, gpus_per_node=0, cpus=8, requeue=False),
+        ]
+        site.scontrol.waiting = {1: detail(), 2: detail()}
+    return site
+
+
+def state(site: Site) -> Any:
+    """All that is there, as others see it."""
+    files = {name: (site.folder / name).read_text() for name in (ROUTES_NAME, "soda-arrays.conf")}
+    return site.scontrol.partitions, files, [job.partition for job in site.queue.queue]
+
+
+@pytest.mark.parametrize("way_out", ["apply", "revert"])
+def test_cut_short_anywhere(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: tuple[tuple[int, int] | None, tuple[int, int]],
+    way_out: str,
+) -> None:
+    before, after = change
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a program that ends loses nothing; thousands of these take long
+    whole = prepared(tmp_path / "whole", before)
+    whole.arranger.apply(whole.wanted(*after))
+    crashes = 0
+    for acts in range(100):
+        for late in (False, True):
+            site = prepared(tmp_path / f"{acts}-{late}", before)
+            dying = Dying(acts, after=late)
+            with monkeypatch.context() as patch:
+                patch.setattr(site.scontrol, "_change", dying.of(site.scontrol._change))
+                patch.setattr(site.queue, "_apply", dying.of(site.queue._apply))
+                for name in ("write_whole", "remove"):
+                    patch.setattr(arranging, name, dying.of(getattr(arranging, name)))
+                try:
+                    site.arranger.apply(site.wanted(*after))
+                except Crash:
+                    crashes += 1
+                else:
+                    assert crashes > 2 * len(whole.scontrol.partitions)
+                    return
+            if way_out == "apply":
+                site.arranger.apply(site.wanted(*after))
+                assert state(site) == state(whole)
+                found = read_record(site.folder)
+                assert found is not None
+                assert (found.phase, set(found.sent)) == ("applied", site.names)
+                assert site.arranger.apply(site.wanted(*after)).steps == ()
+            else:
+                site.arranger.revert()
+                assert (site.names, site.routed, read_record(site.folder)) == (set(), False, None)
+                assert {job.partition for job in site.queue.queue} <= {"gpu"}
+    pytest.fail("it never comes to its end")
