@@ -12,6 +12,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.run_times.forecast import Forecast
 from slurm_soda.policies.run_times.traits import Traits
 from slurm_soda.policies.session.ranking import Ranked, StartsOnly
+from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
 from slurm_soda.simulator.workload import Workload
 
@@ -45,8 +46,14 @@ class Foretold:
         for row in self._present[~np.isin(self._present, rows, assume_unique=True)].tolist():
             self._forecast.ended(self._traits[row], float(self._run_s[row]))
         self._present = rows
-        jobs = snapshot.jobs.with_columns(remaining_s=self._remaining_s(rows, snapshot.jobs.remaining_s))
-        return self._policy.decide(replace(snapshot, jobs=jobs))
+        left_s = snapshot.jobs.remaining_s
+        told_s = self._remaining_s(rows, left_s)
+        told = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s))
+        if isinstance(told, SharingSnapshot):  # iterations would tell the time left
+            with np.errstate(divide="ignore", invalid="ignore"):
+                iterations = told.sharing.iterations * (told_s / left_s)
+            told = replace(told, sharing=replace(told.sharing, iterations=iterations))
+        return self._policy.decide(told)
 
     def _remaining_s(self, rows: IntColumn, left_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""

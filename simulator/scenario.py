@@ -125,12 +125,14 @@ class Scenario:
             from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415
 
             speed = ByPlacement(load_profiles(self.profiles), self.workload)
+        jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
             policy = foretold(policy, self.workload, self.past)
         if sharing is not None:
             return simulate_sharing(
-                self.workload, self.cluster, policy, sharing, costs=self.costs, speed=speed, progress=progress
-            )
+                self.workload, self.cluster, policy, sharing, jobs_per_gpu=jobs_per_gpu, costs=self.costs, speed=speed,
+                progress=progress,
+            )  # fmt: skip
         return simulate(
             self.workload, self.cluster, policy, costs=self.costs, speed=speed, engine=self.engine,
             placement=self.placement, agents=self._agents(rules), progress=progress,
@@ -141,7 +143,7 @@ class Scenario:
         if not isinstance(policy, SharingPolicy) and self.engine != SHARING:
             return None
         faults = {
-            "nobody says what jobs do to each other: give --pairs FILE or --xi X": self.sharing is None,
+            "nobody says what jobs do to each other: give --pairs FILE or --pair-slowdown X": self.sharing is None,
             "cores and sharing cannot be simulated together: leave --cores and --system out": rules is not None,
             f"engine {self.engine} cannot share GPUs: leave --engine out": self.engine not in ("auto", SHARING),
             "it says on which GPUs jobs are: leave --placement out": self.placement != "policy",

@@ -19,6 +19,7 @@ from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.measured import measured
 from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked, node_rules
+from slurm_soda.sodactl.sharing_options import sharing_rules
 
 MOST_WARNINGS = 20
 """Of what was left out, so much is listed on a terminal."""
@@ -69,13 +70,14 @@ def read_material(asked: Asked, seeds: Sequence[int], systems: Sequence[str] = (
         raise click.UsageError("--load is for generated jobs; a trace is what it is")
     if asked.learn_days is not None and (asked.trace is None or asked.history is not None):
         raise click.UsageError("--learn-days needs a --trace, and no --history")
-    if asked.trace is None and (asked.format_name or asked.pairs):
-        raise click.UsageError("--format and --pairs need a --trace")
+    if asked.trace is None and asked.format_name:
+        raise click.UsageError("--format needs a --trace")
     rules = node_rules(asked, systems)
     if asked.cluster is not None:
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
     material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
-    scenarios = tuple(replace(scenario, nodes=rules) for scenario in material.scenarios)
+    sharing = sharing_rules(asked, material.first.cluster)
+    scenarios = tuple(replace(scenario, nodes=rules, sharing=sharing) for scenario in material.scenarios)
     material = replace(material, scenarios=scenarios, notes=(*material.notes, *_uncounted(asked, material.first)))
     return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
 

@@ -21,12 +21,11 @@ def measured(format_name: str, asked: Asked, cluster: Cluster) -> tuple[Profiles
     """
     if asked.pairs is not None and format_name == _PAIRS_FOR:
         return _steps(asked.pairs, cluster)
-    unused = () if asked.pairs is None else (f"--pairs is not used: a {format_name} trace does not need it",)
     if asked.profiles is None:
-        return None, unused
+        return None, ()
     from slurm_soda.simulator.speed.profiles import load_profiles  # noqa: PLC0415 - few runs have measured tables
 
-    return load_profiles(asked.profiles), unused
+    return load_profiles(asked.profiles), ()
 
 
 def _steps(path: Path, cluster: Cluster) -> tuple[Profiles, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.scenario import Choice
+from slurm_soda.simulator.sharing.rules import SharingRules
 from slurm_soda.sodactl.material import Material
 from slurm_soda.sodactl.scenario_options import Asked
 
@@ -35,6 +36,7 @@ def setting(asked: Asked, material: Material, choices: Sequence[Choice]) -> dict
         "learn_days": asked.learn_days,
         "profiles": None if asked.profiles is None else str(asked.profiles),
         "pairs": None if asked.pairs is None else str(asked.pairs),
+        "sharing": _sharing(asked, scenario.sharing),
         "node_failures": len(scenario.cluster.failures),
         "parameters": {choice.label: dict(choice.parameters) for choice in choices},
         "skipped": [
@@ -51,3 +53,16 @@ def _rules(rules: NodeRules | None) -> dict[str, Any] | None:
         return None
     curves = None if rules.curves is None else str(rules.curves)
     return {"cores": rules.cores, "eliminates": rules.eliminates, "core_curves": curves}
+
+
+def _sharing(asked: Asked, rules: SharingRules | None) -> dict[str, Any] | None:
+    if rules is None:
+        return None
+    return {
+        "gpu": rules.gpu,
+        "pair_slowdown": rules.slowdown,
+        "model_map": None if asked.model_map is None else str(asked.model_map),
+        "knowledge": rules.knowledge,
+        "predictor": None if asked.predictor is None else str(asked.predictor),
+        "observes": rules.observes,
+    }

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from slurm_soda.simulator.engine.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.rules import CORES, ELIMINATES, NodeRules
 from slurm_soda.simulator.scenario import ESTIMATES
+from slurm_soda.sodactl.sharing_options import OPTIONS as SHARING
 
 AS_TRACED = "trace"
 """Jobs run as their trace says, whatever cores they have."""
@@ -37,6 +38,11 @@ class Asked:
     round_s: float
     profiles: Path | None
     pairs: Path | None
+    pair_slowdown: float | None
+    model_map: Path | None
+    knowledge: str
+    predictor: Path | None
+    observe: bool
     failures: Path | None
     history: Path | None
     learn_days: float | None
@@ -125,8 +131,7 @@ _OPTIONS: Mapping[str, Any] = {
         "--round-s", **_SECONDS, help="Decide at multiples of this only; 0: whenever something happens."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
-    "pairs": click.option(
-        "--pairs", type=_FILE, help="JSON of measured speeds, as Gavel has them: run times of its traces."),
+    **SHARING,
     "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
     "history": click.option(
         "--history", type=_FILE, help="Trace of past jobs, for policies and predictions that learn.  [default: the jobs "

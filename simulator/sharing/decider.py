@@ -12,7 +12,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import SessionJob, Start, StartsOnly
 from slurm_soda.policies.sharing import view
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingJobs, SharingPolicy, SharingSnapshot
+from slurm_soda.policies.sharing.view import SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import IntColumn, JobState
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.snapshots import SnapshotDecider
@@ -25,7 +25,7 @@ from slurm_soda.simulator.workload import Workload
 class SharingDecider(SnapshotDecider):
     """As its base, with GPUs one by one; O(present jobs + nodes + GPUs held) a decision.
 
-    A policy that is no :class:`SharingPolicy` gets the same snapshots; its jobs get GPUs of their own.
+    A policy whose plans name no GPUs gets the same snapshots; its jobs get GPUs of their own.
     """
 
     def __init__(
@@ -36,13 +36,17 @@ class SharingDecider(SnapshotDecider):
         around: Neighbourhood,
         together: Together,
         *,
+        most: int,
         at_once: bool,
     ) -> None:
-        """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there."""
+        """A policy that puts at most so many jobs onto one GPU.
+
+        ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there.
+        """
         super().__init__(policy, workload, cluster, at_once=at_once)
         self._around, self._held = around, around.devices
         _, self._kinds, self._learned = together
-        self._most = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
+        self._most = most
         self._starts_only = isinstance(policy, StartsOnly)
         self._waiting = 0
         self._sub_batch = self._kinds.batch.copy()

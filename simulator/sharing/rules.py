@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +39,7 @@ class SharingRules:
     """Pair table in Gavel's format."""
     gpu: str = ""
     """Which GPU of the table all GPUs are; empty: its fastest."""
-    xi: float | None = None
+    slowdown: float | None = None
     """Instead of a table: every pair fits and has this slowdown."""
     model_map: Path | None = None
     """CSV of models that stand for the trace's; None: those of Pollux' workloads."""
@@ -52,7 +51,7 @@ class SharingRules:
     """Slowdowns that were seen for a minute become known."""
 
     def __post_init__(self) -> None:
-        if (self.pairs is None) == (self.xi is None):
+        if (self.pairs is None) == (self.slowdown is None):
             raise SimulatorError("give either a table of pairs or one slowdown for all pairs")
         if self.knowledge not in KNOWLEDGE:
             raise SimulatorError(
@@ -60,8 +59,8 @@ class SharingRules:
             )
         if (self.predictor is None) == (self.knowledge == "predicted"):
             raise SimulatorError("knowledge = 'predicted' needs a predictor, and nothing else has one")
-        if self.xi is not None and not 1.0 <= self.xi < math.inf:
-            raise SimulatorError(f"a slowdown must be a number from 1, not {self.xi!r}")
+        if self.slowdown is not None:
+            SameForAll(self.slowdown)
 
     def together(self, workload: Workload) -> Together:
         """What is needed to run a workload.
@@ -78,7 +77,7 @@ class SharingRules:
 
     def _truth(self) -> Truth:
         if self.pairs is None:
-            return SameForAll(self.xi or 1.0)
+            return SameForAll(self.slowdown or 1.0)
         table = load_pairs(self.pairs)
         if self.gpu and self.gpu not in table.gpus:
             raise SimulatorError(f"{self.pairs} has no GPU {self.gpu!r}; it has: {', '.join(table.kinds)}")

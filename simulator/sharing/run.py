@@ -23,13 +23,15 @@ def simulate_sharing(
     policy: Policy,
     rules: SharingRules,
     *,
+    jobs_per_gpu: int = 1,
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
 
-    A policy that shares nothing has the outcome that it has there, to the bit.
+    ``jobs_per_gpu`` is the most that the policy may put onto one GPU. A policy that shares nothing has the outcome that it
+    has there, to the bit.
 
     Raises:
         SimulatorError: besides what is raised there: a file of the rules cannot be used; a plan gives a GPU to too many
@@ -41,6 +43,6 @@ def simulate_sharing(
     around = Neighbourhood(Devices(cluster), together, observes=rules.observes)
     loop = Loop(workload, costs or Costs(), speed, around)
     at_once = not loop.costs.checkpoint_s
-    decider = SharingDecider(policy, workload, cluster, around, together, at_once=at_once)
+    decider = SharingDecider(policy, workload, cluster, around, together, most=jobs_per_gpu, at_once=at_once)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

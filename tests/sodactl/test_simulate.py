@@ -116,7 +116,7 @@ def test_parameters_are_set(simulate: Simulate, trace: Path) -> None:
         (["--trace", "{trace}", "--workload", "small"], 2, "either --trace or --workload"),
         (["--trace", "{trace}", "--seed", "2"], 2, "--seed is for generated jobs"),
         (["--trace", "{trace}", "--load", "2"], 2, "--load is for generated jobs"),
-        (["--format", "swf"], 2, "--format and --pairs need a --trace"),
+        (["--format", "swf"], 2, "--format needs a --trace"),
         (["--cluster", "16"], 2, "'16' is not a group of nodes"),
         (["--policy", "nope"], 2, "'nope' is not one of 'fifo'"),
         (["--workload", "nope"], 2, "there is no workload 'nope'; choose one of: small"),
@@ -177,11 +177,6 @@ def test_a_pair_table_gives_run_times_of_the_clusters_gpus(
 def test_a_pair_table_of_other_gpus_is_refused(gavel: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", *gavel, "--cluster", "2x1:a100"]) == 1
     assert "pairs.json has no GPU of --cluster 2x1:a100 (a100); it has: k80, v100" in capsys.readouterr().err
-
-
-def test_a_pair_table_that_is_of_no_use_is_said(simulate: Simulate, gavel: tuple[str, ...], trace: Path) -> None:
-    found = simulate(*gavel, "--trace", trace, "--cluster", "1x2")
-    assert found["notes"] == ["--pairs is not used: a tiresias trace does not need it"]
 
 
 def test_cpu_jobs_where_no_cpus_are_counted_are_said(simulate: Simulate) -> None:
