@@ -38,6 +38,18 @@ def number_from(least: float) -> Callable[[Any], float]:
     return read
 
 
+def finite_from(least: float) -> Callable[[Any], float]:
+    """A reader of finite numbers that are not below ``least``."""
+    number = number_from(least)
+
+    def read(value: Any) -> float:
+        if math.isinf(finite := number(value)):
+            raise ValueError(value)
+        return finite
+
+    return read
+
+
 def whole_from(least: int) -> Callable[[Any], int]:
     """A reader of whole numbers that are not below ``least``."""
 

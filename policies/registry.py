@@ -25,6 +25,7 @@ from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.parameters import (
     Parameter,
     ascending_thresholds,
+    finite_from,
     number_from,
     one_of,
     sorted_samples,
@@ -34,6 +35,7 @@ from slurm_soda.policies.parameters import (
 )
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.sjf import BEST, FIRST, MOST, SharingSjf
+from slurm_soda.policies.sharing.srsf_share import NAME, SrsfShare
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
 
 
@@ -130,6 +132,10 @@ CAUTION = Parameter(
     "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known", "a number from 0",
     number_from(0.0),
 )  # fmt: skip
+CHANGE_S = Parameter(
+    "change_s", 0.0, "s", "what a job loses when it is stopped and started again: it moves only where that pays",
+    "a finite number from 0", finite_from(0.0),
+)  # fmt: skip
 
 POLICIES: tuple[Entry, ...] = (
     Entry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
@@ -166,6 +172,8 @@ POLICIES: tuple[Entry, ...] = (
           "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
           "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST), (MOST_JOBS, CAUTION)),
+    Entry(NAME, "least predicted remaining GPU service first, in pairs where two get more done than one; preempts",
+          "docs/policies/srsf-share.md", SrsfShare, (MIN_RUN_S, CHANGE_S, CAUTION)),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -43,6 +44,16 @@ class SharingSjf:
     name: str
     most: int = MOST
     caution: float = 0.0
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """As set."""
+        return self.most
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        """It preempts nobody."""
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; then O(log m) for a job with GPUs of its own, and O(running jobs x sub-batches) for one that
