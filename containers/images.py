@@ -24,7 +24,7 @@ from slurm_soda.containers.wheels import ensure_wheels, lock_inside
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SOURCE_FOLDERS = (
-    *("agent", "containers", "daemon", "demo", "emulation", "epilog"),
+    *("agent", "containers", "daemon", "demo", "emulation", "epilog", "learning"),
     *("policies", "prolog", "simulator", "slurm_ext", "sodactl", "wire"),
 )
 _SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md")

@@ -1,0 +1,83 @@
+"""Predicted slowdowns of pairs, on tables of known structure."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from slurm_soda.learning.errors import LearningError
+from slurm_soda.learning.interference import fit_interference, fit_without_each
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.knowledge import Source, Workload
+from slurm_soda.policies.sharing.prediction import HeldOut, Predicted, pairs_of
+from slurm_soda.policies.sharing.tables import SpeedTable
+
+from tests.learning.tables import table
+
+SMOOTH = table()
+
+
+@cache
+def held_out() -> HeldOut:
+    return fit_without_each(SMOOTH, "fast")
+
+
+def test_every_pair_that_fits_is_predicted_without_itself_and_well() -> None:
+    errors = []
+    for (slowed, other), found in held_out().pairs.items():
+        truth = SMOOTH.slowdown(slowed, other)
+        assert truth is not None
+        assert found.source == Source.PREDICTED
+        errors.append(abs(found.value - truth) / (truth - 1))
+    assert len(errors) == len(pairs_of(SMOOTH, "fast"))
+    assert np.mean(errors) < 0.05
+
+
+def test_a_pair_that_lies_shows_only_in_what_it_does_not_predict() -> None:
+    """One pair measured wrongly by far: its own prediction must not move at all with it."""
+    liars = {key: both for key, both in SMOOTH.shared.items() if key[0].gpu_type == "fast"}
+    one, other = Workload("Talk", 16, "fast"), Workload("Deep-18", 16, "fast")
+    for key in ((one, other), (other, one)):
+        liars[key] = (liars[key][0] / 3, liars[key][1] / 3)
+    lying = fit_without_each(SpeedTable(SMOOTH.alone, liars), "fast")
+    for key in ((one, other), (other, one)):
+        assert lying.pairs[key].value == pytest.approx(held_out().pairs[key].value, rel=1e-6)
+    assert max(abs(lying.pairs[key].value - found.value) for key, found in held_out().pairs.items()) > 0.005
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert fit_without_each(SMOOTH, "fast").pairs == held_out().pairs
+
+
+def test_several_others_add_up_and_unknown_jobs_are_unknown() -> None:
+    model = Predicted(fit_interference(SMOOTH, "fast"))
+    one, two = Workload("Talk", 16, "fast"), Workload("Deep-18", 32, "fast")
+    both, first, second = model.xi(one, (one, two)), model.xi(one, (one,)), model.xi(one, (two,))
+    assert both is not None
+    assert first is not None
+    assert second is not None
+    assert both.value == pytest.approx(first.value + second.value - 1)
+    assert model.xi(one, (Workload("Nobody", 1, "fast"),)) is None
+    assert model.xi(one, (Workload("Talk", 16, "slow"),)) is None
+    alone = model.xi(one, ())
+    assert alone is not None
+    assert (alone.value, alone.error) == (1.0, 0.0)
+
+
+def test_a_batch_between_two_is_predicted_between_them() -> None:
+    model, other = Predicted(fit_interference(SMOOTH, "fast")), Workload("Deep-50", 64, "fast")
+    found = [model.xi(Workload("Wide", batch, "fast"), (other,)) for batch in (32, 48, 64)]
+    values = [one.value for one in found if one is not None]
+    assert len(values) == 3
+    assert min(values[0], values[2]) - 0.01 <= values[1] <= max(values[0], values[2]) + 0.01
+
+
+def test_too_little_is_refused() -> None:
+    with pytest.raises(PolicyError, match="no speed was measured on one GPU of type 'new'; the table has: fast, slow"):
+        fit_interference(SMOOTH, "new")
+    bare = SpeedTable(SMOOTH.alone, {})
+    with pytest.raises(LearningError, match="3 or more measured pairs"):
+        fit_interference(bare, "fast")
+    with pytest.raises(LearningError, match="fast: 10 pairs have to be measured to judge predictions, not 0"):
+        fit_without_each(bare, "fast")
