@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -38,13 +39,15 @@ asyncio.run(uploader.send(NodeReport("n1", "test-fit", 1, now_s, core_fits=(fit,
 def site(cluster: Cluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     bound = f"partitionname={BOUND}"
-    cluster.exec("root", ("scontrol", "create", bound, "nodes=ALL", "MaxMemPerCPU=2000")).check()
-    cluster.exec("root", ("scontrol", "update", bound, "MaxCPUsPerNode=8")).check()
-    site.start()
-    yield site
-    site.clear()
-    cluster.exec("root", ("sh", "-c", "rm -f /home/*/fit-*"))
-    cluster.wait_until(lambda: cluster.exec("root", ("scontrol", "delete", bound)).status == 0, "no job is in it")
+    with ExitStack() as undo:  # each step in any case, the last one first
+        cluster.exec("root", ("scontrol", "create", bound, "nodes=ALL", "MaxMemPerCPU=2000")).check()
+        gone = ("scontrol", "delete", bound)
+        undo.callback(lambda: cluster.wait_until(lambda: cluster.exec("root", gone).status == 0, "no job is in it"))
+        undo.callback(lambda: cluster.exec("root", ("sh", "-c", "rm -f /home/*/fit-*")).check())
+        undo.callback(site.clear)
+        cluster.exec("root", ("scontrol", "update", bound, "MaxCPUsPerNode=8")).check()
+        site.start()
+        yield site
 
 
 def submit(site: DaemonSite, *argv: str, user: str = "alice") -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from slurm_soda.containers.cluster import Cluster
 
 from tests.slurm.daemon_site import ENFORCE, DaemonSite
-from tests.slurm.test_cores import CURVES, MODELS, SETTINGS, STAND_IN
+from tests.slurm.test_cores import CURVES, MODELS, SETTINGS, STAND_IN, Site
 
 pytestmark = pytest.mark.slurm
 
@@ -24,25 +25,31 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
     if cluster.exec("root", ("sh", "-c", usable), node="n1").status != 0:
         pytest.skip("the stand-in for cpusets needs a host with cgroup v1 and /dev/fuse")
     site = DaemonSite(cluster)
-    try:
-        for node in cluster.spec.node_names:
+    settings = f'cgroup_root = "{STAND_IN}"\n{SETTINGS}'
+    nodes = cluster.spec.node_names
+    with ExitStack() as undo:  # each step in any case, the last one first
+        for node in nodes:
+            undo.callback(as_before, cluster, node)
             cluster.exec("root", ("mkdir", "-p", "/etc/slurm-soda"), node=node).check()
             cluster.start("soda-cpusets", node=node)
             cluster.stop("soda-agent", node=node)
-            settings = f'cgroup_root = "{STAND_IN}"\n{SETTINGS}'
             cluster.copy_in(settings.encode(), "/etc/slurm-soda/agent.toml", node=node)
+        site.wait(lambda: all(map(Site(cluster).emulates, nodes)), "all nodes have emulated cpusets", 120)
+        undo.callback(site.clear)
         site.start()
-        for node in cluster.spec.node_names:
+        for node in nodes:
             cluster.start("soda-agent", node=node)
         yield site
-    finally:
-        site.clear()
-        for node in cluster.spec.node_names:
-            cluster.stop("soda-agent", node=node)
-            cluster.stop("soda-cpusets", node=node)
-            cluster.exec("root", ("umount", "-l", f"{STAND_IN}/cpuset"), node=node)
-            cluster.exec("root", ("rm", "-f", "/etc/slurm-soda/agent.toml"), node=node)
-            cluster.start("soda-agent", node=node)
+
+
+def as_before(cluster: Cluster, node: str) -> None:
+    """Real cpusets, and an agent that knows no others."""
+    with ExitStack() as undo:
+        undo.callback(cluster.start, "soda-agent", node=node)
+        undo.callback(cluster.exec, "root", ("rm", "-f", "/etc/slurm-soda/agent.toml"), node=node)
+        undo.callback(cluster.exec, "root", ("umount", "-l", f"{STAND_IN}/cpuset"), node=node)
+        undo.callback(cluster.stop, "soda-cpusets", node=node)
+        undo.callback(cluster.stop, "soda-agent", node=node)
 
 
 def restart(site: DaemonSite, config: str) -> None:
