@@ -2,7 +2,7 @@
 
 Order matters, because slurmctld may restart at any moment, and jobs in a partition that it then does not find fail: a
 partition is in the include file before it is in Slurm and until it has left it. Jobs are routed to partitions once all are
-there, and to others before any goes.
+there, and to others before any goes; to one that changes, what it can hold in both forms.
 """
 
 from __future__ import annotations
@@ -98,9 +98,12 @@ class Arranger:
                 "applying", wanted.table, wanted.shares, wanted.rules, {**old, **wanted.settings}, {},
                 wanted.bases, base_of, str(wanted.include_path), self.now_s(), self.by,
             )  # fmt: skip
+            if todo and record is not None and record.phase != "reverting":
+                # sbatch is refused where a job is routed to what cannot hold it.
+                self._write_routes(_meanwhile(draft.table, present), draft.rules)
             self._prepare(record, draft, [step for step in todo if step.verb != "retire"])
             # From here on jobs go by the new arrays: those submitted meanwhile must not wait in what goes.
-            write_whole(self.state_dir / ROUTES_NAME, render_routes(draft.table, draft.rules))
+            self._write_routes(draft.table, draft.rules)
             outcome = self._leave(draft, [step.name for step in todo if step.verb == "retire"])
             shown = self.partitions.partitions()
             sent = dict(wanted.settings) | {name: {**old[name], "State": "DRAIN"} for name in outcome.leaving}
@@ -192,6 +195,9 @@ class Arranger:
         write_whole(self.state_dir / TABLE_NAME, json.dumps(record_document(record), indent=1) + "\n")
         write_whole(Path(record.include_path), text, beside=self.state_dir)
 
+    def _write_routes(self, table: ArrayTable, rules: RoutingRules) -> None:
+        write_whole(self.state_dir / ROUTES_NAME, render_routes(table, rules))
+
     def _write_include(self, path: str, partitions: Mapping[str, Settings]) -> None:
         """The path is what the state directory's owner says it is."""
         write_whole(Path(path), words.include_text(partitions), beside=self.state_dir)
@@ -203,6 +209,8 @@ class Arranger:
         else:
             remove(self.state_dir / TABLE_NAME)
         moved = before is None or before.include_path != draft.include_path
+        if before is not None and before.phase == "applied":
+            self._write_routes(before.table, before.rules)
         with suppress(SlurmError):
             self._write_include(draft.include_path, {} if moved or before is None else before.sent)
 
@@ -232,3 +240,15 @@ class Arranger:
         results = self.slurm.update([Update(job, (("Partition", lists[job]),)) for job in lists]) if lists else []
         moved = [result.job_id for result in results if not result.error]
         return moved, [f"job {result.job_id}: {result.error}" for result in results if result.error]
+
+
+def _meanwhile(table: ArrayTable, present: Mapping[str, PartitionRecord]) -> ArrayTable:
+    """What each partition can hold before its change and after it; of one that is not there yet nothing."""
+    found = {}
+    for part in table:
+        if part.name in present:
+            limit, nodes = present[part.name].fields.get("MaxCPUsPerNode", ""), set(present[part.name].nodes)
+            cores = min(part.most_cores, int(limit)) if limit.isdecimal() else part.most_cores
+            staying = tuple(name for name in part.nodes if name in nodes)
+            found[part.name] = replace(part, cores_per_node=cores, nodes=staying)
+    return ArrayTable(found)

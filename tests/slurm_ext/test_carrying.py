@@ -78,7 +78,9 @@ def test_what_cannot_be_taken_back_is_said(site: Site, at: int) -> None:
     with pytest.raises(StuckError, match=r"not all is known to be as before.*Unable to contact"):
         site.arranger.apply(site.wanted(10))
     assert phase(site) == ("applying", 10)
-    assert "cores=20" in (site.folder / ROUTES_NAME).read_text()
+    # Whichever of both limits is in force, no job is routed to what cannot hold it.
+    assert "name=gpu_cpu base=gpu kind=cpu borrowing=0 nodes=2 cores=8 " in (site.folder / ROUTES_NAME).read_text()
+    assert "cores=20" not in (site.folder / ROUTES_NAME).read_text()
 
 
 def test_a_first_step_that_is_refused_needs_no_way_back(site: Site) -> None:
