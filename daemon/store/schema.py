@@ -87,7 +87,7 @@ class Job(Base):
     __table_args__ = (UniqueConstraint("job_id", "submit_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(index=True)
-    submit_s: Mapped[float]
+    submit_s: Mapped[float] = mapped_column(index=True)
     user: Mapped[str] = mapped_column(String(255))
     account: Mapped[str] = mapped_column(String(255), default="")
     partition: Mapped[str] = mapped_column(RawText, default="")
@@ -102,7 +102,7 @@ class Job(Base):
     hints: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
     """As the codec writes them."""
     first_start_s: Mapped[float | None]
-    end_s: Mapped[float | None]
+    end_s: Mapped[float | None] = mapped_column(index=True)
     """End of the last run, once the job has ended for good."""
     exit_code: Mapped[str] = mapped_column(String(16), default="")
     executed_s: Mapped[float] = mapped_column(default=0.0)
@@ -133,7 +133,7 @@ class Run(Base):
     job_pk: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
     restart: Mapped[int]
     start_s: Mapped[float]
-    end_s: Mapped[float | None]
+    end_s: Mapped[float | None] = mapped_column(index=True)
     node_names: Mapped[str] = mapped_column(RawText, default="")
     gpus: Mapped[int] = mapped_column(default=0)
     promoted_s: Mapped[float | None]
