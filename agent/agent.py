@@ -99,9 +99,11 @@ class Agent:
                 job.cancel()
             await asyncio.gather(*jobs, stopping, return_exceptions=True)
             await intake.stop()
-            self.sample(gpus=False)
-            self._ask_keepers("close", lambda keeper: keeper.close())
-            await self._last_upload()
+            try:
+                self.sample(gpus=False)
+            finally:  # whatever failed, no job stays limited
+                self._ask_keepers("close", lambda keeper: keeper.close())
+                await self._last_upload()
 
     def take_line(self, line: bytes) -> str:
         """Take one event of prolog or epilog; gives the reason why not, or empty text."""

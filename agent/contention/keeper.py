@@ -202,16 +202,15 @@ class Keeper:
             return
         if percent is None:
             self._remove(other)  # first: a thread must be the root's before a monitoring group of the root can have it
+        strangers = self._resctrl.foreign_tasks()
+        if task_ids and strangers.issuperset(task_ids):
+            raise ResctrlError("its threads are in a control group that somebody else made")
         self._store(replace(self._record, groups=self._record.groups | {group.path}))
         self._resctrl.create(group)
-        strangers: frozenset[int] = frozenset()
         if percent is not None:
             self._resctrl.inherit(group)
             if not self._holds(group, percent):
                 self._resctrl.limit(group, self._percents(percent))
-            strangers = self._resctrl.foreign_tasks()
-            if task_ids and strangers.issuperset(task_ids):
-                raise ResctrlError("its threads are in a control group that somebody else made")
         self._resctrl.add_tasks(group, sorted(set(task_ids) - strangers - set(self._resctrl.tasks(group))))
         self._remove(other)
 

@@ -199,7 +199,11 @@ class NetworkKeeper:
             except NetworkError as error:
                 faults.append(str(error))
         self._marks, self._groups = None, None
-        if not faults:
+        if faults:
+            return tuple(faults)
+        try:
             self._mark.unlink(missing_ok=True)
-            log.info("network: nothing is shared out any more")
-        return tuple(faults)
+        except OSError as error:
+            return (f"network: {self._mark} cannot be removed yet: {error.strerror}",)
+        log.info("network: nothing is shared out any more")
+        return ()

@@ -12,6 +12,8 @@ from slurm_soda.wire.errors import SodaError
 
 SYSFS_NET = Path("/sys/class/net")
 HANDLE = MAJOR << 16
+OURS = ("htb", HANDLE)
+"""Kind and handle of our root."""
 _TC_H_ROOT = 0xFFFFFFFF
 _BURST_S = 0.001
 """What a class may send at once: the kernel's timers are not exact, and on a fast link one packet of 64 KiB is short."""
@@ -36,7 +38,7 @@ class Shaper:
             NetworkError: there is no such interface, or the kernel does not answer.
         """
         root = _ask(interface, lambda ip: _root(ip, interface))
-        return "" if root is None or root[1] in (0, HANDLE) else f"{root[0]} {root[1] >> 16:x}:"
+        return "" if root is None or root[1] == 0 or root == OURS else f"{root[0]} {root[1] >> 16:x}:"
 
     def is_set(self, interface: str) -> bool:
         """Our tree is there.
@@ -45,7 +47,7 @@ class Shaper:
             NetworkError: as :meth:`foreign`.
         """
         root = _ask(interface, lambda ip: _root(ip, interface))
-        return root is not None and root[1] == HANDLE
+        return root == OURS
 
     def set(self, interface: str, tree: Iterable[ShareClass]) -> None:
         """Put our tree on the interface. What belongs to no class goes to the one for others.
@@ -120,7 +122,7 @@ def _root(ip: Any, interface: str) -> tuple[str, int] | None:
 
 
 def _is_ours(qdisc: Any) -> bool:
-    return bool(qdisc["handle"] == HANDLE and qdisc["parent"] == _TC_H_ROOT and qdisc.get_attr("TCA_KIND") == "htb")
+    return bool(qdisc["parent"] == _TC_H_ROOT and (qdisc.get_attr("TCA_KIND"), qdisc["handle"]) == OURS)
 
 
 def _index(ip: Any, interface: str) -> int:

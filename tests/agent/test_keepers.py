@@ -76,6 +76,21 @@ def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, contr
     assert faults == {"something was left behind", f"{module}: turn failed: ZeroDivisionError: a mistake"}
 
 
+def test_keepers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path, controller: Controller) -> None:
+    bench, diary = Bench(tmp_path, controller.port), Diary()
+    bench.keepers = (diary,)
+    agent = bench.agent()
+
+    def fail(runs: object, now_s: float) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    agent._parts.cpu.read = fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(agent.run(asyncio.Event()))
+    assert diary.asked == ["recover", "close"]
+    assert controller.reports
+
+
 def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
     bench.keepers = (diary,)

@@ -202,6 +202,22 @@ def test_threads_in_somebody_elses_control_group_stay_there(node: Node) -> None:
     assert "site" in node.machine.look()
 
 
+def test_a_job_that_is_partly_in_somebody_elses_control_group_is_measured_as_far_as_it_is_not(node: Node) -> None:
+    node.machine.run({7: {}, 8: {}, 9: {}})
+    (node.machine.mount / "site").mkdir()
+    for thread in (7, 9):
+        (node.machine.mount / "site/tasks").write_text(f"{thread}\n")
+    keeper = node.keeper()
+    for _ in range(2):
+        keeper.refresh({12: [7, 8], 13: [9]})
+    assert node.machine.look()["mon_groups/soda-12"]["tasks"] == [8]
+    assert node.machine.look()["site"]["tasks"] == [7, 9]
+    assert "mon_groups/soda-13" not in node.machine.look()
+    assert node.faults == ["job 13 is not measured: its threads are in a control group that somebody else made"]
+    made = [line for line in node.machine.log() if line.startswith("mkdir")]
+    assert made == ["mkdir site", "mkdir mon_groups/soda-12"], "ids of groups are not used up turn by turn"
+
+
 def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     node.machine.run({7: {}})
     keeper = node.keeper()

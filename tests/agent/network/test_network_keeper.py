@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -380,6 +381,32 @@ def test_a_qdisc_of_the_site_is_never_touched_and_said(node: Node) -> None:
 
 
 TBF = ("rate", "1mbit", "burst", "10k", "latency", "50ms")
+
+
+def test_a_qdisc_of_the_site_that_has_our_number_is_not_ours(node: Node) -> None:
+    node.namespace.do("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "50da:", "tbf", *TBF)
+    before = node.namespace.qdiscs()
+    (fault,) = node.turn(node.keeper(), WIDE, CPU_JOB)
+    assert "a queueing discipline of somebody else (tbf 50da:)" in fault
+    assert node.namespace.qdiscs() == before
+    assert "soda" not in node.namespace.rules()
+
+
+def test_a_mark_that_will_not_go_is_a_fault_and_nothing_else_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    assert node.is_shared_out()
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (fault,) = node.turn(keeper)
+    monkeypatch.undo()
+    assert "Read-only file system" in fault
+    assert "soda" not in node.namespace.rules()
+    assert node.turn(keeper) == ()
+    assert node.untouched()
 
 
 def test_the_sites_rules_stay_as_they_are(node: Node) -> None:
