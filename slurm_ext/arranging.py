@@ -142,6 +142,7 @@ class Arranger:
                 shown = self.partitions.partitions()
                 table = ArrayTable({part.name: part for part in record.table if part.name in left})
                 self._write(replace(draft, table=table, sent=left, changed_s=self.now_s(),
+                                    base_of={name: draft.base_of[name] for name in left},
                                     shown={name: dict(shown[name].fields) for name in left if name in shown}))  # fmt: skip
             else:
                 self._write_include(record.include_path, {})

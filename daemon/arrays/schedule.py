@@ -87,4 +87,4 @@ class ShareSchedule:
         log(logging.INFO, "shares-derived", changed=len(outcome.steps), moved=len(outcome.moved), shares=shares)
         for problem in outcome.problems:
             log(logging.WARNING, "shares-not-derived", error=problem)
-        return bool(outcome.steps)
+        return bool(outcome.steps or outcome.moved)
