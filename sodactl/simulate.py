@@ -178,8 +178,17 @@ def _draw(document: Mapping[str, Any], material: Material) -> None:
     shares = {"GPUs in use": document["gpu_util_ratio"], "CPUs in use": document["cpu_util_ratio"]}
     if math.isfinite(document["gpu_busy_ratio"]):
         shares |= {name: document[key] for key, name in SHARES}
+    if math.isfinite(document["gpu_shared_ratio"]):
+        shares |= {"GPUs in use that are shared": document["gpu_shared_ratio"]}
     rows += [(name, f"{100 * ratio:>7.1f} %") for name, ratio in shares.items() if math.isfinite(ratio)]
-    counts = {"preemptions": "preemptions", "failures": "stopped by failures", "unfinished": "jobs that never ended"}
+    if math.isfinite(document["shared_slowdown"]):
+        rows.append(("slowdown of jobs that share", f"{document['shared_slowdown']:>7.2f} ×"))
+    counts = {
+        "out_of_memory": "did not fit beside others",
+        "preemptions": "preemptions",
+        "failures": "stopped by failures",
+        "unfinished": "jobs that never ended",
+    }
     rows += [(name, f"{document[key]:>7,}") for key, name in counts.items() if document[key] or key == "preemptions"]
     output.print_fields(rows)
     output.print_line()

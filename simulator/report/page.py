@@ -183,7 +183,8 @@ def _method(story: Story) -> str:
         f"<dl>{facts}</dl>"
         '<p class="soft">JCT, job completion time: submission to end. Wait: JCT less all time on resources, so waits after'
         " preemptions count. Makespan: first submission to last end. GPUs used: GPU seconds that jobs held, over all GPUs"
-        " times the makespan. Times better: the first policy's average JCT over this one's. Percentiles are linear between"
+        " times the makespan; a GPU that jobs share counts once. Times better: the first policy's average JCT over this"
+        " one's. Percentiles are linear between"
         " two jobs. With several seeds, cells are means over the seeds, ± is the sample standard deviation, and curves"
         " take all jobs of all seeds together.</p></details></section>"
     )

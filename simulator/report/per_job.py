@@ -28,7 +28,9 @@ COLUMNS = (
     "failures",
 )
 ON_NODES = ("cpus_given", "core_steps")
-"""Columns more where nodes have a part in speed."""  # fmt: skip
+"""Columns more where nodes have a part in speed."""
+SHARING = ("shared_s", "xi", "partners", "sub_batch", "out_of_memory")
+"""Columns more where jobs could share GPUs."""
 
 
 def per_job_csv(outcome: Outcome) -> str:
@@ -37,7 +39,9 @@ def per_job_csv(outcome: Outcome) -> str:
     Times are rounded to milliseconds and written with as few digits as say that (``60``, ``0.25``); ``submit_s``,
     ``first_start_s`` and ``end_s`` count from the trace's second 0; what never happened is empty. The same run gives the
     same bytes. Where nodes have a part in speed there are also the cores that the job had last, and the steps of the
-    search that found them (empty: no search ended).
+    search that found them (empty: no search ended). Where jobs could share GPUs there are also the time that the job had
+    partners, its mean slowdown by them (empty: none), how many different ones, the sub-batch of its last run (0: it did
+    not accumulate), and how often it did not fit.
     """
     workload = outcome.workload
     users = workload.users
@@ -58,9 +62,15 @@ def per_job_csv(outcome: Outcome) -> str:
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    names: tuple[str, ...] = COLUMNS
     if outcome.on_nodes is not None:
+        names = (*names, *ON_NODES)
         columns = (*columns, _known(outcome.on_nodes.cpus), _known(outcome.on_nodes.steps))
-    writer.writerow(COLUMNS if outcome.on_nodes is None else (*COLUMNS, *ON_NODES))
+    if outcome.sharing is not None:
+        names, seen = (*names, *SHARING), outcome.sharing
+        counts = [column.tolist() for column in (seen.partners, seen.sub_batch, seen.out_of_memory)]
+        columns = (*columns, _seconds(seen.shared_s), _seconds(seen.xi), *counts)
+    writer.writerow(names)
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue()
 

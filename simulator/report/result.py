@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.report.curves import Distribution, Use, distribution, use
+from slurm_soda.simulator.report.curves import Distribution, Use, distribution
 from slurm_soda.simulator.report.lanes import Lanes, drawable, lanes
+from slurm_soda.simulator.report.shared import gpu_use
 from slurm_soda.simulator.report.site import SiteCurves, site_curves
 from slurm_soda.simulator.report.summary import Summary, jct_s, queue_s, summarise
 
@@ -42,7 +43,7 @@ def reduce(outcome: Outcome, policy: str, seed: int | None = None, *, charts: bo
         summary=summarise(outcome),
         jct_s=jct_s(outcome),
         queue_s=waits_s,
-        gpus=use(outcome, outcome.segments.gpus),
+        gpus=gpu_use(outcome),
         lanes=lanes(outcome) if charts and drawable(outcome) else None,
         site=site_curves(outcome, waits_s),
     )

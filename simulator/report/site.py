@@ -8,6 +8,7 @@ import numpy as np
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Use, use_of
+from slurm_soda.simulator.report.shared import gpus_in_use_s
 
 AT_ONCE_S = 1.0
 """A start this soon is one without queueing."""
@@ -71,9 +72,9 @@ def activity(outcome: Outcome, cpus: int) -> Activity:
         known = np.isfinite(ratio)
         gpu_busy_s = float((gpu_s * ratio)[known].sum())
         busy_ratio = _over(gpu_busy_s, float(gpu_s[known].sum()))
-    gpus = outcome.cluster.total_gpus
+    gpus, in_use_s = outcome.cluster.total_gpus, gpus_in_use_s(outcome, first_s, last_s)
     return Activity(
-        gpu_active_ratio=_over(float(gpu_s.sum()), gpus * span_s),
+        gpu_active_ratio=_over(float(gpu_s.sum()) if in_use_s is None else in_use_s, gpus * span_s),
         gpu_busy_ratio=busy_ratio,
         gpu_busy_all_ratio=_over(gpu_busy_s, gpus * span_s),
         cpu_active_ratio=_over(float((time_s * parts.cpus).sum()), cpus * span_s),

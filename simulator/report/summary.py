@@ -12,6 +12,7 @@ from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
 from slurm_soda.simulator.node.record import Stretches
 from slurm_soda.simulator.outcome import Outcome, Segments
+from slurm_soda.simulator.report.shared import gpus_in_use_s, shared
 from slurm_soda.simulator.report.site import activity, promptness
 
 UNKNOWN = math.nan
@@ -44,7 +45,8 @@ class Summary:
     """First submission to last end."""
     gpu_util_ratio: float
     """GPU seconds that jobs held within the makespan, over the cluster's GPUs times the makespan; NaN without GPUs. Every
-    job counts, and so do restarts. (The demo's figure of this name is NVML's; its ``gpu_allocated_ratio`` is this one.)"""
+    job counts, and so do restarts; a GPU that jobs share counts once. (The demo's figure of this name is NVML's; its
+    ``gpu_allocated_ratio`` is this one.)"""
     cpu_util_ratio: float
     """The same of CPU cores; NaN where the cluster does not count them."""
     gpu_active_ratio: float
@@ -58,9 +60,14 @@ class Summary:
     gpu_over_hour_ratio: float
     cpu_within_10s_ratio: float
     cpu_within_minute_ratio: float
+    gpu_shared_ratio: float
+    """These and the following as in :class:`~slurm_soda.simulator.report.shared.Shared`."""
+    gpu_shared_s: float
+    shared_slowdown: float
+    out_of_memory: int
     preemptions: int
     failures: int
-    """Times that a node took a job down."""
+    """Times that a node took a job down, or that a job ran out of GPU memory at its start."""
     decisions: int
     cpu_s: float
     """Processor time of the simulation, without reading the trace."""
@@ -95,6 +102,8 @@ def summarise(outcome: Outcome) -> Summary:
     last_s = float(outcome.end_s[ended].max()) if ended.any() else UNKNOWN
     makespan_s = last_s - float(workload.submit_s.min()) if ended.any() else UNKNOWN
     held = outcome.segments if outcome.on_nodes is None else outcome.on_nodes.stretches
+    gpu_capacity = outcome.cluster.total_gpus * makespan_s
+    gpu_s = gpus_in_use_s(outcome, -np.inf, last_s)
     cpus = int(outcome.cluster.cpus.sum()) if counts_cpus(outcome.cluster) else 0
     return Summary(
         jobs=len(workload),
@@ -107,10 +116,13 @@ def summarise(outcome: Outcome) -> Summary:
         avg_gpu_jct_s=_mean(took_s[ended & (workload.gpus > 0)]),
         avg_cpu_jct_s=_mean(took_s[ended & (workload.gpus == 0)]),
         makespan_s=makespan_s,
-        gpu_util_ratio=_held_ratio(held, held.gpus, outcome.cluster.total_gpus * makespan_s, last_s),
+        gpu_util_ratio=_held_ratio(held, held.gpus, gpu_capacity, last_s)
+        if gpu_s is None
+        else _over(gpu_s, gpu_capacity),
         cpu_util_ratio=_held_ratio(held, held.cpus, cpus * makespan_s, last_s),
         **asdict(activity(outcome, cpus)),
         **asdict(promptness(outcome)),
+        **asdict(shared(outcome)),
         preemptions=int(outcome.preemptions.sum()),
         failures=int(outcome.failures.sum()),
         decisions=outcome.decisions,
@@ -122,7 +134,11 @@ def summarise(outcome: Outcome) -> Summary:
 def _held_ratio(parts: Segments | Stretches, held: IntColumn, capacity: float, last_s: float) -> float:
     """What jobs held until ``last_s``, over ``capacity`` (units x seconds)."""
     time_s = np.maximum(np.minimum(parts.end_s, last_s) - parts.start_s, 0.0)
-    return float((time_s * held).sum()) / capacity if capacity > 0 else UNKNOWN
+    return _over(float((time_s * held).sum()), capacity)
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else UNKNOWN
 
 
 def _mean(values: NDArray[np.float64]) -> float:

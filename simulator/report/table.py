@@ -84,6 +84,8 @@ FIGURES = (
     Figure("CPU jobs' JCT", _time("avg_cpu_jct_s"), _both),
     Figure("makespan", _time("makespan_s")),
     Figure("GPUs used", _percent("gpu_util_ratio")),
+    Figure("GPUs shared", _percent("gpu_shared_ratio"), _any("gpu_shared_ratio")),
+    Figure("slowdown", lambda _, row: ratio_text(row.mean("shared_slowdown")), _any("shared_slowdown")),
     Figure("CPUs used", _percent("cpu_util_ratio"), _any("cpu_util_ratio")),
     Figure("GPUs active", _tenths("gpu_active_ratio"), _any("gpu_busy_ratio")),
     Figure("GPU utilisation", _tenths("gpu_busy_ratio"), _any("gpu_busy_ratio")),
@@ -91,6 +93,7 @@ FIGURES = (
     Figure("CPU jobs in 10 s", _tenths("cpu_within_10s_ratio"), _mixed),
     Figure("preemptions", _count("preemptions")),
     Figure("failures", _count("failures"), _any("failures")),
+    Figure("out of memory", _count("out_of_memory"), _any("out_of_memory")),
     Figure("unfinished", _count("unfinished"), _any("unfinished")),
 )
 
