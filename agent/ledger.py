@@ -5,6 +5,7 @@ Openings and closings come from prolog and epilog, over the socket or through th
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from slurm_soda.wire.spool import KINDS, Spool, record_name, split
 
 BATCH = 500
 """Runs in one report; the next report takes the rest."""
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
 
 FORGOTTEN_KEPT = 1024
 """Runs remembered after the controller has all of them, so that a late second copy of an event is known as one."""
@@ -92,13 +95,21 @@ class Ledger:
             self._fault(now_s, f"spool cannot be listed: {error}")
             return []
         changed = []
+        later: set[tuple[int, int]] = set()
         for name in fresh:
+            if _run_of(name) in later:  # sums need their opening
+                continue
             self._known.add(name)
             try:
                 run = self._adopt_one(name, now_s)
             except FileNotFoundError:
                 continue
             except (RecordError, SpoolError) as error:
+                if _passes(error):
+                    self._fault(now_s, f"spool: {name} is read later: {error}")
+                    self._known.discard(name)
+                    later.add(_run_of(name))
+                    continue
                 self._fault(now_s, f"spool: {name} is dropped: {error}")
                 self._spool.remove(name)
                 continue
@@ -231,6 +242,16 @@ class Ledger:
 
     def _fault(self, now_s: float, text: str) -> None:
         self._faults.add(now_s, text)
+
+
+def _passes(error: Exception) -> bool:
+    """It says something about this moment, nothing about the file."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING
+
+
+def _run_of(name: str) -> tuple[int, int]:
+    job_id, start_s, _ = split(name)
+    return job_id, start_s
 
 
 def _reading_order(name: str) -> tuple[int, int, int]:

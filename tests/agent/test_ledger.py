@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,32 @@ def test_spoiled_files_are_dropped_and_said(node: Node, name: str, content: byte
     assert [run.key.job_id for run in node.ledger.active()] == [12]
     assert node.spool.names() == ["12.1.open"]
     assert f"spool: {name} is dropped" in node.faults.recent(NOW_S)[0]
+
+
+def test_a_file_that_cannot_be_read_at_the_moment_is_read_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.take(event("open"))
+    usage = node.ledger.runs[RunKey(10, 500)].usage
+    assert usage is not None
+    usage.samples = 7
+    node.ledger.save(node.ledger.runs[RunKey(10, 500)], NOW_S)
+    node.take(event("open", 12, 600))
+    opened = os.open
+
+    def too_many(path: str, flags: int, *args: int, **kwargs: int) -> int:
+        if str(path) == "10.500.open":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", too_many)
+    node.restart()
+    assert [run.key.job_id for run in node.ledger.active()] == [12]
+    assert "10.500.open is read later" in node.faults.recent(NOW_S)[0]
+    monkeypatch.undo()
+    node.ledger.adopt(NOW_S)
+    found = node.ledger.runs[RunKey(10, 500)].usage
+    assert found is not None
+    assert found.samples == 7
+    assert sorted(node.spool.names()) == ["10.500.open", "10.500.usage", "12.600.open"]
 
 
 def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
