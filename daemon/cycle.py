@@ -19,6 +19,7 @@ from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cores.starts import Starts, Thoughts
 from slurm_soda.daemon.epoch import Life, SupersededError
+from slurm_soda.daemon.knowledge.foresight import Foresight
 from slurm_soda.daemon.learning import Learner
 from slurm_soda.daemon.logline import LOGGER, log
 from slurm_soda.daemon.plain import plain
@@ -73,7 +74,7 @@ class Cycles:
         self._completion = completion
         self._watcher, self._recorder = Watcher(client), Recorder(store, life)
         self._rails, self._breaker = Rails(settings.rails), Breaker(settings.rails)
-        self._learner = Learner()
+        self._learner, self._foresight = Learner(), Foresight(store)
         self.complaints: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
         self._stale = False
@@ -140,6 +141,8 @@ class Cycles:
         with watch("decide"):
             requeued = {*self._preemptions.by_job, *self._arrays.aborted(sight.jobs)}
             snapshot = sight.snapshot(self._book, leaving=self._preemptions.leaving, requeued=requeued)
+            with watch("decide.run_times"):
+                snapshot = self._foresight.fill(snapshot, sight.jobs, self._book)
             plan = None if terms.mode == "observe" else self._arrays.decide(terms.policy, snapshot)
         with watch("cores"):
             thoughts = Thoughts() if plan is None else self._starts.think(sight, self._book, acts=acts)
@@ -154,6 +157,8 @@ class Cycles:
             row = partial(self._row, terms, report, work, watch)
             self._recorder.close(work, self._book, self._notes, now_s=self._clock.now_s(), columns=row)
             self._preemptions.drop_over()
+            with watch("record.learn"):
+                self._foresight.step(now_s, sight.nodes, self._book)
         if self._breaker.note_success(watch.reading()["observe"], now_s):
             log(logging.ERROR, "breaker-open", until_s=self._breaker.open_until_s, cause=self._breaker.cause)
         acts = acts and not self._breaker.is_open(now_s)

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0005"
 """Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -14,6 +14,8 @@ from slurm_soda.policies.errors import PolicyError
 class Source(IntEnum):
     """Where a value came from, the most trusted first."""
 
+    SET = -1
+    """An admin said so."""
     MEASURED = 0
     """Measured at this site."""
     IMPORTED = 1

@@ -39,15 +39,15 @@ SLOWED_WHEN_SPREAD = ("VGG19", "VGG16", "VGG11", "AlexNet")
 """The models whose speed depends on the locality of their workers (Section 2.2, Figure 3)."""
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """``torchvision/VGG-16`` and ``vgg16`` are one model, and so are ``inception_v3`` and ``Inception3``."""
     letters = "".join(letter for letter in name.rpartition("/")[2].lower() if letter.isalnum())
     return letters.replace("inceptionv", "inception")
 
 
-_SKEWS: Mapping[str, float] = MappingProxyType({_plain(model.name): model.skew for model in MODELS})
+_SKEWS: Mapping[str, float] = MappingProxyType({plain_name(model.name): model.skew for model in MODELS})
 
 
 def skew_of(model: str) -> float:
     """Skew of a model by its name, however it is spelt; :data:`NEVER` for one that is not among :data:`MODELS`."""
-    return _SKEWS.get(_plain(model), NEVER)
+    return _SKEWS.get(plain_name(model), NEVER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
-from slurm_soda.daemon.store import arrays_schema, cores_schema  # noqa: F401 - their tables belong to the metadata
+from slurm_soda.daemon.store import arrays_schema, cores_schema, knowledge_schema  # noqa: F401 - their tables belong to the metadata
 from slurm_soda.daemon.store.schema import Base
 from sqlalchemy import Connection, create_engine
 

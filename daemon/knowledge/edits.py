@@ -1,0 +1,144 @@
+"""What people change of what is known: written down with what it replaced, and undone in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slurm_soda.daemon.knowledge.quantities import QUANTITIES
+from slurm_soda.daemon.knowledge.values import Subject, Value, columns_of
+from slurm_soda.daemon.store import knowledge as stored
+from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownValue, ObservedJob
+from slurm_soda.policies.sharing.knowledge import Source
+from slurm_soda.slurm_ext.errors import SodaError
+from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy.orm import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """Who changes something, and when."""
+
+    who: str
+    now_s: float
+
+    def set_value(self, session: Session, value: Value) -> int:
+        """Set a value, which then goes before all other sources; gives the number of the edit.
+
+        Raises:
+            SodaError: there is no such quantity, or it may not have this value.
+        """
+        quantity = QUANTITIES.get(value.quantity)
+        if quantity is None:
+            raise SodaError(f"there is no quantity {value.quantity!r}; choose one of: {', '.join(QUANTITIES)}")
+        if not quantity.allows(value.estimate.value):
+            raise SodaError(f"{quantity.name} must be {quantity.allowed}, not {value.estimate.value:g}")
+        if quantity.pair != bool(value.subject.partner):
+            missing = (
+                "needs the model beside it: --with MODEL" if quantity.pair else "is of one job alone: leave --with out"
+            )
+            raise SodaError(f"{quantity.name} {missing}")
+        own = replace(
+            value, estimate=replace(value.estimate, source=Source.SET), origin=f"set by {self.who}", at_s=self.now_s
+        )
+        shown = f"{value.quantity} = {value.estimate.value:g} of {words(value.subject)}"
+        return self._write(session, "set", shown, [own])
+
+    def take_table(self, session: Session, values: Sequence[Value], origin: str) -> int:
+        """Import values that were measured elsewhere; gives the number of the edit.
+
+        What was imported before of the same things is replaced.
+        """
+        own = [
+            replace(value, estimate=replace(value.estimate, source=Source.IMPORTED), origin=origin, at_s=self.now_s)
+            for value in values
+        ]
+        return self._write(session, "import", f"{len(own)} values of {origin}", own)
+
+    def forget(
+        self, session: Session, model: str, *, quantity: str | None = None, source: Source | None = None
+    ) -> tuple[int, int]:
+        """Forget values of a model, alone and beside others; gives the number of the edit, and of values.
+
+        With measured values go the ended jobs that they are of, or the next one would bring them back.
+
+        Raises:
+            SodaError: there is nothing to forget.
+        """
+        about: list[ColumnElement[bool]] = [(KnownValue.model == model) | (KnownValue.partner == model)]
+        if quantity is not None:
+            about.append(KnownValue.quantity == quantity)
+        if source is not None:
+            about.append(KnownValue.source == int(source))
+        values = session.scalars(select(KnownValue).where(*about)).all()
+        if not values:
+            raise SodaError(f"nothing is known of {model} that could be forgotten; `sodactl profiles` lists models")
+        gone: list[KnownValue | ObservedJob] = list(values)
+        if source in (None, Source.MEASURED) and quantity is None:
+            gone += session.scalars(select(ObservedJob).where(ObservedJob.model == model)).all()
+        edit = self._record(session, "forget", f"{len(values)} values of {model}", gone)
+        for row in gone:
+            session.delete(row)
+        return edit.id, len(values)
+
+    def undo(self, session: Session, edit_id: int | None = None) -> KnowledgeEdit:
+        """Take the newest edit that stands back.
+
+        Raises:
+            SodaError: none stands, or a later one than this one does.
+        """
+        edit = stored.newest_edit(session)
+        if edit is None:
+            raise SodaError("no edit stands that could be undone")
+        if edit_id not in (None, edit.id):
+            raise SodaError(
+                f"edit {edit.id} is the newest that stands: undo that first; `sodactl profiles edits` lists them"
+            )
+        session.execute(delete(KnownValue).where(KnownValue.edit_id == edit.id))
+        for row in edit.before:
+            # Jobs may have shown the same anew since: what stood before goes before it.
+            again: KnownValue | ObservedJob | None
+            if row["table"] == KnownValue.__tablename__:
+                again = stored.find_value(session, row)
+            else:
+                again = session.get(ObservedJob, row["job_pk"])
+            if again is not None:
+                session.delete(again)
+        session.flush()
+        stored.restore_rows(session, edit.before)
+        edit.undone_s = self.now_s
+        return edit
+
+    def _write(self, session: Session, action: str, summary: str, values: Sequence[Value]) -> int:
+        rows = [columns_of(value) for value in values]
+        found = {tuple(getattr(row, name) for name in stored.KEY): row for row in stored.all_values(session)}
+        replaced = [found[key] for row in rows if (key := tuple(row[name] for name in stored.KEY)) in found]
+        edit = self._record(session, action, summary, replaced)
+        for row in replaced:
+            session.delete(row)
+        session.flush()
+        session.add_all([KnownValue(**row, edit_id=edit.id) for row in rows])
+        session.flush()
+        return edit.id
+
+    def _record(
+        self, session: Session, action: str, summary: str, before: Sequence[KnownValue | ObservedJob]
+    ) -> KnowledgeEdit:
+        edit = KnowledgeEdit(
+            at_s=self.now_s, who=self.who, action=action, summary=summary,
+            before=[stored.plain_row(row) for row in before], undone_s=None,
+        )  # fmt: skip
+        session.add(edit)
+        session.flush()
+        return edit
+
+
+def words(subject: Subject) -> str:
+    """What a value is about, for people."""
+    kind = subject.kind
+    batch = f", batch {kind.batch}" if kind.batch else ""
+    gpus = f" on {kind.gpus} GPUs" if kind.gpus > 1 else ""
+    where = f" of type {kind.gpu_type}" if kind.gpu_type else ""
+    other_batch = f", batch {subject.partner_batch}" if subject.partner_batch else ""
+    beside = f" beside {subject.partner}{other_batch}" if subject.partner else ""
+    return f"{kind.model or 'any model'}{batch}{gpus}{where}{beside}"

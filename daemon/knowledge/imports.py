@@ -1,0 +1,90 @@
+"""Tables of speeds that were measured elsewhere, in Gavel's format, as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_soda.daemon.knowledge.values import Subject, Value
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.tables import SpeedTable, parse
+from slurm_soda.slurm_ext.errors import SodaError
+
+SPREAD = "_unconsolidated"
+"""End of a GPU's name that means gangs spread over nodes: another matter than the kind of job."""
+MOST_BYTES = 64 << 20
+ERROR_RATIO = 0.05
+"""Our choice, as for the table itself: another machine of the same type, another version of a framework."""
+
+
+def read_table(path: Path) -> SpeedTable:
+    """Read a table.
+
+    Raises:
+        SodaError: it cannot be read, is no JSON, or has another form; says where.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise SodaError(f"{path}: larger than {MOST_BYTES >> 20} MiB; this is no table of speeds")
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except json.JSONDecodeError as error:
+        raise SodaError(f"{path}:{error.lineno}: it must be JSON; at column {error.colno}: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SodaError(f"{path}: it cannot be read: {reason}") from error
+    except PolicyError as error:
+        raise SodaError(f"{path}: {error}") from error
+
+
+def values_of(table: SpeedTable, gpu: str | None = None, own_name: str | None = None) -> list[Value]:
+    """Values of a table, the last one of two that are about the same.
+
+    Args:
+        table: as read.
+        gpu: only of this type of GPU, as the table names it; None: of all.
+        own_name: what Slurm calls this type here; None: the same.
+
+    Raises:
+        SodaError: the table does not have this type, or nothing that can be used.
+    """
+    if gpu is not None and gpu not in table.gpu_types:
+        raise SodaError(f"the table has no GPU {gpu!r}; it has: {', '.join(table.gpu_types)}")
+    found: dict[tuple[str, Subject], Value] = {}
+    for value in (*_alone(table), *_pairs(table)):
+        here = value.subject.kind.gpu_type
+        if (gpu is None and here.endswith(SPREAD)) or (gpu is not None and here != gpu):
+            continue
+        kind = replace(value.subject.kind, gpu_type=here if own_name is None else own_name)
+        subject = Subject.of(
+            kind, Workload(value.subject.partner, value.subject.partner_batch, "") if value.subject.partner else None
+        )
+        found[value.quantity, subject] = replace(value, subject=subject)
+    if not found:
+        raise SodaError("the table has nothing that can be used")
+    return list(found.values())
+
+
+def _alone(table: SpeedTable) -> Iterator[Value]:
+    for kind, speed in table.alone.items():
+        if speed:
+            yield Value(Subject(kind), "iteration_s", _estimate(1.0 / speed))
+
+
+def _pairs(table: SpeedTable) -> Iterator[Value]:
+    for one, other in table.shared:
+        if one.gpus != other.gpus:
+            continue
+        for slowed, by in ((one, other), (other, one)):
+            both = table.speeds(slowed, by)
+            subject = Subject(slowed, by.model, by.batch)
+            if both is not None:
+                yield Value(subject, "fits", Estimate(float(all(both)), 0.0, Source.IMPORTED))
+            if (xi := table.slowdown(slowed, by)) is not None:
+                yield Value(subject, "xi", _estimate(max(xi, 1.0)))
+
+
+def _estimate(value: float) -> Estimate:
+    return Estimate(value, ERROR_RATIO * value, Source.IMPORTED)

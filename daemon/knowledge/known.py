@@ -1,0 +1,179 @@
+"""Everything that is known about kinds of jobs, from all sources: what policies ask, as
+:class:`~slurm_soda.policies.sharing.view.Known`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from slurm_soda.daemon.knowledge.values import Subject, Value, plain
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.demand import DemandFit, fit_demand
+from slurm_soda.policies.sharing.fitting import Observation, fit_throughput
+from slurm_soda.policies.sharing.knowledge import (
+    Estimate,
+    Interference,
+    Profile,
+    Source,
+    TurnsPrior,
+    Workload,
+    most_trusted,
+)
+from slurm_soda.policies.sharing.subbatch import Footprint
+from slurm_soda.policies.sharing.throughput import Throughput
+
+PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
+"""What the evaluations of Pollux and SJF-BSBF take; Tiresias saw 5 to 80 s (Section 5.2)."""
+PRIOR_MIGRATION_S = Estimate(60.0, 60.0, Source.PRIOR)
+"""Our choice: a checkpoint and a restart."""
+
+
+class Knowledge:
+    """One reading of the store; asked by kinds of jobs with names in any spelling.
+
+    Sources answer in the order of :class:`~slurm_soda.policies.sharing.knowledge.Source`. A value of any batch (0) speaks
+    for batches without one of their own; a pair on one GPU for gangs of the same models, as computed from it.
+    """
+
+    def __init__(
+        self,
+        values: Iterable[Value],
+        memory_mib: Mapping[Workload, Sequence[float]] | None = None,
+        guess: Interference | None = None,
+    ) -> None:
+        """``memory_mib``: most memory of one GPU in each ended job of a kind; ``guess``: a predictor of slowdowns."""
+        self._by: dict[tuple[str, Subject], list[Estimate]] = defaultdict(list)
+        self._batches: dict[tuple[str, str, str, int], set[int]] = defaultdict(set)
+        for value in values:
+            kind = value.subject.kind
+            self._by[value.quantity, value.subject].append(value.estimate)
+            if not value.subject.partner and kind.batch:
+                self._batches[value.quantity, kind.model, kind.gpu_type, kind.gpus].add(kind.batch)
+        self._memory_mib = dict(memory_mib or {})
+        self._guess, self._prior = guess, TurnsPrior()
+
+    def estimate(self, quantity: str, kind: Workload, other: Workload | None = None) -> Estimate | None:
+        """The most trusted value of one quantity; None where no source has it."""
+        subject = Subject.of(kind, other)
+        own = subject.kind
+        general = [
+            subject,
+            Subject(Workload(own.model, 0, own.gpu_type, own.gpus), subject.partner, subject.partner_batch),
+            Subject(Workload(own.model, 0, own.gpu_type, own.gpus), subject.partner, 0),
+        ]
+        for one in dict.fromkeys(general):
+            if found := most_trusted(self._by.get((quantity, one), ())):
+                return found
+        return None
+
+    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate:
+        """As :meth:`.Known.xi`; several partners' slowdowns add up. Where nobody knows a pair, the prior says all."""
+        if not others:
+            return self._prior.xi(slowed, others)
+        pairs = [self._pair(slowed, other) for other in others]
+        known = [pair for pair in pairs if pair is not None]
+        if len(known) == len(others):
+            value = 1.0 + math.fsum(max(pair.value, 1.0) - 1.0 for pair in known)
+            return Estimate(value, math.fsum(pair.error for pair in known), Source(max(pair.source for pair in known)))
+        guessed = self._guess.xi(slowed, others) if self._guess is not None else None
+        return guessed or self._prior.xi(slowed, others)
+
+    def _pair(self, slowed: Workload, other: Workload) -> Estimate | None:
+        found = self.estimate("xi", slowed, other)
+        if found is None and slowed.gpus > 1:
+            one = Workload(slowed.model, slowed.batch, slowed.gpu_type, 1)
+            alone = self.estimate("xi", one, Workload(other.model, other.batch, other.gpu_type, 1))
+            # A gang meets the other on every GPU and waits for the slowest, so the pair's slowdown is the least of it.
+            found = None if alone is None else Estimate(alone.value, alone.error + 0.1 * alone.value, Source.PREDICTED)
+        if found is None and self._guess is not None:
+            found = self._guess.xi(slowed, (other,))
+        return found
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        """As :meth:`.Known.fits`: by what was seen of pairs, else by memory, where that of jobs and GPU is known."""
+        pairs = [(one, other) for at, one in enumerate(together) for other in together[at + 1 :]]
+        seen = [self.estimate("fits", one, other) or self.estimate("fits", other, one) for one, other in pairs]
+        if any(found is not None and found.value < 0.5 for found in seen):
+            return False
+        if len(together) == 2 and all(found is not None for found in seen):
+            return True
+        needed = [self.estimate("memory_mib", kind) for kind in together]
+        device = self.device_mib(together[0].gpu_type) if together else None
+        if device is None or any(one is None for one in needed):
+            return None
+        return math.fsum(one.value for one in needed if one is not None) <= device.value
+
+    def device_mib(self, gpu_type: str) -> Estimate | None:
+        """Memory of a type of GPU."""
+        return self.estimate("device_mib", Workload("", 0, gpu_type, 1))
+
+    def profile(self, kind: Workload) -> Profile | None:
+        """As :meth:`.Known.profile`."""
+        names = ("occupancy_s", "bandwidth_s", "utilisation_ratio", "memory_mib")
+        found = {name: self.estimate(name, kind) for name in names}
+        return Profile(kind, **found) if any(found.values()) else None
+
+    def iteration_s(self, kind: Workload) -> Estimate | None:
+        """Time of an iteration of a kind, alone."""
+        return self.estimate("iteration_s", kind)
+
+    def throughput(self, kind: Workload) -> Throughput | None:
+        """As :meth:`.Known.throughput`: fitted to the times of all batches of the model on as many GPUs.
+
+        With one batch alone every pass takes as long as a whole one did, so that accumulation never looks cheap; gangs
+        count their exchange of gradients to every pass until four batches tell it apart.
+        """
+        model = plain(kind)
+        batches = sorted(self._batches["iteration_s", model.model, model.gpu_type, model.gpus])
+        times = {
+            batch: self.estimate("iteration_s", Workload(kind.model, batch, kind.gpu_type, kind.gpus))
+            for batch in batches
+        }
+        seen = [Observation(batch, batch, time.value) for batch, time in times.items() if time is not None]
+        for exchanges in (True, False):
+            try:
+                if len(seen) > 1 and (kind.gpus > 1 or not exchanges):
+                    return fit_throughput(seen, exchanges=exchanges).throughput
+            except PolicyError:
+                continue  # too few, or off any model: what one batch took still holds for it
+        own = self.iteration_s(kind)
+        return None if own is None else Throughput(own.value, 0.0)
+
+    def footprint(self, kind: Workload) -> Footprint | None:
+        """As :meth:`.Known.footprint`: a line over batches, never falling; with one batch alone what that takes."""
+        model = plain(kind)
+        batches = sorted(self._batches["memory_mib", model.model, model.gpu_type, model.gpus])
+        pairs = [
+            (batch, found.value)
+            for batch in batches
+            if (found := self.estimate("memory_mib", Workload(kind.model, batch, kind.gpu_type, kind.gpus)))
+        ]
+        if len(pairs) > 1:
+            (low, least), (high, most) = pairs[0], pairs[-1]
+            slope = max((most - least) / (high - low), 0.0)
+            fixed = max(0.0, *(mib - slope * batch for batch, mib in pairs))
+            return Footprint(fixed, slope)
+        own = self.estimate("memory_mib", kind)
+        return None if own is None else Footprint(own.value, 0.0)
+
+    def demand(self, kind: Workload, device_mib: float) -> DemandFit | None:
+        """The levels <gamma, delta, p> that cover the most memory of each ended job of a kind, on a device of this size.
+
+        Agents tell peaks, not what happens between them, so p is the share of jobs that reached the higher level.
+        """
+        samples = [mib for mib in self._memory_mib.get(plain(kind), ()) if mib <= device_mib]
+        return fit_demand(samples, device_mib) if samples else None
+
+    def restart_s(self, kind: Workload) -> Estimate:
+        """Time without progress when a job of this kind starts again."""
+        return self.estimate("restart_s", kind) or self.estimate("restart_s", _any(kind)) or PRIOR_RESTART_S
+
+    def migration_s(self, kind: Workload) -> Estimate:
+        """Time without progress when it moves."""
+        return self.estimate("migration_s", kind) or self.estimate("migration_s", _any(kind)) or PRIOR_MIGRATION_S
+
+
+def _any(kind: Workload) -> Workload:
+    return Workload("", 0, kind.gpu_type, 1)

@@ -1,0 +1,49 @@
+"""What can be known about a kind of job, and which values are allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One thing that is known."""
+
+    name: str
+    unit: str
+    doc: str
+    low: float = 0.0
+    high: float = math.inf
+    pair: bool = False
+    """Of a job beside another one."""
+    of_gpu: bool = False
+    """Of a type of GPU, whatever runs on it."""
+
+    def allows(self, value: float) -> bool:
+        """Whether it may have this value."""
+        return math.isfinite(value) and self.low <= value <= self.high
+
+    @property
+    def allowed(self) -> str:
+        """For error messages."""
+        return f"a number from {self.low:g}" + (f" to {self.high:g}" if math.isfinite(self.high) else "")
+
+
+QUANTITIES: Mapping[str, Quantity] = MappingProxyType({
+    quantity.name: quantity
+    for quantity in (
+        Quantity("iteration_s", "s", "time of an iteration alone", low=1e-9),
+        Quantity("utilisation_ratio", "", "share of time in which a GPU computes, alone", high=1.0),
+        Quantity("memory_mib", "MiB", "most memory of one GPU"),
+        Quantity("occupancy_s", "s", "C, occupancy times kernel time of an iteration (co-location, Equation 4.3)"),
+        Quantity("bandwidth_s", "s", "M, share of memory bandwidth times kernel time of an iteration (Equation 4.2)"),
+        Quantity("restart_s", "s", "time without progress when a job starts again"),
+        Quantity("migration_s", "s", "time without progress when a job moves to another GPU"),
+        Quantity("xi", "", "iteration time beside another job over that alone", low=1.0, pair=True),
+        Quantity("fits", "", "whether both fit into the memory of one GPU: 1 or 0", high=1.0, pair=True),
+        Quantity("device_mib", "MiB", "memory of a GPU of this type", low=1.0, of_gpu=True),
+    )
+})  # fmt: skip
