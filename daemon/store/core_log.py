@@ -14,8 +14,11 @@ from slurm_soda.daemon.store.schema import Job
 from slurm_soda.policies.arrays.kinds import array_of
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, Start, start_cores
 from slurm_soda.slurm_ext.hints import CATEGORIES
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
+
+MOST_MEASURED = 2000
+"""A job that runs for months may have been searched hundreds of times, on many nodes."""
 
 _IDS_PER_QUERY = 500
 
@@ -105,7 +108,10 @@ class CoreReport:
 
 
 def core_report(session: Session, filters: Filters, limit: int = 0) -> CoreReport:
-    """The newest ``limit`` jobs (0: all), with more about the one job or the one user that was asked for."""
+    """The newest ``limit`` jobs (0: all), with more about the one job or the one user that was asked for.
+
+    Of one job the newest :data:`MOST_MEASURED` measurements and fits.
+    """
     found = core_jobs(session, filters, limit + 1 if limit else 0)
     jobs = found[-limit:] if limit else found
     one = jobs[-1] if jobs and filters.job_id is not None else None
@@ -113,8 +119,8 @@ def core_report(session: Session, filters: Filters, limit: int = 0) -> CoreRepor
     return CoreReport(
         jobs=jobs,
         more=len(found) > len(jobs),
-        fits=fits_of(session, one.job_id, one.submit_s) if one else [],
-        measurements=measurements_of(session, one.job_id, one.submit_s) if one else [],
+        fits=fits_of(session, one.job_id, one.submit_s)[-MOST_MEASURED:] if one else [],
+        measurements=measurements_of(session, one.job_id, one.submit_s, newest=MOST_MEASURED) if one else [],
         earlier_fits=len(past_fits(session, user)) if user is not None else 0,
         next_starts=next_starts(session, user, CATEGORIES) if user is not None else {},
     )
@@ -122,13 +128,8 @@ def core_report(session: Session, filters: Filters, limit: int = 0) -> CoreRepor
 
 def core_jobs(session: Session, filters: Filters, limit: int = 0) -> list[CoreJob]:
     """GPU jobs by submission, oldest first; ``limit`` keeps the newest so many, 0 all."""
-    query = select(Job).where(Job.gpus > 0).order_by(Job.submit_s.desc(), Job.job_id.desc())
-    for column, value in ((Job.job_id, filters.job_id), (Job.user, filters.user)):
-        query = query if value is None else query.where(column == value)
-    if filters.since_s is not None:
-        query = query.where(Job.submit_s >= filters.since_s)
-    wanted = [job for job in session.scalars(query) if _is_meant(job, filters)]
-    jobs = (wanted[:limit] if limit else wanted)[::-1]
+    query = select(Job).where(Job.gpus > 0, *_meant(filters)).order_by(Job.submit_s.desc(), Job.job_id.desc())
+    jobs = session.scalars(query.limit(limit) if limit else query).all()[::-1]
     fits, usage = _newest_fits(session, jobs), usage_by_job(session, jobs)
     starts = {(row.job_id, row.submit_s): row for row in starts_of(session, [job.job_id for job in jobs])}
     return [
@@ -153,9 +154,16 @@ def next_starts(session: Session, user: str, categories: Sequence[str]) -> dict[
     return {category: start_cores(CoreRequest(1, category), past, anywhere) for category in categories}
 
 
-def _is_meant(job: Job, filters: Filters) -> bool:
-    asked = {"category": filters.category, "model": filters.model}
-    return all(value is None or job.hints.get(key, "") == value for key, value in asked.items())
+def _meant(filters: Filters) -> Iterator[ColumnElement[bool]]:
+    """What a job must be; the store looks, as it may hold years of them."""
+    for column, value in ((Job.job_id, filters.job_id), (Job.user, filters.user)):
+        if value is not None:
+            yield column == value
+    if filters.since_s is not None:
+        yield Job.submit_s >= filters.since_s
+    for key, hint in (("category", filters.category), ("model", filters.model)):
+        if hint is not None:
+            yield func.coalesce(Job.hints[key].as_string(), "") == hint
 
 
 def _newest_fits(session: Session, jobs: Sequence[Job]) -> dict[tuple[int, float | None], CoreFitted]:

@@ -116,14 +116,19 @@ def users_of_fits(session: Session, *, after: int) -> Sequence[str]:
 
 
 def measurements_of(
-    session: Session, job_id: int, since_s: float, restart: int | None = None
+    session: Session, job_id: int, since_s: float, restart: int | None = None, *, newest: int = 0
 ) -> Sequence[CoreMeasured]:
-    """What was measured of a job on all its nodes since an instant, by run, search, step and time; or of one run."""
+    """What was measured of a job on all its nodes since an instant, by run, search, step and time; or of one run.
+
+    ``newest`` keeps so many, 0 all.
+    """
     query = select(CoreMeasured).where(CoreMeasured.job_id == job_id, CoreMeasured.at_s >= since_s - CLOCK_SLACK_S)
     if restart is not None:
         query = query.where(CoreMeasured.restart == restart)
-    order = (CoreMeasured.restart, CoreMeasured.search, CoreMeasured.step, CoreMeasured.at_s, CoreMeasured.id)
-    return session.scalars(query.order_by(*order)).all()
+    if newest:
+        query = query.order_by(CoreMeasured.at_s.desc(), CoreMeasured.id.desc()).limit(newest)
+    rows = session.scalars(query).all()
+    return sorted(rows, key=lambda row: (row.restart, row.search, row.step, row.at_s, row.id))
 
 
 def fits_of(session: Session, job_id: int, submit_s: float) -> Sequence[CoreFitted]:

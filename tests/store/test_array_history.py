@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slurm_soda.daemon.store.array_history import past_jobs
@@ -22,39 +23,27 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def add_job(store: Store, job_id: int, runs: list[tuple[float, float | None, str]], **values: int) -> None:
+def add_job(
+    store: Store, job_id: int, runs: list[tuple[float, float | None, str]], end_s: float | None = None, **values: Any
+) -> None:
+    """``restarts`` numbers the runs."""
+    restarts = values.pop("restarts", range(len(runs)))
     with store.write() as session:
-        counts = {"gpus": 1, "nodes": 1, "cpus": 4, **values}
-        job = Job(job_id=job_id, submit_s=1.0, user="alice", state="COMPLETED", last_seen_s=NOW_S, **counts)
+        counts = {"submit_s": 1.0, "gpus": 1, "nodes": 1, "cpus": 4, **values}
+        job = Job(job_id=job_id, user="alice", state="COMPLETED", last_seen_s=NOW_S, end_s=end_s, **counts)
         session.add(job)
         session.flush()
-        for restart, (start_s, end_s, nodes) in enumerate(runs):
-            session.add(Run(job_pk=job.id, restart=restart, start_s=start_s, end_s=end_s, node_names=nodes, gpus=1))
+        for restart, (start_s, ended_s, nodes) in zip(restarts, runs, strict=True):
+            session.add(Run(job_pk=job.id, restart=restart, start_s=start_s, end_s=ended_s, node_names=nodes, gpus=1))
 
 
-def add_fit(store: Store, job_id: int, search: int, cores: int, node: str = "n1", submit_s: float | None = 1.0) -> None:
+def add_fit(store: Store, job_id: int, search: int, cores: int, node: str = "n1", **values: Any) -> None:
+    known = {
+        "submit_s": 1.0, "restart": 0, "at_s": 110.0 + search, "user": "alice", "nodes": 1, "gpus": 1, "asked_cores": 4,
+        "start_cores": 4, "most_cores": 8, "steps": 2, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
+    }  # fmt: skip
     with store.write() as session:
-        session.add(
-            CoreFitted(
-                job_id=job_id,
-                submit_s=submit_s,
-                restart=0,
-                node=node,
-                at_s=search + 1.0,
-                search=search,
-                user="alice",
-                nodes=1,
-                gpus=1,
-                asked_cores=4,
-                start_cores=4,
-                most_cores=8,
-                cores=cores,
-                steps=2,
-                start_ratio=0.5,
-                utilisation_ratio=0.9,
-                reason="settled",
-            )
-        )
+        session.add(CoreFitted(job_id=job_id, search=search, cores=cores, node=node, **{**known, **values}))
 
 
 def ask(store: Store, since_s: float = 0.0) -> list[PastJob]:
@@ -78,10 +67,60 @@ def test_what_ended_earlier_is_left_out(store: Store) -> None:
     assert [job.run_s for job in ask(store, since_s=250.0)] == [50.0]
 
 
+def test_only_what_lies_within_the_time_counts(store: Store) -> None:
+    add_job(store, 1, [(100.0, 400.0, "n1")])
+    assert [job.run_s for job in ask(store, since_s=250.0)] == [150.0]
+
+
+def test_a_run_that_nobody_saw_end_was_over_when_its_job_was(store: Store) -> None:
+    add_job(store, 1, [(100.0, None, "n1")], end_s=180.0)
+    add_job(store, 2, [(100.0, None, "n1")])
+    assert [job.run_s for job in ask(store)] == [80.0, NOW_S - 100.0]
+    assert [job.run_s for job in ask(store, since_s=200.0)] == [NOW_S - 200.0]
+
+
+def test_a_run_that_was_found_later_is_not_the_last_one(store: Store) -> None:
+    add_job(store, 1, [(300.0, 350.0, "h1"), (100.0, 200.0, "n1")], restarts=(1, 0))
+    assert [job.gpu_type for job in ask(store)] == ["h100"]
+
+
 def test_the_newest_search_of_a_job_counts_and_its_hungriest_node(store: Store) -> None:
     add_job(store, 1, [(100.0, 200.0, "n1")])
     for search, cores, node in ((0, 9, "n1"), (1, 5, "n1"), (1, 6, "n2")):
         add_fit(store, 1, search, cores, node)
-    add_fit(store, 1, 7, 1, submit_s=None)
     add_fit(store, 2, 7, 1)
     assert [job.best_cores for job in ask(store)] == [6]
+
+
+def test_ends_that_tell_nothing_are_no_best(store: Store) -> None:
+    add_job(store, 1, [(100.0, 200.0, "n1")])
+    add_job(store, 2, [(100.0, 200.0, "n1")])
+    add_fit(store, 1, 0, 3)
+    for search, reason in enumerate(("cut_short", "independent", "idle"), start=1):
+        add_fit(store, 1, search, 8, reason=reason)
+        add_fit(store, 2, search, 8, reason=reason)
+    assert [job.best_cores for job in ask(store)] == [3, None]
+
+
+def test_a_later_run_counts_though_its_searches_are_numbered_anew(store: Store) -> None:
+    add_job(store, 1, [(100.0, 200.0, "n1"), (300.0, 400.0, "n1")])
+    add_fit(store, 1, 4, 9)
+    add_fit(store, 1, 0, 5, restart=1, at_s=350.0)
+    assert [job.best_cores for job in ask(store)] == [5]
+
+
+def test_an_agent_that_lost_its_records_numbers_its_searches_anew(store: Store) -> None:
+    add_job(store, 1, [(100.0, 900.0, "n1")])
+    add_fit(store, 1, 0, 9, at_s=200.0)
+    add_fit(store, 1, 1, 8, at_s=300.0)
+    add_fit(store, 1, 0, 5, at_s=400.0)
+    assert [job.best_cores for job in ask(store)] == [5]
+
+
+def test_a_fit_belongs_to_the_job_of_its_time(store: Store) -> None:
+    """Agents tell what they spooled before a restarted sodad's first cycle; and a submission may be corrected later."""
+    add_job(store, 1, [(100.0, 200.0, "n1")], end_s=200.0, submit_s=90.0)
+    add_job(store, 1, [(5100.0, 5200.0, "n1")], end_s=5200.0, submit_s=5090.0)
+    add_fit(store, 1, 0, 3, at_s=150.0, submit_s=None)
+    add_fit(store, 1, 0, 7, at_s=5150.0, submit_s=5095.0)
+    assert [job.best_cores for job in ask(store)] == [3, 7]
