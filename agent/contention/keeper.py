@@ -71,6 +71,11 @@ class Keeper:
         """The node's highest bandwidth so far, an earlier agent's included."""
         return self._record.peak_bytes_per_s
 
+    @property
+    def holds(self) -> bool:
+        """Something is limited or measured, or would not go when it was taken back."""
+        return bool(self._record.groups or self._record.cores)
+
     def recover(self) -> None:
         """Take back what an earlier agent left, recorded or not; to be called before anything else. May be repeated."""
         self._wanted.clear()

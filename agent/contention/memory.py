@@ -73,8 +73,8 @@ class MemoryKeeper:
         except (ResctrlError, OSError) as error:
             return (f"memory: nothing is limited: {error}",)
         keeper.recover()
+        self._keeper = keeper
         if self._settings.enabled:
-            self._keeper = keeper
             self._state = State(peak_bytes_per_s=keeper.peak_bytes_per_s)
             self._said += _shortcomings(keeper.features, watches=self._settings.watch_utilisation)
         return self._tell()
@@ -82,12 +82,12 @@ class MemoryKeeper:
     def turn(self, sample: Sample) -> Sequence[str]:
         """One sample: measure, decide, limit or release."""
         keeper = self._keeper
-        if keeper is None or not self._can_decide(keeper.features):
+        if keeper is None:
             return ()
         jobs = {run.key.job_id: run.opened for run in sample.runs if run.opened is not None}
         cpu = {job_id: job for job_id, job in jobs.items() if not job.gpus}
         gpu = {job_id: job for job_id, job in jobs.items() if job.gpus}
-        if not cpu or not gpu:
+        if not cpu or not gpu or not self._settings.enabled or not self._can_decide(keeper.features):
             self._rest(keeper)
             return self._tell()
         if self._busy and sample.now_s - self._last_s < _EARLY_RATIO * self._settings.sample_s:
@@ -110,8 +110,8 @@ class MemoryKeeper:
         return self._tell()
 
     def _rest(self, keeper: Keeper) -> None:
-        """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes."""
-        if self._busy:
+        """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes, at the next try at last."""
+        if self._busy or keeper.holds:
             keeper.refresh({})
             self._state = State(peak_bytes_per_s=keeper.peak_bytes_per_s)
             self._busy = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurm_soda.wire.errors import SodaError
 
@@ -38,15 +40,23 @@ def read_record(path: Path) -> LimitRecord:
         found = json.loads(path.read_bytes())
         if found["version"] != VERSION:
             raise LimitRecordError(f"{path} has version {found['version']}, not {VERSION}")
-        return LimitRecord(
+        record = LimitRecord(
             groups=frozenset(str(group) for group in found["groups"]),
             cores=frozenset(int(job) for job in found["cores"]),
-            peak_bytes_per_s=float(found["peak_bytes_per_s"]),
+            peak_bytes_per_s=_peak(found["peak_bytes_per_s"]),
         )
     except FileNotFoundError:
         return LimitRecord()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise LimitRecordError(f"{path} cannot be read ({error}): groups of ours are found by their names") from error
+    return record
+
+
+def _peak(value: Any) -> float:
+    peak = float(value)
+    if not 0 <= peak < math.inf:  # nothing would ever be over it
+        raise ValueError(f"no node has {peak} bytes a second")
+    return peak
 
 
 def write_record(path: Path, record: LimitRecord) -> None:

@@ -228,7 +228,14 @@ def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     assert node.cores.now == {}
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 9}', '{"version": 1, "groups": 3}', "\x00\xff"])
+DAMAGED = [
+    "", "{", "[]", '{"version": 9}', '{"version": 1, "groups": 3}', "\x00\xff", "[" * 100_000,
+    '{"version": 1, "groups": [], "cores": [Infinity], "peak_bytes_per_s": 0}',
+    '{"version": 1, "groups": [], "cores": [], "peak_bytes_per_s": Infinity}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=[content[:80] for content in DAMAGED])
 def test_a_damaged_record_is_a_fault_and_groups_are_found_by_name(node: Node, content: str) -> None:
     for name in ("soda-12", "mon_groups/soda-13", "site", "soda-lab"):
         (node.machine.mount / name).mkdir()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from slurm_soda.agent.contention.memory import FULL_FOR_S, RECORD, MemoryKeeper
+from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError
 from slurm_soda.agent.contention.settings import MemorySettings
 from slurm_soda.agent.events import RunKey
 from slurm_soda.agent.gpus import GpuReading
@@ -110,6 +111,32 @@ def test_throttled_within_two_samples_released_below_and_all_groups_gone(node: N
     node.turn(keeper, (CALM,))
     assert node.groups() == []
     assert (node.faults, keeper.interval_s) == ([], float("inf"))
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["the GPU job ends", "another agent, that is not to limit"])
+def test_a_group_that_will_not_go_at_once_goes_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    keeper = node.keeper()
+    for _ in range(3):
+        node.turn(keeper, ALL)
+    assert f"soda-{LOUD}" in node.groups()
+
+    def refuse(self: Resctrl, group: Group) -> None:
+        raise ResctrlError(f"group {group.path} cannot be removed: device or resource busy")
+
+    monkeypatch.setattr(Resctrl, "remove", refuse)
+    if stopped:
+        keeper = node.keeper(enabled=False)
+    node.turn(keeper, (CALM, LOUD))
+    assert f"soda-{LOUD}" in node.groups()
+    monkeypatch.undo()
+    node.turn(keeper, (CALM, LOUD))
+    assert node.groups() == []
+    assert {fault.rpartition(": ")[2] for fault in node.faults} == {"device or resource busy; tried again later"}
+    before = node.machine.log()
+    node.turn(keeper, (CALM, LOUD))
+    assert node.machine.log() == before
 
 
 def test_without_a_gpu_job_or_without_cpu_jobs_nothing_is_made(node: Node) -> None:
