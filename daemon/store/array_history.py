@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from slurm_soda.daemon.store.cores import TELLING
 from slurm_soda.daemon.store.cores_schema import CoreFitted
@@ -11,8 +11,15 @@ from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.policies.arrays.history import PastJob
 from slurm_soda.slurm_ext.hostlist import expand
-from sqlalchemy import ColumnElement, Row, Subquery, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Subquery, and_, case, func, or_, select
 from sqlalchemy.orm import Session
+
+
+class _Fit(NamedTuple):
+    restart: int
+    search: int
+    node: str
+    cores: int
 
 
 def past_jobs(session: Session, *, since_s: float, now_s: float, gpu_types: Mapping[str, str]) -> list[PastJob]:
@@ -67,9 +74,9 @@ def _best_cores(session: Session, ran: Subquery) -> dict[int, int]:
         .where(CoreFitted.reason.in_(TELLING), CoreFitted.cores > 0, _is_of())
         .order_by(Job.id, CoreFitted.restart, CoreFitted.at_s, CoreFitted.id)
     )
-    by_job: dict[int, list[Row[Any]]] = {}
-    for fit in session.execute(query):
-        by_job.setdefault(fit.id, []).append(fit)
+    by_job: dict[int, list[_Fit]] = {}
+    for pk, *fit in session.execute(query):
+        by_job.setdefault(pk, []).append(_Fit(*fit))
     return {pk: _needed(fits) for pk, fits in by_job.items()}
 
 
@@ -79,7 +86,7 @@ def _is_of() -> ColumnElement[bool]:
     return and_(CoreFitted.at_s >= Job.submit_s - CLOCK_SLACK_S, CoreFitted.at_s <= over_s)
 
 
-def _needed(fits: Sequence[Row[Any]]) -> int:
+def _needed(fits: Sequence[_Fit]) -> int:
     """What the newest search of a job ended on, fits being given by restart and time; of its nodes the one that wants most.
 
     An agent that lost its records numbers its searches anew, so each node's newest fit counts alone.
