@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext import arranging
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.routes import ROUTES_NAME
 
-from tests.slurm_ext.array_site import Site
+from tests.slurm_ext.array_site import NAMES, Site
 from tests.slurm_ext.scontrol import detail
 from tests.sodactl.conftest import record
 
@@ -72,43 +72,73 @@ def state(site: Site) -> Any:
     return site.scontrol.partitions, files, [job.partition for job in site.queue.queue]
 
 
+def wrecks(
+    folder: Path, before: tuple[int, int] | None, act: Callable[[Site], Any], patch: pytest.MonkeyPatch
+) -> Iterator[Site]:
+    """Sites where an act was cut short, before and after each of the things that it does."""
+    patch.setattr(os, "fsync", lambda _: None)  # a program that ends loses nothing; thousands of these take long
+    for acts in range(100):
+        for late in (False, True):
+            site = prepared(folder / f"{acts}-{late}", before)
+            dying = Dying(acts, after=late)
+            with patch.context() as now:
+                now.setattr(site.scontrol, "_change", dying.of(site.scontrol._change))
+                now.setattr(site.queue, "_apply", dying.of(site.queue._apply))
+                for name in ("write_whole", "remove"):
+                    now.setattr(arranging, name, dying.of(getattr(arranging, name)))
+                try:
+                    act(site)
+                except Crash:
+                    pass
+                else:
+                    return
+            yield site
+    pytest.fail("it never comes to its end")
+
+
+def finish(site: Site, share: tuple[int, int], whole: Site) -> None:
+    """Apply, which brings about what an undisturbed one does."""
+    site.arranger.apply(site.wanted(*share))
+    assert state(site) == state(whole)
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, set(found.sent)) == ("applied", site.names)
+    assert site.arranger.apply(site.wanted(*share)).steps == ()
+
+
+def take_back(site: Site) -> None:
+    site.arranger.revert()
+    assert (site.names, site.routed, read_record(site.folder)) == (set(), False, None)
+    assert {job.partition for job in site.queue.queue} <= {"gpu"}
+
+
 @pytest.mark.parametrize("way_out", ["apply", "revert"])
-def test_cut_short_anywhere(
+def test_an_apply_cut_short_anywhere(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: tuple[tuple[int, int] | None, tuple[int, int]],
     way_out: str,
 ) -> None:
     before, after = change
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # a program that ends loses nothing; thousands of these take long
     whole = prepared(tmp_path / "whole", before)
     whole.arranger.apply(whole.wanted(*after))
-    crashes = 0
-    for acts in range(100):
-        for late in (False, True):
-            site = prepared(tmp_path / f"{acts}-{late}", before)
-            dying = Dying(acts, after=late)
-            with monkeypatch.context() as patch:
-                patch.setattr(site.scontrol, "_change", dying.of(site.scontrol._change))
-                patch.setattr(site.queue, "_apply", dying.of(site.queue._apply))
-                for name in ("write_whole", "remove"):
-                    patch.setattr(arranging, name, dying.of(getattr(arranging, name)))
-                try:
-                    site.arranger.apply(site.wanted(*after))
-                except Crash:
-                    crashes += 1
-                else:
-                    assert crashes > 2 * len(whole.scontrol.partitions)
-                    return
-            if way_out == "apply":
-                site.arranger.apply(site.wanted(*after))
-                assert state(site) == state(whole)
-                found = read_record(site.folder)
-                assert found is not None
-                assert (found.phase, set(found.sent)) == ("applied", site.names)
-                assert site.arranger.apply(site.wanted(*after)).steps == ()
-            else:
-                site.arranger.revert()
-                assert (site.names, site.routed, read_record(site.folder)) == (set(), False, None)
-                assert {job.partition for job in site.queue.queue} <= {"gpu"}
-    pytest.fail("it never comes to its end")
+    seen = 0
+    for site in wrecks(tmp_path, before, lambda site: site.arranger.apply(site.wanted(*after)), monkeypatch):
+        seen += 1
+        finish(site, after, whole) if way_out == "apply" else take_back(site)
+    assert seen > 2 * len(whole.scontrol.partitions)
+
+
+@pytest.mark.parametrize("way_out", ["apply", "revert"])
+def test_a_revert_cut_short_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_out: str) -> None:
+    seen = 0
+    for site in wrecks(tmp_path, (8, 1), lambda site: site.arranger.revert(), monkeypatch):
+        seen += 1
+        if way_out == "revert":
+            take_back(site)
+            continue
+        site.arranger.apply(site.wanted(8, 1))
+        assert {of["State"] for of in site.scontrol.partitions.values()} == {"UP"}
+        assert (site.names, site.include, site.routed) == (NAMES, NAMES, True)
+        assert site.arranger.apply(site.wanted(8, 1)).steps == ()
+    assert seen > 2 * len(NAMES)
