@@ -11,10 +11,10 @@ from slurm_soda.policies.run_times.learner import Learnt, RunTimes
 from slurm_soda.policies.run_times.traits import Traits
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
-RENEW_JOBS = 10
-"""A kind's curve is computed anew after so many more jobs of its owner, or"""
 RENEW_RATIO = 0.1
-"""after so many more of everybody, as a part of all."""
+"""A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before; and"""
+RENEW_JOBS = 10
+"""after so many of its owner at the latest."""
 
 
 @dataclass(slots=True)
@@ -76,14 +76,17 @@ class Forecast:
         return left_by_curves(self._total_s[numbers], self._error_s[numbers], attained_s)
 
     def known(self, number: int) -> Learnt:
-        """What is known of a kind, as it was last renewed."""
+        """What is known of a kind."""
+        if self._is_stale(number):
+            self._renew(number)
         return self._kinds[number].learnt
 
     def _is_stale(self, number: int) -> bool:
         kind = self._kinds[number]
-        if self._by_owner.get(kind.traits.owner, 0) >= kind.own + RENEW_JOBS:
+        more = self._by_owner.get(kind.traits.owner, 0) - kind.own
+        if more >= min(1 + RENEW_RATIO * kind.own, RENEW_JOBS):
             return True
-        return self.learner.learnt > kind.everybody * (1 + RENEW_RATIO) + RENEW_JOBS
+        return self.learner.learnt - kind.everybody >= 1 + RENEW_RATIO * kind.everybody
 
     def _renew(self, number: int) -> None:
         kind = self._kinds[number]

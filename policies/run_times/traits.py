@@ -39,7 +39,7 @@ class Group(NamedTuple):
         """For people: ``of alice, on 4 GPUs in main, training resnet50``."""
         parts = [
             f"of {self.owner}" if self.owner is not None else "",
-            f"on {self.gpus} GPU{'s' * (self.gpus != 1)} in {self.partition}" if self.gpus is not None else "",
+            _shape(self.gpus, self.partition),
             f"named {self.family}" if self.family is not None else "",
             f"training {self.model}" if self.model is not None else "",
         ]
@@ -60,3 +60,9 @@ def groups_of(traits: Traits) -> tuple[Group, ...]:
     if traits.name:
         groups.append(own._replace(family=traits.family, model=traits.model or None))
     return tuple(groups)
+
+
+def _shape(gpus: int | None, partition: str | None) -> str:
+    if gpus is None:
+        return ""
+    return f"on {gpus} GPU{'s' * (gpus != 1)}" + (f" in {partition}" if partition else "")

@@ -1,0 +1,177 @@
+"""Run times in whole cycles: learned from jobs that end, told to the policy, written down, and never in the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from slurm_soda.daemon.knowledge import foresight
+from slurm_soda.daemon.knowledge.foresight import SETTLING_S, Foresight
+from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob, RunTimeTold
+from slurm_soda.daemon.store.schema import Job, Run, Usage
+from slurm_soda.policies.run_times.sources import By
+from slurm_soda.slurm_ext.hints import Hints
+from sqlalchemy import select, text
+
+from tests.daemon.fake_slurm import FakeClock, FakeSlurm
+from tests.daemon.harness import Daemon
+
+Start = Callable[..., Daemon]
+SJF = {"policy": {"name": "sjf"}}
+
+
+def past_job(sodad: Path, user: str, run_s: float, jobs: int, first_id: int, end_s: float = 1000.0) -> None:
+    """Jobs of long ago, in the store."""
+    store = open_store(f"sqlite:///{sodad}/soda.db")
+    with store.write() as session:
+        for job_id in range(first_id, first_id + jobs):
+            job = Job(
+                job_id=job_id, submit_s=1.0, user=user, partition="main", name="job", state="COMPLETED", gpus=4,
+                end_s=end_s, accounted=True,
+            )  # fmt: skip
+            session.add(job)
+            session.flush()
+            session.add(Run(job_pk=job.id, restart=0, start_s=end_s - run_s, end_s=end_s, gpus=4))
+    store.close()
+
+
+def told(sodad: Daemon, job_id: int) -> RunTimeTold:
+    with sodad.store.read() as session:
+        row = session.get(RunTimeTold, sodad.job(job_id).id)
+    assert row is not None
+    return row
+
+
+def test_a_policy_by_run_times_starts_whom_history_says_is_short(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path
+) -> None:
+    past_job(fresh_store, "longsome", 3000.0, 20, 100)
+    past_job(fresh_store, "swift", 30.0, 20, 200)
+    slurm.submit(1, gpus=4, work_s=60.0)
+    slurm.tick()
+    sodad = daemon(**SJF)
+    sodad.follow(10)
+    slow = slurm.submit(2, gpus=4, work_s=100.0, user="longsome")
+    fast = slurm.submit(3, gpus=4, work_s=30.0, user="swift")
+    sodad.follow(300)
+    assert fast.runs[0][0] < slow.runs[0][0]
+    row = told(sodad, 3)
+    assert (row.told_by, row.jobs) == (By.HISTORY, 20)
+    assert row.run_s == pytest.approx(30.0, rel=0.3)
+    assert "swift" in row.basis
+
+
+def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: FakeSlurm, daemon: Start) -> None:
+    job = slurm.submit(1, gpus=1, work_s=100.0)
+    sodad = daemon(**SJF)
+    sodad.follow(100 + 2 * SETTLING_S, every_s=2.0)
+    assert job.state == "COMPLETED"
+    row = told(sodad, 1)
+    assert (row.told_by, row.run_s) == (By.LIMIT, 3600.0)
+    assert row.actual_s == pytest.approx(100.0, abs=3.0)
+
+
+def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=1, work_s=100.0)
+    sodad = daemon(**SJF)
+    sodad.follow(100 + 2 * SETTLING_S, every_s=2.0)
+    learner = sodad.cycles._foresight.forecast.learner
+    assert learner.learnt == 1
+    slurm.submit(2, gpus=1, work_s=50.0)
+    sodad.follow(40, every_s=2.0)
+    assert told(sodad, 2).told_by == By.HISTORY
+    assert learner.learnt == 1
+    again = daemon(**SJF)
+    again.run()
+    assert again.cycles._foresight.forecast.learner.learnt == 1, "the next daemon learns it from the store"
+
+
+def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start) -> None:
+    hints = Hints(model="ResNet-50", batch_size=64, iterations=1000)
+    job = slurm.submit(1, gpus=2, work_s=200.0, hints=hints)
+    sodad = daemon(**SJF)
+    sodad.follow(20, every_s=2.0)
+    started_s = job.start_s
+    with sodad.store.write() as session:
+        session.add(
+            Usage(
+                job_id=1, restart=0, node="n1", first_s=started_s, last_s=started_s + 190, samples=19, gpu_count=2,
+                gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=16_000.0, cpu_s=1.0, memory_peak_mib=1.0,
+            )
+        )  # fmt: skip
+    sodad.follow(200 + 2 * SETTLING_S, every_s=2.0)
+    with sodad.store.read() as session:
+        assert len(session.scalars(select(ObservedJob)).all()) == 1
+        values = {row.quantity: row for row in session.scalars(select(KnownValue))}
+    assert {row.model for row in values.values()} == {"resnet50"}
+    assert values["iteration_s"].value == pytest.approx(0.2, rel=0.05)
+    assert values["utilisation_ratio"].value == pytest.approx(0.8)
+    assert values["memory_mib"].value == pytest.approx(8000.0)
+    slurm.submit(2, gpus=2, work_s=100.0, hints=Hints(model="resnet50", batch_size=64, iterations=500))
+    sodad.follow(40, every_s=2.0)
+    row = told(sodad, 2)
+    assert row.told_by == By.ITERATIONS
+    assert row.run_s == pytest.approx(100.0, rel=0.1)
+
+
+def test_what_fails_here_stops_no_cycle(
+    slurm: FakeSlurm, daemon: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slurm.submit(1, gpus=1, work_s=30.0)
+    sodad = daemon(**SJF)
+    with sodad.store.write() as session:
+        session.execute(text("DROP TABLE run_time_told"))
+    monkeypatch.setattr(foresight, "traits_of_record", lambda record: 1 / 0)
+    for _ in range(3):
+        assert sodad.run().error == ""
+        slurm.advance(31.0)
+    assert slurm.all[1].state == "COMPLETED"
+
+
+def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path
+) -> None:
+    past_job(fresh_store, "alice", 100_000.0, 30, 100)
+    slurm.submit(1, gpus=4, work_s=3000.0)
+    sodad = daemon(**SJF)
+    sodad.follow(10)
+    cycles = sodad.cycles
+    left = []
+    for _ in range(3):
+        sodad.run()
+        job = cycles._book.jobs[1]
+        expected = cycles._foresight.run_time(job, slurm.clock.now_s())
+        assert expected is not None
+        left.append(expected.left.value)
+        slurm.advance(100.0)
+    assert 3000 < left[0] <= 3600.0
+    assert left[0] - left[2] == pytest.approx(200.0, abs=1.0)
+
+
+def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foresight, "MOST_TOLD", 4)
+    slurm = FakeSlurm(FakeClock())
+    for job_id in range(1, 11):
+        slurm.submit(job_id, gpus=1)
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    book, ahead = JobBook(store), Foresight(store)
+    book.observe(slurm.jobs(), slurm.clock.now_s())
+    with store.write() as session:
+        book.save(session, slurm.clock.now_s())
+    counts = []
+    for step in range(4):
+        ahead.step(slurm.clock.now_s() + 100.0 * step, slurm.nodes(), book)
+        with store.read() as session:
+            counts.append(len(session.scalars(select(RunTimeTold)).all()))
+    assert counts == [4, 8, 10, 10]
+    store.close()
+
+
+def test_a_column_of_nobody_is_empty(slurm: FakeSlurm, daemon: Start) -> None:
+    sodad = daemon(**SJF)
+    assert sodad.run().error == ""
+    assert math.isfinite(sodad.cycles._foresight._next_s)
