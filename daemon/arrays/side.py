@@ -21,6 +21,7 @@ from slurm_soda.daemon.arrays.returns import (
     top_among,
 )
 from slurm_soda.daemon.arrays.runs import ArrayRuns, OurRequeue, Surroundings, down_nodes
+from slurm_soda.daemon.arrays.strays import stray_changes, strays
 from slurm_soda.daemon.config import ArraySettings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.sight import Sight
@@ -74,13 +75,16 @@ class ArraySide:
         return decide(divided, snapshot, self._table, self._members, waiting_aborted(snapshot, aborts))
 
     def returns(self, sight: Sight, settings: ArraySettings) -> list[Change]:
-        """What puts aborted jobs back in line, first submitted first."""
+        """What puts aborted jobs back in line, first submitted first, and others out of partitions that go."""
+        stays = strays(self._record, sight.jobs)
         waiting = {i: m for i, m in self._members.items() if sight.jobs[i].state == "PENDING"}
-        back = [sight.jobs[i] for i in self.aborted(sight.jobs)]
-        ids = {record.job_id for record in back}
+        back = [sight.jobs[i] for i in self.aborted(sight.jobs) if i not in stays]
+        ids = {*stays, *(record.job_id for record in back)}
         self._homes.begin(sight.now_s, ids)
         self._refusals.keep(ids)
-        changes = []
+        refused = partial(self._refusals.stand, now_s=sight.now_s)
+        moves = stray_changes(sight.jobs, stays, self._runs.aborts, refused, sight.now_s)
+        changes: list[Change] = []
         # The last one gets the place before all others, so the first submitted comes last.
         tops: dict[Group, int] = {}
         for record in sorted(back, key=lambda job: -job.job_id):
@@ -91,7 +95,7 @@ class ArraySide:
             if change is not None:
                 changes.append(change)
                 tops[group] = int(change.new.get("SiteFactor", tops[group]))
-        return changes[::-1]
+        return changes[::-1] + moves
 
     def _return(self, record: JobRecord, top: int, sight: Sight, settings: ArraySettings) -> Change | None:
         member, aborts = self._members[record.job_id], self._runs.aborts(record.job_id)

@@ -75,8 +75,8 @@ def _best_cores(session: Session, ran: Subquery) -> dict[int, int]:
         .order_by(Job.id, CoreFitted.restart, CoreFitted.at_s, CoreFitted.id)
     )
     by_job: dict[int, list[_Fit]] = {}
-    for pk, *fit in session.execute(query):
-        by_job.setdefault(pk, []).append(_Fit(*fit))
+    for row in session.execute(query):
+        by_job.setdefault(row.id, []).append(_Fit(row.restart, row.search, row.node, row.cores))
     return {pk: _needed(fits) for pk, fits in by_job.items()}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
-from slurm_soda.slurm_ext.arrays import TABLE_NAME, ArraysRecord, record_document
+from slurm_soda.slurm_ext.arrays import TABLE_NAME, ArraysRecord, Phase, record_document
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update
 from slurm_soda.slurm_ext.routes import RoutingRules
 
@@ -23,8 +23,13 @@ def table(cpu_cores: int = 16) -> ArrayTable:
     return lay_out("main", 10, 1, [("n1", NODE)], {NODE: Share(cpu_cores, 0)})
 
 
-def put_in_force(arrays: ArrayTable, state_dir: Path, shares: Mapping[NodeClass, Share] | None = None) -> None:
-    record = ArraysRecord("applied", arrays, shares or {}, RoutingRules(), {})
+def put_in_force(
+    arrays: ArrayTable, state_dir: Path, shares: Mapping[NodeClass, Share] | None = None, *, phase: Phase = "applied",
+    sent: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """``sent``: all partitions of ours, where some of them go."""
+    bases = {"main": dict[str, str]()} if sent else {}
+    record = ArraysRecord(phase, arrays, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)
     (state_dir / TABLE_NAME).write_text(json.dumps(record_document(record)))
 
 
