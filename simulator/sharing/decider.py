@@ -116,7 +116,7 @@ class SharingDecider(SnapshotDecider):
                 raise draft.fault(row, f"job {label(one)} is leaving that GPU")
         for device in place.devices:
             there = [kinds[kinds.running(one, int(self._sub_batch[one]))] for one in draft.on(device) if one != row]
-            if there and self._learned.fits((kinds[mine], *there)) is False:
+            if there and self._learned.never_fits((kinds[mine], *there)):
                 raise draft.fault(row, f"it is known not to fit into GPU {device} beside {', '.join(map(str, there))}")
 
     def _check_nodes(self, draft: Draft, preempts: Sequence[SessionJob], starts: Sequence[Start]) -> None:

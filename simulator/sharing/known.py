@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Protocol, runtime_checkable
 
@@ -49,8 +50,9 @@ class Learned:
     Slowdowns by several partners add up where one of them was measured. Answers are kept, as predictors may be slow.
     """
 
-    def __init__(self, before: Known) -> None:
-        self._before = before
+    def __init__(self, before: Known, *, certain: bool = True) -> None:
+        """``certain``: what ``before`` says of memory is so, and no guess."""
+        self._before, self._certain = before, certain
         self._measured: dict[tuple[Workload, Workload], Estimate] = {}
         self._apart: set[frozenset[Workload]] = set()
         self._xi: dict[tuple[Workload, tuple[Workload, ...]], Estimate | None] = {}
@@ -66,8 +68,8 @@ class Learned:
         self._xi.clear()
 
     def part(self, one: Workload, other: Workload) -> None:
-        """Two kinds of jobs did not fit into the memory of one GPU."""
-        self._apart.add(frozenset((one, other)))
+        """Two kinds of jobs did not fit into the memory of one GPU; nor do they then as parts of other gangs."""
+        self._apart.add(_on_one_gpu(one, other))
         self._fits.clear()
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
@@ -90,9 +92,15 @@ class Learned:
     def fits(self, together: Sequence[Workload]) -> bool | None:
         key = tuple(together)
         if key not in self._fits:
-            apart = any(frozenset(pair) in self._apart for pair in combinations(key, 2))
-            self._fits[key] = False if apart else self._before.fits(key)
+            self._fits[key] = False if self._were_apart(key) else self._before.fits(key)
         return self._fits[key]
+
+    def never_fits(self, together: Sequence[Workload]) -> bool:
+        """Whether these are known, not guessed, to need more memory than a GPU has."""
+        return self.fits(together) is False and (self._certain or self._were_apart(together))
+
+    def _were_apart(self, together: Sequence[Workload]) -> bool:
+        return any(_on_one_gpu(one, other) in self._apart for one, other in combinations(together, 2))
 
     def profile(self, kind: Workload) -> Profile | None:
         return self._before.profile(kind)
@@ -102,3 +110,7 @@ class Learned:
 
     def footprint(self, kind: Workload) -> Footprint | None:
         return self._before.footprint(kind)
+
+
+def _on_one_gpu(*kinds: Workload) -> frozenset[Workload]:
+    return frozenset(replace(kind, gpus=1) for kind in kinds)

@@ -73,7 +73,7 @@ class SharingRules:
         told = Told(truth)
         if self.knowledge == "truth":
             return Together(truth, kinds, Learned(told))
-        return Together(truth, kinds, Learned(Guessed(self.predictor or TurnsPrior(), told)))
+        return Together(truth, kinds, Learned(Guessed(self.predictor or TurnsPrior(), told), certain=False))
 
     def _truth(self) -> Truth:
         if self.pairs is None:
