@@ -1,0 +1,300 @@
+"""Whole runs whose outcome is known on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.sharing.knowledge import Source, TurnsPrior
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.simulator.cluster import Cluster, Failure, parse_cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.node.rules import NodeRules
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.report.curves import Use
+from slurm_soda.simulator.report.per_job import per_job_csv
+from slurm_soda.simulator.report.shared import gpu_use
+from slurm_soda.simulator.report.summary import summarise
+from slurm_soda.simulator.scenario import Scenario
+from slurm_soda.simulator.sharing.record import SharingRecord
+from slurm_soda.simulator.sharing.rules import SharingRules
+from slurm_soda.simulator.sharing.run import simulate_sharing
+from slurm_soda.simulator.workload import Workload
+
+from tests.simulator.sharing.players import Scripted, plan_of
+
+
+def work(*rows: Mapping[str, Any]) -> Workload:
+    """Jobs of 100 s of model B that are there at 0, unless they say something else."""
+    base = {"submit_s": 0.0, "run_s": 100.0, "model": "B"}
+    return Workload.build("made", [{**base, **row} for row in rows])
+
+
+def play(
+    workload: Workload, script: Mapping[int, Sequence[int]], pairs: Path, cluster: str = "1x2", *,
+    costs: Costs | None = None, **more: Any,
+) -> Outcome:  # fmt: skip
+    """Run a script under full knowledge, unless ``more`` says otherwise (of the rules, or of the player)."""
+    rules = {key: more.pop(key) for key in ("knowledge", "predictor", "observes") if key in more}
+    player = Scripted(script, **more)
+    return simulate_sharing(
+        workload, parse_cluster(cluster), player, SharingRules(pairs=pairs, **rules), jobs_per_gpu=player.jobs_per_gpu,
+        costs=costs,
+    )  # fmt: skip
+
+
+def seen(outcome: Outcome) -> SharingRecord:
+    assert outcome.sharing is not None
+    return outcome.sharing
+
+
+def test_two_jobs_slow_each_other_until_one_ends(pairs: Path) -> None:
+    # A's 16 beside B runs as alone, B at 1/1.25: after 100 s it has done 80 s, and the rest alone.
+    outcome = play(work({"model": "A", "batch_size": 16}, {}), {1: [0], 2: [0]}, pairs)
+    assert outcome.end_s.tolist() == pytest.approx([100.0, 120.0])
+    record = seen(outcome)
+    assert record.shared_s.tolist() == pytest.approx([100.0, 100.0])
+    assert record.xi.tolist() == pytest.approx([1.0, 1.25])
+    assert record.worst_xi.tolist() == pytest.approx([1.0, 1.25])
+    assert record.partners.tolist() == [1, 1]
+    assert (record.busy_gpu_s, record.shared_gpu_s) == pytest.approx((120.0, 100.0))
+
+
+def test_a_late_comer_slows_who_is_there_from_then_on(pairs: Path) -> None:
+    # B alone until 40, then two B at 1/2.5: the first needs 60 x 2.5 more; the second has done 60 by then.
+    outcome = play(work({}, {"submit_s": 40.0}), {1: [0], 2: [0]}, pairs)
+    assert outcome.end_s.tolist() == pytest.approx([190.0, 230.0])
+
+
+def test_a_gang_is_as_slow_as_its_worst_gpu(pairs: Path) -> None:
+    # On GPU 0 beside A's 32 (xi 2), on GPU 1 beside A's 16 (1.25), on GPU 2 alone.
+    rows = work({"model": "A", "batch_size": 32}, {"model": "A", "batch_size": 16}, {"gpus": 3, "run_s": 10.0})
+    outcome = play(rows, {1: [0], 2: [1], 3: [0, 1, 2]}, pairs, "1x3")
+    assert outcome.end_s[2] == pytest.approx(20.0)
+    assert seen(outcome).partners.tolist() == [1, 1, 2]
+
+
+def test_three_on_a_gpu_add_up(pairs: Path) -> None:
+    rows = work({"model": "A", "batch_size": 16}, {"model": "A", "batch_size": 32}, {"run_s": 10.0})
+    outcome = play(rows, {1: [0], 2: [0], 3: [0]}, pairs, jobs_per_gpu=3)
+    assert outcome.end_s[2] == pytest.approx(10.0 * (1.25 + 2.0 - 1.0))
+
+
+def test_accumulation_costs_time_but_may_make_room(pairs: Path) -> None:
+    # A with 32 does not fit beside Big, in two passes of 16 it does: 1.6 x 2.5 times as long.
+    rows = work({"model": "Big", "run_s": 1000.0}, {"model": "A", "batch_size": 32, "run_s": 10.0})
+    outcome = play(rows, {1: [0], 2: [0]}, pairs, sub_batches={2: 16})
+    assert outcome.end_s[1] == pytest.approx(10.0 * 1.6 * 2.5)
+    assert seen(outcome).sub_batch.tolist() == [0, 16]
+    with pytest.raises(SimulatorError, match="starts job 2 where it cannot: it is known not to fit into GPU 0"):
+        play(rows, {1: [0], 2: [0]}, pairs)
+
+
+def test_starting_takes_its_time_beside_others_too(pairs: Path) -> None:
+    outcome = play(work({"model": "A", "batch_size": 16}, {}), {1: [0], 2: [0]}, pairs, costs=Costs(start_s=20.0))
+    assert outcome.end_s.tolist() == pytest.approx([120.0, 140.0])  # 100 s of B at 1/1.25, then 20 s
+
+
+def test_who_does_not_fit_is_requeued_and_the_pair_is_remembered(pairs: Path) -> None:
+    told: list[bool | None] = []
+
+    class Hopeful(Scripted):
+        """Tries GPU 0 once more only if nobody says that it is in vain."""
+
+        def decide(self, snapshot: ClusterSnapshot) -> Plan:
+            assert isinstance(snapshot, SharingSnapshot)
+            kinds = snapshot.sharing.kinds
+            fits = snapshot.known.fits((kinds[0], kinds[0]))
+            told.append(fits)
+            self.script = {1: [0], 2: [1]} if fits is False else {1: [0], 2: [0]}
+            return super().decide(snapshot)
+
+    rows = work({"model": "Big"}, {"model": "Big", "submit_s": 10.0})
+    rules = SharingRules(pairs=pairs, knowledge="prior")
+    costs = Costs(start_s=5.0, restart_s=2.0)
+    outcome = simulate_sharing(rows, parse_cluster("1x2"), Hopeful({}), rules, jobs_per_gpu=2, costs=costs)
+    assert told[:2] == [None, None]
+    assert told[2] is False
+    assert outcome.end_s.tolist() == pytest.approx([105.0, 117.0])  # fails at 15, starts again there
+    assert seen(outcome).out_of_memory.tolist() == outcome.failures.tolist() == [0, 1]
+    assert outcome.preemptions.tolist() == [0, 0]
+    assert not seen(outcome).shared_s.any()
+
+
+def test_what_was_seen_for_a_minute_is_known(pairs: Path) -> None:
+    def xi_seen(**more: Any) -> list[tuple[float, float, Source]]:
+        found = []
+
+        def look(snapshot: SharingSnapshot) -> None:
+            kind = snapshot.sharing.kinds[0]
+            xi = snapshot.known.xi(kind, (kind,))
+            assert xi is not None
+            found.append((snapshot.now_s, xi.value, xi.source))
+
+        late = [{"submit_s": at, "run_s": 1.0, "gpus": 1} for at in (69.0, 70.0)]
+        rows = work({}, {"submit_s": 10.0}, *late)
+        play(rows, {1: [0], 2: [0]} | {3: [1], 4: [1]}, pairs, look=look, knowledge="prior", **more)
+        return [entry for entry in found if entry[0] in (69.0, 70.0)]
+
+    assert [entry[1:] for entry in xi_seen()] == [(2.0, Source.PRIOR), (2.5, Source.MEASURED)]
+    assert [entry[1:] for entry in xi_seen(observes=False)] == [(2.0, Source.PRIOR)] * 2
+
+
+def test_a_failing_node_frees_the_partners_on_others(pairs: Path) -> None:
+    # The gang of job 2 is on both nodes; node 2 fails at 50, so job 1 runs alone from then on, and job 2 starts anew.
+    rows = work(
+        {"model": "A", "batch_size": 32}, {"gpus": 2, "run_s": 10.0}, {"gpus": 1, "run_s": 1.0, "submit_s": 500.0}
+    )
+    cluster = replace(parse_cluster("2x1"), failures=(Failure(1, 5.0, 300.0),))
+
+    class Patient(Scripted):
+        def decide(self, snapshot: ClusterSnapshot) -> Plan:
+            self.script = {1: [0], 2: [0, 1], 3: [0]} if snapshot.nodes.usable.all() else {1: [0]}
+            return super().decide(snapshot)
+
+    outcome = simulate_sharing(rows, cluster, Patient({}), SharingRules(pairs=pairs), jobs_per_gpu=2)
+    # A's 32 beside B: 1.6; 5 s of it, then alone.
+    assert outcome.end_s[0] == pytest.approx(5.0 + 100.0 - 5.0 / 1.6)
+    assert outcome.end_s[1] == pytest.approx(300.0 + 10.0)
+    assert outcome.failures.tolist() == [0, 1, 0]
+
+
+class Mover:
+    """At 20 s moves job 2 from beside job 1 to a GPU of its own."""
+
+    name = "mover"
+    jobs_per_gpu = 2
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        starting = {one: [0] for one in snapshot.jobs.job_id[snapshot.jobs.state == 0].tolist()}
+        if snapshot.now_s == 20.0 and not snapshot.jobs.preemptions.any():
+            return plan_of(snapshot, {**starting, 2: [1], 3: [1]}, [2])
+        return plan_of(snapshot, starting)
+
+
+def test_a_job_is_moved_by_one_plan(pairs: Path) -> None:
+    rows = work({}, {}, {"submit_s": 20.0, "model": "A", "batch_size": 16, "run_s": 10.0})
+    outcome = simulate_sharing(
+        rows, parse_cluster("1x2"), Mover(), SharingRules(pairs=pairs), jobs_per_gpu=2, costs=Costs(restart_s=4.0)
+    )
+    # Until 20 both B run at 1/2.5. Then job 1 is alone; job 2 restarts beside A, which ends at 30: 6 s at 1/1.25.
+    assert outcome.end_s.tolist() == pytest.approx([20.0 + 92.0, 30.0 + 92.0 - 6.0 / 1.25, 30.0])
+    assert outcome.preemptions.tolist() == [0, 1, 0]
+
+
+class Strict:
+    """Plays one plan at 0."""
+
+    name = "strict"
+
+    def __init__(self, plan: Mapping[int, Sequence[int]], jobs_per_gpu: int = 2, nodes: Sequence[Piece] = ()) -> None:
+        self.jobs_per_gpu, self._plan, self._nodes = jobs_per_gpu, plan, nodes
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        plan = plan_of(snapshot, self._plan)
+        assert isinstance(plan, SharingPlan)
+        return replace(plan, places={one: tuple(self._nodes) or places for one, places in plan.places.items()})
+
+
+BAD: Mapping[str, tuple[Policy, Workload, str]] = {
+    "too many": (Strict({1: [0], 2: [0]}, 1), work({}, {}), "GPU 0 would have 2 jobs, and at most 1 are allowed"),
+    "twice": (Strict({1: [0, 0]}), work({"gpus": 2}), r"GPUs \[0, 0\] are not different ones of the 3"),
+    "no such": (Strict({1: [7]}, nodes=[Piece(0, 1, 0, 0)]), work({}), r"GPUs \[7\] are not different ones"),
+    "elsewhere": (Strict({1: [0]}, nodes=[Piece(0, 2, 0, 0)]), work({}), "its places are"),
+    "down": (Strict({1: [2]}), work({}), "node row 1 is down"),
+    "cpus": (Strict({1: [0], 2: [1]}), work({"cpus": 5}, {"cpus": 4}), "1 CPUs of node row 0 would be given twice"),
+    "unwilling": (Strict({1: [0], 2: [0]}), work({}, {"shares": False}), "job 2 does not allow sharing"),
+    "unknown": (Strict({1: [0], 2: [0]}), work({}, {"model": "?"}), "nobody knows the model of job 2"),
+    "memory": (
+        Strict({1: [0], 2: [0]}),
+        work({"model": "Big"}, {"model": "Big"}),
+        "known not to fit into GPU 0 beside",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_plans_that_cannot_be_are_told(pairs: Path, case: str) -> None:
+    policy, workload, problem = BAD[case]
+    cluster = replace(parse_cluster("1x2/8c+1x1/8c"), failures=(Failure(1, 0.0, 1.0),))
+    with pytest.raises(SimulatorError, match=rf"policy strict at 0 s starts job \d where it cannot: .*{problem}"):
+        simulate_sharing(
+            workload, cluster, policy, SharingRules(pairs=pairs), jobs_per_gpu=getattr(policy, "jobs_per_gpu", 1)
+        )
+
+
+def test_utilisation_counts_a_shared_gpu_once(pairs: Path) -> None:
+    outcome = play(work({"model": "A", "batch_size": 16}, {}), {1: [0], 2: [0]}, pairs)
+    found = summarise(outcome)
+    assert found.gpu_util_ratio == pytest.approx(0.5)
+    assert found.gpu_shared_ratio == pytest.approx(100 / 120)
+    assert found.gpu_shared_s == pytest.approx(100.0)
+    assert found.shared_slowdown == pytest.approx(1.125)
+    used: Use = gpu_use(outcome)
+    assert used.mean.max() == pytest.approx(1.0)
+    lines = per_job_csv(outcome).splitlines()
+    assert lines[0].endswith(",failures,shared_s,xi,partners,sub_batch,out_of_memory")
+    assert lines[2].endswith(",0,100,1.25,1,0,0")
+
+
+class TestScenario:
+    """Who runs where."""
+
+    def scenario(self, pairs: Path | None, **more: Any) -> Scenario:
+        rules = None if pairs is None else SharingRules(pairs=pairs)
+        return Scenario(work({"model": "A", "batch_size": 16}, {}), self.cluster(), sharing=rules, **more)
+
+    def cluster(self) -> Cluster:
+        return parse_cluster("1x1")
+
+    def test_only_who_shares_runs_over_single_gpus(self, pairs: Path) -> None:
+        scenario = self.scenario(pairs)
+        assert scenario.run(make_policy("sjf", {})).sharing is None
+        assert scenario.run(Scripted({1: [0], 2: [0]})).end_s.tolist() == pytest.approx([100.0, 120.0])
+        forced = replace(scenario, engine="sharing").run(make_policy("sjf", {}))
+        assert seen(forced).shared_s.tolist() == [0.0, 0.0]
+
+    def test_predictions_of_run_times_and_of_slowdowns_go_with_it(self, pairs: Path) -> None:
+        told: list[tuple[float, float]] = []
+
+        def look(snapshot: SharingSnapshot) -> None:
+            told.extend(zip(snapshot.jobs.remaining_s.tolist(), snapshot.sharing.iterations.tolist(), strict=True))
+
+        rows = work({"iterations": 500.0, "submit_s": 1.0, "run_s": 50.0}, {"iterations": 200.0, "submit_s": 60.0})
+        scenario = replace(self.scenario(pairs, predicted=True), workload=rows)
+        scenario = replace(scenario, sharing=SharingRules(pairs=pairs, knowledge="predicted", predictor=TurnsPrior()))
+        outcome = scenario.run(Scripted({1: [0], 2: [0]}, look=look))
+        assert np.isfinite(outcome.end_s).all()
+        assert told[-1][0] != 100.0  # the second job is thought to take as long as the first one did
+        assert told[-1][1] == pytest.approx(told[-1][0] / 100.0 * 200.0)
+
+    @pytest.mark.parametrize(
+        ("more", "problem"),
+        [
+            ({"engine": "nodes"}, "engine nodes cannot share GPUs"),
+            ({"placement": "spread"}, "it says on which GPUs jobs are"),
+            ({"nodes": NodeRules()}, "cores and sharing cannot be simulated together"),
+        ],
+    )
+    def test_what_does_not_go_with_sharing_is_said(self, pairs: Path, more: Mapping[str, Any], problem: str) -> None:
+        with pytest.raises(SimulatorError, match=f"policy scripted: {problem}"):
+            self.scenario(pairs, **more).run(Scripted({}))
+
+    def test_without_a_truth_nobody_shares(self) -> None:
+        with pytest.raises(
+            SimulatorError, match="policy scripted: nobody says what jobs do to each other: give --pairs"
+        ):
+            self.scenario(None).run(Scripted({}))
+        with pytest.raises(SimulatorError, match="nobody says"):
+            self.scenario(None, engine="sharing").run(make_policy("sjf", {}))
