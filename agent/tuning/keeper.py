@@ -12,9 +12,10 @@ from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.ledger import Run
 from slurm_soda.agent.outbox import Outbox
 from slurm_soda.agent.statefile import StateFileError
+from slurm_soda.agent.tuning.context import Context
 from slurm_soda.agent.tuning.progress import Progress, read_progress, write_progress
 from slurm_soda.agent.tuning.settings import CoreSettings
-from slurm_soda.agent.tuning.trial import Context, Trial
+from slurm_soda.agent.tuning.trial import Trial
 from slurm_soda.policies.cores.search import SearchRules
 from slurm_soda.wire.records import JobOpened
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from slurm_soda.agent.cpusets.errors import JobGoneError
-from slurm_soda.agent.cpusets.sets import CoreSets
 from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.outbox import Outbox
+from slurm_soda.agent.tuning.context import Context
 from slurm_soda.agent.tuning.progress import Progress
 from slurm_soda.agent.tuning.records import fit_of, measurement_of
-from slurm_soda.agent.tuning.settings import CoreSettings
 from slurm_soda.agent.tuning.window import Window
 from slurm_soda.policies.cores.measurement import IDLE_RATIO, Measurement
-from slurm_soda.policies.cores.search import SearchRules, Settle
+from slurm_soda.policies.cores.search import Settle
 from slurm_soda.policies.cores.watch import WatchRules, watch
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.wire.cores import CoreOrder
@@ -44,21 +42,6 @@ class Phase(Enum):
     WAITING = "an order from the controller"
     WATCHING = "another phase of the job"
     LEFT = "nothing"
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What all trials of a node share."""
-
-    settings: CoreSettings
-    rules: SearchRules
-    sets: CoreSets
-    outbox: Outbox
-    remember: Callable[[Progress], None]
-    """Puts a search on record; raises StateFileError where that fails."""
-    fault: Callable[[str], None]
-    unix_s: Callable[[], float]
-    """The time of day of this turn."""
 
 
 class Trial:
