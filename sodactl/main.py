@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "explain": LazyCommand(f"{_HERE}.explain:explain", "Why a job waits, or where it went."),
     "history": LazyCommand(f"{_HERE}.history:history", "What finished jobs used and how long they waited."),
     "fit": LazyCommand(f"{_HERE}.fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
+    "profiles": LazyCommand(f"{_HERE}.profiles:profiles", "What is known about kinds of jobs, and from whom."),
     "policy": LazyCommand(f"{_HERE}.settings:policy", "Show, list or set the scheduling policy."),
     "mode": LazyCommand(f"{_HERE}.settings:mode", "Show or set the mode: observe, advise or enforce."),
     "undo": LazyCommand(f"{_HERE}.undo:undo", "Take changes to jobs back."),

@@ -168,12 +168,13 @@ class Knowledge:
 
     def restart_s(self, kind: Workload) -> Estimate:
         """Time without progress when a job of this kind starts again."""
-        return self.estimate("restart_s", kind) or self.estimate("restart_s", _any(kind)) or PRIOR_RESTART_S
+        return self._of_any("restart_s", kind) or PRIOR_RESTART_S
 
     def migration_s(self, kind: Workload) -> Estimate:
         """Time without progress when it moves."""
-        return self.estimate("migration_s", kind) or self.estimate("migration_s", _any(kind)) or PRIOR_MIGRATION_S
+        return self._of_any("migration_s", kind) or PRIOR_MIGRATION_S
 
-
-def _any(kind: Workload) -> Workload:
-    return Workload("", 0, kind.gpu_type, 1)
+    def _of_any(self, quantity: str, kind: Workload) -> Estimate | None:
+        """Of this kind, else of any model on its type of GPU, else of any model."""
+        asked = (kind, Workload("", 0, kind.gpu_type, 1), Workload("", 0, "", 1))
+        return next((found for one in asked if (found := self.estimate(quantity, one))), None)

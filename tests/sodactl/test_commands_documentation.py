@@ -49,6 +49,8 @@ def test_every_option_is_documented(name: str) -> None:
         ["history"],
         ["fit", "--user", "alice"],
         ["fit", "--job", "7"],
+        ["profiles", "list"],
+        ["profiles", "edits"],
         ["policy"],
         ["mode"],
         ["undo", "--last", "1"],

@@ -1,0 +1,275 @@
+"""``sodactl profiles``: what is known about kinds of jobs, from whom and how surely; and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.knowledge.edits import Editor, words
+from slurm_soda.daemon.knowledge.quantities import QUANTITIES
+from slurm_soda.daemon.knowledge.values import Subject, Value, value_of
+from slurm_soda.daemon.store import knowledge as stored
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.tiresias.models import plain_name
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl import output, profiles_documents, profiles_drawing
+from slurm_soda.sodactl.output import Document
+from slurm_soda.sodactl.site import Outside, Site, on_site
+
+SOURCES = {source.name.lower(): source for source in Source if source is not Source.PRIOR}
+ANY = "any"
+"""In the place of a model: a value for all that have none of their own."""
+_MOST_EDITS = 50
+
+
+class _Model(click.ParamType[str]):
+    """A model, however it is spelt; those that are known complete."""
+
+    name = "model"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        plain = plain_name(value)
+        if not plain or len(plain) > 64:
+            self.fail(f"{value!r} is no name of a model: it has 1 to 64 letters and digits", param, ctx)
+        return plain
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        try:
+            site = Site(load_settings(None), None, Outside())
+            with site.store() as store, store.read() as session:
+                names = {row.model for row in stored.all_values(session)}
+        except SodaError:
+            return []  # whoever may not read the store types the name
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(plain_name(incomplete))]
+
+
+_MODEL = _Model()
+
+
+@click.group()
+def profiles() -> None:
+    """What is known about kinds of jobs, and from whom.
+
+    A kind is a model (`--soda-model`) with its batch, on so many GPUs of a type. sodad learns from jobs as they end; tables
+    measured elsewhere can be imported, and a value set by hand goes before all others. docs/profiles.md says what is
+    learned and what it is used for.
+
+    \b
+    Examples:
+      sodactl profiles list               every value with its source and error
+      sodactl profiles show resnet50      one model, alone and beside others
+      sodactl profiles import table.json  speeds in the format of Gavel's simulator
+      sodactl profiles set resnet50 xi 1.2 --with vgg16
+      sodactl profiles undo               take the last change back
+    """  # noqa: D301 - click reads the control character
+
+
+@profiles.command("list")
+@click.option("--source", type=click.Choice(tuple(SOURCES)), help="Only values of this source.")
+@click.option("--quantity", type=click.Choice(tuple(QUANTITIES)), help="Only this quantity.")
+@on_site
+def list_values(site: Site, *, as_json: bool, source: str | None, quantity: str | None) -> None:
+    """Every value of jobs alone, with source, error and observations.
+
+    The last lines say how good predicted run times were.
+
+    \b
+    Examples:
+      sodactl profiles list
+      sodactl profiles list --source measured
+    """  # noqa: D301 - click reads the control character
+    values = [value for value in _values(site) if not value.subject.partner]
+    document = {
+        "values": profiles_documents.values(_only(values, source, quantity)),
+        "run_times": profiles_documents.accuracy(site),
+    }
+    _print(document, as_json=as_json, draw=profiles_drawing.values_and_accuracy)
+
+
+@profiles.command()
+@click.argument("model", type=_MODEL, required=False)
+@click.option("--source", type=click.Choice(tuple(SOURCES)), help="Only values of this source.")
+@on_site
+def pairs(site: Site, *, as_json: bool, model: str | None, source: str | None) -> None:
+    """What jobs do to each other on one GPU.
+
+    XI is the iteration time of the first model beside the second one, over that alone.
+
+    \b
+    Examples:
+      sodactl profiles pairs
+      sodactl profiles pairs resnet50
+    """  # noqa: D301 - click reads the control character
+    values = [value for value in _values(site) if value.subject.partner]
+    about = [value for value in values if model in (None, value.subject.kind.model, value.subject.partner)]
+    _print(
+        {"values": profiles_documents.values(_only(about, source, None))}, as_json=as_json, draw=profiles_drawing.values
+    )
+
+
+@profiles.command()
+@click.argument("model", type=_MODEL)
+@on_site
+def show(site: Site, *, as_json: bool, model: str) -> None:
+    """All that is known of one model, alone and beside others.
+
+    \b
+    Examples:
+      sodactl profiles show resnet50 --json
+    """  # noqa: D301 - click reads the control character
+    values = [value for value in _values(site) if model in (value.subject.kind.model, value.subject.partner)]
+    if not values:
+        raise SodaError(f"nothing is known of {model}; `sodactl profiles list` has all models")
+    _print({"model": model, "values": profiles_documents.values(values)}, as_json=as_json, draw=profiles_drawing.values)
+
+
+@profiles.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--gpu", metavar="NAME", help="Only this type of GPU, as the file names it.  [default: all]")
+@click.option("--as", "own_name", metavar="TYPE", help="What Slurm calls that type here.  [default: as in the file]")
+@on_site
+def import_table(site: Site, *, as_json: bool, file: Path, gpu: str | None, own_name: str | None) -> None:
+    """Take a table of speeds that were measured elsewhere.
+
+    JSON in the format of Gavel's simulator: steps per second alone and in pairs, by GPU. Replaces what was imported before
+    of the same kinds. Values that were measured here or set by hand go before it.
+
+    \b
+    Examples:
+      sodactl profiles import throughputs.json
+      sodactl profiles import throughputs.json --gpu v100 --as tesla_v100
+    """  # noqa: D301 - click reads the control character
+    from slurm_soda.daemon.knowledge import imports  # noqa: PLC0415 - only here
+
+    if own_name is not None and gpu is None:
+        raise click.UsageError("--as names one type of GPU: say which with --gpu")
+    values = imports.values_of(imports.read_table(file), gpu, own_name)
+    with site.store() as store, store.write() as session:
+        edit = _editor(site).take_table(session, values, str(file))
+    _print_edit(edit, f"{len(values):,} values of {file}", as_json=as_json)
+
+
+@profiles.command("set")
+@click.argument("model", type=_MODEL)
+@click.argument("quantity", type=click.Choice(tuple(QUANTITIES)))
+@click.argument("value", type=float)
+@click.option("--batch", type=click.IntRange(min=0), default=0, show_default=True, help="Per GPU; 0: any.")
+@click.option("--gpu-type", default="", metavar="TYPE", help="As Slurm calls it.  [default: none, as of untyped GPUs]")
+@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="Of the job.")
+@click.option("--with", "partner", type=_MODEL, help="The model beside it, for xi and fits.")
+@click.option("--with-batch", type=click.IntRange(min=0), default=0, show_default=True, help="Its batch; 0: any.")
+@click.option("--error", type=click.FloatRange(min=0.0), default=0.0, show_default=True, help="How far off it may be.")
+@on_site
+def set_value(
+    site: Site, *, as_json: bool, model: str, quantity: str, value: float, batch: int, gpu_type: str, gpus: int,
+    partner: str | None, with_batch: int, error: float,
+) -> None:  # fmt: skip
+    """Set one value by hand; it goes before all other sources.
+
+    QUANTITY is one of iteration_s, utilisation_ratio, memory_mib, occupancy_s, bandwidth_s, restart_s, migration_s, of a job
+    alone; xi or fits, beside another one; device_mib, of the GPU, whatever the model. The MODEL any stands for all that
+    have no value of their own.
+
+    \b
+    Examples:
+      sodactl profiles set bert restart_s 45
+      sodactl profiles set resnet50 xi 1.2 --batch 64 --gpu-type v100 --with vgg16 --with-batch 32
+      sodactl profiles set any device_mib 32768 --gpu-type v100
+    """  # noqa: D301 - click reads the control character
+    kind = Workload("" if QUANTITIES[quantity].of_gpu or model == ANY else model, batch, gpu_type.lower(), gpus)
+    subject = Subject(kind, partner or "", with_batch if partner else 0)
+    try:
+        estimate = Estimate(value, error, Source.SET)
+    except PolicyError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    with site.store() as store, store.write() as session:
+        edit = _editor(site).set_value(session, Value(subject, quantity, estimate))
+    _print_edit(edit, f"{quantity} = {value:g} of {words(subject)}", as_json=as_json)
+
+
+@profiles.command()
+@click.argument("model", type=_MODEL)
+@click.option("--source", type=click.Choice(tuple(SOURCES)), help="Only values of this source.")
+@click.option("--quantity", type=click.Choice(tuple(QUANTITIES)), help="Only this quantity.")
+@on_site
+def forget(site: Site, *, as_json: bool, model: str, source: str | None, quantity: str | None) -> None:
+    """Forget what is known of a model, alone and beside others.
+
+    Jobs that end later teach it anew.
+
+    \b
+    Examples:
+      sodactl profiles forget resnet50
+      sodactl profiles forget resnet50 --source set
+    """  # noqa: D301 - click reads the control character
+    with site.store() as store, store.write() as session:
+        edit, count = _editor(site).forget(
+            session, model, quantity=quantity, source=None if source is None else SOURCES[source]
+        )
+    _print_edit(edit, f"forgot {count} values of {model}", as_json=as_json)
+
+
+@profiles.command()
+@click.argument("edit", type=click.IntRange(min=1), required=False)
+@on_site
+def undo(site: Site, *, as_json: bool, edit: int | None) -> None:
+    """Take the newest change by hand back; again for the one before.
+
+    EDIT, its number, only makes sure that it is the one you mean.
+
+    \b
+    Examples:
+      sodactl profiles undo
+    """  # noqa: D301 - click reads the control character
+    with site.store() as store, store.write() as session:
+        undone = _editor(site).undo(session, edit)
+        number, summary = undone.id, undone.summary
+    _print_edit(number, f"taken back: {summary}", as_json=as_json)
+
+
+@profiles.command()
+@on_site
+def edits(site: Site, *, as_json: bool) -> None:
+    """The newest changes by hand.
+
+    \b
+    Examples:
+      sodactl profiles edits
+    """  # noqa: D301 - click reads the control character
+    with site.store() as store, store.read() as session:
+        rows = [profiles_documents.edit(row) for row in stored.edits(session, _MOST_EDITS)]
+    _print({"edits": rows}, as_json=as_json, draw=profiles_drawing.edits)
+
+
+def _values(site: Site) -> list[Value]:
+    with site.store() as store, store.read() as session:
+        return [value_of(row) for row in stored.all_values(session)]
+
+
+def _only(values: Iterable[Value], source: str | None, quantity: str | None) -> Iterator[Value]:
+    for value in values:
+        if (source is None or value.estimate.source is SOURCES[source]) and quantity in (None, value.quantity):
+            yield value
+
+
+def _editor(site: Site) -> Editor:
+    return Editor(site.outside.who(), site.now_s())
+
+
+def _print_edit(edit: int, text: str, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"edit": edit, "summary": text})
+    else:
+        output.print_line(f"edit {edit}: {text}")
+
+
+def _print(document: Document, *, as_json: bool, draw: profiles_drawing.Draw) -> None:
+    if as_json:
+        output.print_json(document)
+    else:
+        draw(document)
