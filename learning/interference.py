@@ -1,51 +1,64 @@
-"""From measured pairs to predictions: models of interference, and predictions that do not know the pair they are about."""
+"""From a table of measured pairs to predictions: models of interference, and predictions that do not know their pair."""
 
 from __future__ import annotations
 
-import numpy as np
 from slurm_soda.learning.errors import LearningError
-from slurm_soda.learning.folds import folds_by_pair
-from slurm_soda.learning.gaussian import fit_shape
-from slurm_soda.policies.sharing.gaussian import Posterior
+from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
+from slurm_soda.learning.memory import fit_sizes, fits_without_each, meetings_of
+from slurm_soda.learning.methods import CHOSEN, METHODS
 from slurm_soda.policies.sharing.prediction import HeldOut, Predicted, estimate, pairs_of
 from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.sharing.traits import SPREAD
 
-FOLDS = 5
 
+def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN) -> Predicted:
+    """Learn slowdowns and memory from all measured pairs. Deterministic.
 
-def fit_interference(table: SpeedTable, gpu_type: str) -> Posterior:
-    """Learn from all measured pairs on one GPU of a type. Deterministic.
+    Args:
+        gpu_type: one type of GPU; empty for all on which pairs were measured.
+        method: one of :data:`.methods.METHODS`.
 
     Raises:
         PolicyError: nothing was measured on that type of GPU.
-        LearningError: too few pairs, or no SciPy.
+        LearningError: no such method, too few pairs, or scikit-learn is not installed.
     """
-    pairs = pairs_of(table, gpu_type)
-    return Posterior(fit_shape(pairs), pairs)
+    if method not in METHODS:
+        raise LearningError(
+            f"there is no method {method!r} to predict interference; choose one of: {', '.join(METHODS)}"
+        )
+    types = (gpu_type,) if gpu_type else measured_types(table)
+    if not types:
+        raise LearningError("the table has no pair of jobs on one GPU that fits: measure some")
+    return Predicted(
+        {name: METHODS[method](pairs_of(table, name)) for name in types},
+        {name: fit_sizes(meetings_of(table, name)) for name in types},
+    )
 
 
-def fit_without_each(table: SpeedTable, gpu_type: str, folds: int = FOLDS) -> HeldOut:
+def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> HeldOut:
     """Predictions of all measured pairs, each without that pair in either direction. Deterministic.
 
-    The shape of the model comes from the pairs of other folds, the rest from all pairs but the one in question. Pairs that
-    were not measured, or do not fit, are predicted from all that were.
+    The Gaussian process takes its shape from the pairs of other folds, the rest from all pairs but the one in question;
+    other methods learn from other folds. Pairs that were not measured are predicted from all that were.
 
     Raises:
         PolicyError: nothing was measured on that type of GPU.
-        LearningError: too few pairs, or no SciPy.
+        LearningError: no such method, too few pairs, or scikit-learn is not installed.
     """
-    pairs = pairs_of(table, gpu_type)
-    groups = pairs.unordered() if len(pairs) else np.empty(0, np.int64)
-    if len(np.unique(groups)) < 2 * folds:
-        raise LearningError(
-            f"{gpu_type}: {2 * folds} pairs have to be measured to judge predictions, not {len(np.unique(groups))}"
-        )
-    fold = folds_by_pair(groups, folds)
-    found = {}
-    for number in range(folds):
-        shape = fit_shape(pairs.rows(fold != number))
-        means, deviations = Posterior(shape, pairs).left_out(groups)
-        for row in np.flatnonzero(fold == number):
-            kinds = pairs.traits.kinds[pairs.slowed[row]], pairs.traits.kinds[pairs.other[row]]
-            found[kinds] = estimate(float(means[row]), float(deviations[row]))
-    return HeldOut(found, Predicted(Posterior(fit_shape(pairs), pairs)))
+    otherwise = fit_interference(table, gpu_type, method)
+    pairs, meetings = pairs_of(table, gpu_type), meetings_of(table, gpu_type)
+    exactly = method == "gaussian"
+    judged = without_each_pair_exactly(pairs) if exactly else without_each_pair(pairs, METHODS[method])
+    kinds = pairs.traits.kinds
+    rows = zip(pairs.slowed.tolist(), pairs.other.tolist(), judged.log_mean, judged.log_deviation, strict=True)
+    found = {
+        (kinds[one], kinds[other]): estimate(float(mean), float(deviation)) for one, other, mean, deviation in rows
+    }
+    fits = zip(meetings.one.tolist(), meetings.other.tolist(), fits_without_each(meetings).tolist(), strict=True)
+    return HeldOut(found, {(kinds[one], kinds[other]): fit for one, other, fit in fits}, otherwise)
+
+
+def measured_types(table: SpeedTable) -> tuple[str, ...]:
+    """Types of GPU on which pairs were measured, each on one GPU; spread gangs are left out."""
+    shared = {one.gpu_type for (one, _), both in table.shared.items() if one.gpus == 1 and all(both)}
+    return tuple(name for name in table.gpu_types if name in shared and not name.endswith(SPREAD))

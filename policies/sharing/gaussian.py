@@ -82,6 +82,11 @@ class Posterior:
         self._targets = (pairs.log_xi - shape.centre) / shape.unit
         self._weights = self._inverse @ self._targets
 
+    @property
+    def traits(self) -> Traits:
+        """The kinds of jobs that it knows."""
+        return self.pairs.traits
+
     def predict(self, slowed: Traits, other: Traits) -> tuple[Vector, Vector]:
         """Mean and standard deviation of log xi, of each row of ``slowed`` beside the same row of ``other``.
 

@@ -1,16 +1,19 @@
-"""Interference of pairs that were never measured, from a model that learned from those that were."""
+"""Interference of pairs that were never measured, from models that learned from those that were."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
-from slurm_soda.policies.sharing.gaussian import Pairs, Posterior
+from slurm_soda.policies.sharing.gaussian import Pairs
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.model import PairModel
+from slurm_soda.policies.sharing.sizes import Sizes
 from slurm_soda.policies.sharing.tables import SpeedTable
-from slurm_soda.policies.sharing.traits import Traits, traits_of
+from slurm_soda.policies.sharing.traits import traits_of
 
 MEAN_DEVIATION = math.sqrt(2 / math.pi)
 """Expected absolute deviation of a normal variable, in standard deviations."""
@@ -39,62 +42,89 @@ def estimate(log_mean: float, log_deviation: float) -> Estimate:
     return Estimate(value, value * math.expm1(MEAN_DEVIATION * log_deviation), Source.PREDICTED)
 
 
+@dataclass(frozen=True, slots=True)
 class Predicted:
-    """Slowdowns on GPUs of one type by a model; each pair is computed once.
+    """Slowdowns and memory on GPUs of some types, a model for each; a pair is computed when it is first asked for.
 
     Jobs of several GPUs count as one of their workers. Slowdowns beside several others add up (xi - 1 summed). A batch
     that nobody measured counts as one between those next to it.
+
+    Attributes:
+        models: by type of GPU.
+        sizes: by type of GPU, where it was learned what fits.
     """
 
-    def __init__(self, posterior: Posterior) -> None:
-        self._posterior = posterior
-        self._pairs: dict[tuple[Workload, Workload], Estimate | None] = {}
-
-    @property
-    def traits(self) -> Traits:
-        """The kinds of jobs that the model knows, measured in pairs or not."""
-        return self._posterior.pairs.traits
+    models: Mapping[str, PairModel]
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)
+    _asked: dict[tuple[Workload, Workload], Estimate | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
         """As :meth:`.knowledge.Interference.xi`; None for a model or a type of GPU that is not known even alone."""
-        return _added([self._pair(slowed, other) for other in others])
+        return added([self._pair(slowed, other) for other in others])
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        """As :meth:`.view.Known.fits`."""
+        sizes = self.sizes.get(together[0].gpu_type) if together else None
+        return None if sizes is None else sizes.fits(together)
 
     def _pair(self, slowed: Workload, other: Workload) -> Estimate | None:
-        if (slowed, other) not in self._pairs:
-            one, two = self.traits.of(slowed), self.traits.of(other)
-            found = None
-            if one is not None and two is not None:
-                means, deviations = self._posterior.predict(one, two)
-                found = estimate(float(means[0]), float(deviations[0]))
-            self._pairs[slowed, other] = found
-        return self._pairs[slowed, other]
+        if (slowed, other) not in self._asked:
+            self._asked[slowed, other] = self._predict(slowed, other)
+        return self._asked[slowed, other]
+
+    def _predict(self, slowed: Workload, other: Workload) -> Estimate | None:
+        model = self.models.get(slowed.gpu_type)
+        if model is None:
+            return None
+        one, two = model.traits.of(slowed), model.traits.of(other)
+        if one is None or two is None:
+            return None
+        means, deviations = model.predict(one, two)
+        return estimate(float(means[0]), float(deviations[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Predictions of measured pairs, each by a model that did not see that pair: to judge policies that may not know it.
+    """Predictions of measured pairs, each by models that did not see that pair: to judge policies that may not know it.
 
     Attributes:
-        pairs: by kinds on one GPU, both directions.
+        pairs: slowdowns by kinds on one GPU, both directions.
+        fit: whether they fit, either order.
         otherwise: for all that was not measured; it may have seen everything.
     """
 
     pairs: Mapping[tuple[Workload, Workload], Estimate]
+    fit: Mapping[tuple[Workload, Workload], bool]
     otherwise: Predicted
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
         """As :meth:`Predicted.xi`."""
         one = _one_gpu(slowed)
-        found = [self.pairs.get((one, _one_gpu(other))) or self.otherwise.xi(slowed, (other,)) for other in others]
-        return _added(found)
+        return added(
+            [self.pairs.get((one, _one_gpu(other))) or self.otherwise.xi(slowed, (other,)) for other in others]
+        )
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        """As :meth:`Predicted.fits`."""
+        found = [self._fits(one, other) for one, other in combinations(together, 2)]
+        if False in found:
+            return False
+        return None if None in found or len(together) > 2 else True
+
+    def _fits(self, one: Workload, other: Workload) -> bool | None:
+        key = _one_gpu(one), _one_gpu(other)
+        known = self.fit.get(key, self.fit.get(key[::-1]))
+        return self.otherwise.fits((one, other)) if known is None else known
 
 
 def _one_gpu(kind: Workload) -> Workload:
     return Workload(kind.model, kind.batch, kind.gpu_type)
 
 
-def _added(pairs: Sequence[Estimate | None]) -> Estimate | None:
-    """Slowdowns beside each of several, added; errors are independent."""
+def added(pairs: Sequence[Estimate | None]) -> Estimate | None:
+    """Slowdown beside several, from that beside each; errors are independent. None where one is unknown."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs):
         return None

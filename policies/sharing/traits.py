@@ -11,6 +11,7 @@ import numpy as np
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.snapshot import IntColumn
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
@@ -52,9 +53,10 @@ class Traits:
         """Binary logarithms of the batches; 0 for a model's only one."""
         return np.log2(np.maximum([kind.batch for kind in self.kinds], 1)).astype(np.float64)
 
-    def rows(self, chosen: Sequence[int]) -> Traits:
+    def rows(self, chosen: Sequence[int] | IntColumn) -> Traits:
         """Some of the kinds."""
-        return Traits(tuple(self.kinds[row] for row in chosen), self.names, self.values[list(chosen)])
+        rows = np.asarray(chosen, dtype=np.int64)
+        return Traits(tuple(self.kinds[row] for row in rows.tolist()), self.names, self.values[rows])
 
     def of(self, kind: Workload) -> Traits | None:
         """Of one kind, on one of its GPUs; of a batch that nobody measured, between those next to it.

@@ -1,0 +1,110 @@
+"""How far off predictions are, of pairs and of models that were kept from those who predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.learning.errors import LearningError
+from slurm_soda.learning.folds import folds_by_pair
+from slurm_soda.learning.gaussian import fit_shape
+from slurm_soda.policies.sharing.gaussian import Pairs, Posterior
+from slurm_soda.policies.sharing.kernels import Vector
+from slurm_soda.policies.sharing.model import PairModel
+from slurm_soda.policies.sharing.prediction import MEAN_DEVIATION
+
+Fit = Callable[[Pairs], PairModel]
+FOLDS = 10
+SHAPES = 5
+"""Folds of the Gaussian process, whose shape alone needs them."""
+
+
+class Judged(NamedTuple):
+    """Predictions of measured slowdowns by a model that did not know them."""
+
+    log_xi: Vector
+    log_mean: Vector
+    log_deviation: Vector
+
+    @property
+    def off(self) -> Vector:
+        """Absolute errors of xi; predictions below 1 count as 1."""
+        found: Vector = np.abs(np.maximum(np.exp(self.log_mean), 1.0) - np.exp(self.log_xi))
+        return found
+
+    @property
+    def of_xi(self) -> float:
+        """Mean of error / xi: how far off a job's run time is, relative to it."""
+        return float((self.off / np.exp(self.log_xi)).mean())
+
+    @property
+    def of_slowdown(self) -> float:
+        """Mean error over the mean of xi - 1: how far off the cost of sharing is, relative to it; infinite if it is free."""
+        cost = float((np.exp(self.log_xi) - 1).mean())
+        return float(self.off.mean()) / cost if cost else float("inf")
+
+    def covered(self, errors: float) -> float:
+        """Share of pairs that are off by at most so many of their own expected absolute errors."""
+        claimed = np.maximum(np.exp(self.log_mean), 1.0) * np.expm1(MEAN_DEVIATION * self.log_deviation)
+        return float((self.off <= errors * claimed + 1e-12).mean())
+
+
+def without_each_pair(pairs: Pairs, fit: Fit, folds: int = FOLDS) -> Judged:
+    """Each pair is predicted by a model that was fitted without the tenth of all pairs it belongs to.
+
+    Raises:
+        LearningError: fewer different pairs than folds.
+    """
+    fold = _folds(pairs, folds)
+    means, deviations = np.empty(len(pairs)), np.empty(len(pairs))
+    for number in range(folds):
+        out = fold == number
+        means[out], deviations[out] = _predict(fit(pairs.rows(~out)), pairs.rows(out))
+    return Judged(pairs.log_xi, means, deviations)
+
+
+def without_each_pair_exactly(pairs: Pairs, folds: int = SHAPES) -> Judged:
+    """The Gaussian process without each pair alone, in closed form; its shape comes from pairs of other folds.
+
+    Raises:
+        LearningError: fewer different pairs than folds.
+    """
+    fold, groups = _folds(pairs, folds), pairs.unordered()
+    means, deviations = np.empty(len(pairs)), np.empty(len(pairs))
+    for number in range(folds):
+        out = fold == number
+        every = Posterior(fit_shape(pairs.rows(~out)), pairs).left_out(groups)
+        means[out], deviations[out] = every[0][out], every[1][out]
+    return Judged(pairs.log_xi, means, deviations)
+
+
+def without_each_model(pairs: Pairs, fit: Fit) -> Judged:
+    """All pairs with a model, of any batch, are predicted from those without it; what it does alone stays known.
+
+    A pair of two models counts twice, once without each.
+
+    Raises:
+        LearningError: fewer than three models.
+    """
+    names = np.array(pairs.traits.models)
+    models = sorted(set(names[pairs.slowed]) | set(names[pairs.other]))
+    if len(models) < 3:
+        raise LearningError(f"leaving out models needs three of them, not {len(models)}: measure more")
+    found = []
+    for model in models:
+        out = (names[pairs.slowed] == model) | (names[pairs.other] == model)
+        judged = pairs.rows(out)
+        found.append((judged.log_xi, *_predict(fit(pairs.rows(~out)), judged)))
+    return Judged(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _predict(model: PairModel, pairs: Pairs) -> tuple[Vector, Vector]:
+    return model.predict(pairs.traits.rows(pairs.slowed), pairs.traits.rows(pairs.other))
+
+
+def _folds(pairs: Pairs, folds: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    different = len(np.unique(pairs.unordered())) if len(pairs) else 0
+    if different < 2 * folds:
+        raise LearningError(f"{2 * folds} pairs have to be measured to judge predictions of them, not {different}")
+    return folds_by_pair(pairs.unordered(), folds)

@@ -1,0 +1,92 @@
+"""What fits into the memory of one GPU together, learned from pairs that did and pairs that did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from slurm_soda.learning.folds import folds_by_pair
+from slurm_soda.learning.libraries import library
+from slurm_soda.policies.sharing.kernels import Scaling, Vector
+from slurm_soda.policies.sharing.sizes import Sizes
+from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.sharing.traits import Matrix, Traits, traits_of
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn
+
+FOLDS = 20
+PENALTY = 10.0
+"""C of scikit-learn: the reciprocal of how much weights are held back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """Unordered pairs of rows of ``traits`` of which it is known whether they fit."""
+
+    traits: Traits
+    one: IntColumn
+    other: IntColumn
+    fits: BoolColumn
+
+    def __len__(self) -> int:
+        return len(self.fits)
+
+    def rows(self, chosen: BoolColumn) -> Meetings:
+        """Some of them, of the same jobs."""
+        return Meetings(self.traits, self.one[chosen], self.other[chosen], self.fits[chosen])
+
+
+def meetings_of(table: SpeedTable, gpu_type: str) -> Meetings:
+    """All pairs on one GPU of a type of which the table knows whether they fit.
+
+    Raises:
+        PolicyError: nothing was measured on that type of GPU.
+    """
+    traits = traits_of(table, gpu_type)
+    found = [
+        (row, column, together)
+        for row, one in enumerate(traits.kinds)
+        for column, other in enumerate(traits.kinds[row:], row)
+        if (together := table.fits((one, other))) is not None
+    ]
+    one, other, fits = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return Meetings(traits, one, other, fits.astype(np.bool_))
+
+
+def fit_sizes(meetings: Meetings) -> Sizes:
+    """Sizes by logistic regression on traits, model, batch and kind; where all fit, or none does, that is all it says.
+
+    Raises:
+        LearningError: scikit-learn is not installed.
+    """
+    traits, features = meetings.traits, _features(meetings.traits)
+    if not len(meetings) or meetings.fits.all() or not meetings.fits.any():
+        limit = -1.0 if len(meetings) and not meetings.fits.any() else 1.0
+        return Sizes(traits.kinds, np.zeros(len(traits)), limit)
+    rows = features[meetings.one] + features[meetings.other]
+    found = library("sklearn.linear_model").LogisticRegression(C=PENALTY, max_iter=5000).fit(rows, meetings.fits)
+    return Sizes(traits.kinds, -features @ found.coef_[0], float(found.intercept_[0]))
+
+
+def fits_without_each(meetings: Meetings, folds: int = FOLDS) -> BoolColumn:
+    """Whether each pair fits, by sizes that were learned without it."""
+    fold = folds_by_pair(np.arange(len(meetings)), folds)
+    found = np.empty(len(meetings), dtype=np.bool_)
+    for number in range(folds):
+        out = fold == number
+        found[out] = _fits(fit_sizes(meetings.rows(~out)), meetings.rows(out))
+    return found
+
+
+def _fits(sizes: Sizes, meetings: Meetings) -> BoolColumn:
+    found: BoolColumn = sizes.sizes[meetings.one] + sizes.sizes[meetings.other] <= sizes.limit
+    return found
+
+
+def _features(traits: Traits) -> Matrix:
+    models = sorted(set(traits.models))
+    of_model = np.array([[float(job == model) for model in models] for job in traits.models])
+    batch: Vector = (traits.log_batch - traits.log_batch.mean())[:, None] / 2.0
+    found: Matrix = np.hstack(
+        [Scaling.of(traits).scaled(traits), batch, of_model, of_model * batch, np.eye(len(traits))]
+    )
+    return found

@@ -1,0 +1,140 @@
+"""Every way to predict interference: what is stored predicts as scikit-learn does, and as it did before it was stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.svm import SVR
+from sklearn.tree import DecisionTreeRegressor
+from slurm_soda.learning import regressions
+from slurm_soda.learning.errors import LearningError
+from slurm_soda.learning.interference import fit_interference
+from slurm_soda.learning.judging import without_each_model, without_each_pair
+from slurm_soda.learning.libraries import library
+from slurm_soda.learning.methods import METHODS
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.documents import decode, encode
+from slurm_soda.policies.sharing.gaussian import Posterior
+from slurm_soda.policies.sharing.prediction import Predicted, pairs_of
+
+from tests.learning.tables import table
+
+TABLE = table(noise=0.02)
+RNG = np.random.default_rng(7)
+ROWS, TARGETS, NEW = RNG.normal(size=(120, 4)), RNG.normal(size=120), RNG.normal(size=(60, 4))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (regressions.linear, LinearRegression()),
+        (regressions.support_vectors, SVR(C=10.0, epsilon=0.01)),
+        (regressions.tree, DecisionTreeRegressor(min_samples_leaf=2, random_state=1)),
+        (regressions.neighbours, KNeighborsRegressor(5, weights="distance")),
+        (
+            regressions.boosting,
+            GradientBoostingRegressor(n_estimators=200, max_depth=4, learning_rate=0.1, subsample=0.7, random_state=1),
+        ),
+        (regressions.forest, ExtraTreesRegressor(100, max_features=0.5, random_state=1)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_numbers_alone_predict_as_scikit_learn(ours: regressions.Fit, theirs: Any) -> None:
+    kept, theirs = ours(ROWS, TARGETS), theirs.fit(ROWS, TARGETS)
+    for rows in (NEW, ROWS):
+        np.testing.assert_allclose(kept.values(rows), theirs.predict(rows), rtol=1e-9, atol=1e-9)
+
+
+def test_the_gaussian_process_predicts_as_scikit_learn() -> None:
+    pairs = pairs_of(TABLE, "fast")
+    some = pairs.rows(np.arange(len(pairs)) % 3 > 0)
+    model = METHODS["gaussian"](some)
+    assert isinstance(model, Posterior)
+    everything = Posterior(model.shape, pairs)
+    covariance = np.linalg.inv(everything._inverse) - np.exp(model.shape.noise) * np.eye(len(pairs))
+
+    class Known(Kernel):  # type: ignore[misc]
+        """Covariances by the number of the pair."""
+
+        def __init__(self) -> None:
+            """Scikit-learn wants to see that there is no parameter."""
+
+        def __call__(self, x: Any, y: Any = None, eval_gradient: bool = False) -> Any:
+            return covariance[np.ix_(x[:, 0].astype(int), (x if y is None else y)[:, 0].astype(int))]
+
+        def diag(self, x: Any) -> Any:
+            return np.diagonal(covariance)[x[:, 0].astype(int)]
+
+        def is_stationary(self) -> bool:
+            return False
+
+    seen = np.flatnonzero(np.arange(len(pairs)) % 3 > 0)
+    theirs = GaussianProcessRegressor(Known(), alpha=np.exp(model.shape.noise), optimizer=None)
+    theirs.fit(seen[:, None], (some.log_xi - model.shape.centre) / model.shape.unit)
+    mean, deviation = theirs.predict(np.arange(len(pairs))[:, None], return_std=True)
+    ours = model.predict(pairs.traits.rows(pairs.slowed), pairs.traits.rows(pairs.other))
+    np.testing.assert_allclose(ours[0], model.shape.centre + model.shape.unit * mean, atol=1e-5)
+    noisy = np.sqrt(deviation**2 + np.exp(model.shape.noise))
+    np.testing.assert_allclose(ours[1], model.shape.calibration * model.shape.unit * noisy, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_stored_predicts_the_same(method: str) -> None:
+    before = fit_interference(TABLE, method=method)
+    after = decode(json.loads(json.dumps(encode(before))))
+    kinds = [kind for kind in TABLE.alone if kind.gpus == 1]
+    for one in kinds[::4]:
+        for other in kinds[::5]:
+            mine, its = before.xi(one, (other,)), after.xi(one, (other,))
+            assert (mine is None) == (its is None)
+            if mine is not None and its is not None:
+                assert its.value == pytest.approx(mine.value, rel=1e-9)
+                assert its.error == pytest.approx(mine.error, rel=1e-9)
+            assert before.fits((one, other)) == after.fits((one, other))
+
+
+def test_each_way_but_the_mean_learns_something() -> None:
+    pairs = pairs_of(TABLE, "fast")
+    off = {name: without_each_pair(pairs, METHODS[name], 3).of_slowdown for name in METHODS if name != "aip"}
+    assert all(off[name] < 0.7 * off["mean"] for name in off if name != "mean"), off
+    assert off["gaussian"] == min(off.values()), off
+
+
+def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
+    judged = without_each_model(pairs_of(TABLE, "fast"), METHODS["gaussian"])
+    assert np.isfinite(judged.log_mean).all()
+    assert judged.covered(10) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ([], "has the format 'slurm-soda interference 1', not None: train it anew"),
+        ({"format": "other"}, "not 'other'"),
+        ({"format": "slurm-soda interference 1"}, r"is damaged \(KeyError: 'gpu_types'\): train it anew"),
+        ({"format": "slurm-soda interference 1", "gpu_types": {"x": {"model": 3}}}, r"is damaged \(TypeError"),
+    ],
+)
+def test_other_documents_are_refused(document: object, problem: str) -> None:
+    with pytest.raises(PolicyError, match=problem):
+        decode(document)
+
+
+def test_other_models_cannot_be_stored() -> None:
+    with pytest.raises(PolicyError, match="kind object cannot be stored"):
+        encode(Predicted({"x": object()}))  # type: ignore[dict-item]
+
+
+def test_unknown_methods_and_missing_libraries_name_the_remedy() -> None:
+    with pytest.raises(LearningError, match="choose one of: mean, linear, svr"):
+        fit_interference(TABLE, method="oracle")
+    with pytest.raises(LearningError, match=r"needs nowhere, which is not here .*: pip install 'slurm-soda\[learn\]'"):
+        library("nowhere.at.all")
