@@ -14,6 +14,8 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cores import fits_of, start_of
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
+from slurm_soda.daemon.store.knowledge import told_of
+from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
 from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job, NodeSeen, Preemption, Run, Usage
 from sqlalchemy.orm import Session
 
@@ -81,6 +83,8 @@ class Story:
     """What sodad thought of its request for cores."""
     core_fits: Sequence[CoreFitted] = ()
     """How searches for its cores ended, by time."""
+    run_time: RunTimeTold | None = None
+    """What was expected of its run time when it came."""
 
 
 def heart_beats(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -153,4 +157,5 @@ def story(session: Session, top: Head, job_id: int) -> Story:
         gpus_before=sum(other.gpus for other in before),
         core_start=start_of(session, job.job_id, job.submit_s),
         core_fits=fits_of(session, job.job_id, job.submit_s),
+        run_time=told_of(session, job.id),
     )

@@ -16,7 +16,7 @@ from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
-from slurm_soda.sodactl import output, reasons
+from slurm_soda.sodactl import output, reasons, reasons_run_time
 from slurm_soda.sodactl.changes import fields_text
 from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.jobs import note_keys
@@ -106,6 +106,7 @@ def _document(site: Site, told: Story | None, record: JobRecord | None, warnings
         now_s=site.now_s(),
         core_start=story.core_start,
         core_fits=story.core_fits,
+        run_time=reasons_run_time.expected(story.run_time, story.runs, site.now_s()),
     )
     job, said = story.job, reasons.explanation(known)
     return {
@@ -120,6 +121,7 @@ def _document(site: Site, told: Story | None, record: JobRecord | None, warnings
         "attained_gpu_s": None if job is None else reasons.attained_gpu_s(job, known.runs, known.now_s),
         "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
         "reasons": list(reasons.sentences(known)),
+        "run_time": reasons_run_time.keys(known.run_time),
         "runs": [_run_keys(run) for run in known.runs],
         "used": None if job is None else asdict(used(job, story.usage)),
         "preemptions": [_preemption_keys(entry) for entry in known.preemptions],

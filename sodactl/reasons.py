@@ -18,6 +18,7 @@ from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.states import ENDED, policy_state
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.reasons_cores import cores_word
+from slurm_soda.sodactl.reasons_run_time import Expected, run_time_word
 
 _BLOCKS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -58,6 +59,7 @@ class Known:
     now_s: float
     core_start: CoreStart | None = None
     core_fits: Sequence[CoreFitted] = ()
+    run_time: Expected | None = None
 
 
 def sentences(known: Known) -> Iterator[str]:
@@ -73,6 +75,7 @@ def sentences(known: Known) -> Iterator[str]:
     yield from _policys_word(known.job, known)
     yield from _preempting(known)
     yield from _service(known.job, known.runs, known.now_s)
+    yield from run_time_word(known.job, known.run_time)
     yield from cores_word(known.job, known.record, known.core_start, known.core_fits)
 
 
@@ -83,6 +86,7 @@ def _ended(known: Known, state: str) -> Iterator[str]:
         times = f"ran {_times(len(known.runs))}" if known.runs else "never ran"
         gave = f", gave way {_times(known.job.preemptions)}" if known.job.preemptions else ""
         yield f"It {times}{gave}; `sodactl history --job {known.job.job_id}` shows what it used."
+        yield from run_time_word(known.job, known.run_time)
 
 
 def _slurms_word(record: JobRecord | None) -> Iterator[str]:

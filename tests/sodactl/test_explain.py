@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from slurm_soda.daemon.store.cores_schema import CoreStart
+from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
 from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage
 from slurm_soda.policies.explain import VERDICTS
 from slurm_soda.policies.plan import Verdict
@@ -15,7 +16,7 @@ from slurm_soda.slurm_ext.hints import Hints
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
-        "before", "reasons",
+        "before", "reasons", "run_time",
         "runs", "used", "preemptions", "changes"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
@@ -279,3 +280,68 @@ def test_cores_of_a_waiting_job(
     document = soda("explain", "7", "--json").document
     assert text in document["reasons"]
     assert document["cores"] == {"asked": asked, "start": cores, "source": "", "left_alone": left_alone}
+
+
+CURVE = [[0.0, 1000.0, 300.0], [500.0, 1500.0, 400.0], [1000.0, 4000.0, 2000.0]]
+
+
+def expect(soda: Bench, job_id: int = 7, **values: Any) -> None:
+    job = stored_job(job_id, **values.pop("job", {}))
+    soda.daemon()
+    soda.add(job)
+    defaults: dict[str, Any] = {"at_s": SUBMIT_S, "told_by": "history", "run_s": 1000.0, "error_s": 300.0, "jobs": 12,
+                                "basis": "of alice, on 2 GPUs", "curve": CURVE}  # fmt: skip
+    soda.add(RunTimeTold(job_pk=job.id, **{**defaults, **values}))
+    soda.slurm.queue = [record(job_id, state=job.state)]
+    if job.state != "PENDING":
+        soda.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 600, end_s=job.end_s, gpus=2))
+
+
+def test_what_is_expected_of_its_run_time_and_from_whom(soda: Bench) -> None:
+    expect(soda)
+    assert (
+        "It is expected to run 16 min 40 s, give or take 5 min 00 s, learned from 12 like jobs (of alice, on 2 GPUs)."
+        in reasons(soda)
+    )
+    told = soda("explain", "7", "--json").document["run_time"]
+    assert (told["by"], told["run_s"], told["error_s"], told["left_s"], told["jobs"]) == (
+        "history",
+        1000,
+        300,
+        1000,
+        12,
+    )
+
+
+def test_what_is_left_follows_from_how_long_it_ran(soda: Bench) -> None:
+    expect(soda, job={"state": "RUNNING"})
+    told = soda("explain", "7", "--json").document["run_time"]
+    assert told["attained_s"] == pytest.approx(600.0)
+    assert told["run_s"] == pytest.approx(2000.0)  # a fifth of the way from 1500 to 4000
+    assert told["left_s"] == pytest.approx(1400.0)
+    assert "; 23 min 20 s are left." in reasons(soda)
+
+
+def test_what_was_expected_of_an_ended_job(soda: Bench) -> None:
+    expect(soda, job={"state": "COMPLETED", "end_s": NOW_S}, actual_s=600.0)
+    soda.slurm.queue = []
+    assert "It was expected to run 16 min 40 s when it came" in reasons(soda)
+    assert "it ran 10 min 00 s." in reasons(soda)
+
+
+@pytest.mark.parametrize(
+    ("told_by", "said"),
+    [
+        ("limit", "Nobody knows how long it will run: at most 16 min 40 s, by its time limit."),
+        ("iterations", "by its iterations and what each of them takes"),
+    ],
+)
+def test_other_sources(soda: Bench, told_by: str, said: str) -> None:
+    expect(soda, told_by=told_by, curve=[], jobs=0, basis="")
+    assert said in reasons(soda)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_basis_does_nothing_to_a_terminal(soda: Bench, name: str) -> None:
+    expect(soda, basis=f"named {name}")
+    assert "\x1b" not in soda("explain", "7").out
