@@ -34,6 +34,9 @@ from slurm_soda.policies.parameters import (
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.colocating import Colocation
+from slurm_soda.policies.sharing.parameters import COLOCATION, OJPAP, OJPP
+from slurm_soda.policies.sharing.placer import Ojpap, Ojpp
 from slurm_soda.policies.sharing.sjf import BEST, FIRST, MOST, SharingSjf
 from slurm_soda.policies.sharing.srsf_share import NAME, SrsfShare
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
@@ -172,6 +175,12 @@ POLICIES: tuple[Entry, ...] = (
           "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
           "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST), (MOST_JOBS, CAUTION)),
+    Entry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
+          "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
+    Entry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",
+          "OJPP, Section 4.4, Algorithm 4", Ojpap, OJPAP),
+    Entry("colocation", "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
+          "Co-location, Chapter 5, Algorithm 2", Colocation, COLOCATION),
     Entry(NAME, "least predicted remaining GPU service first, in pairs where two get more done than one; preempts",
           "docs/policies/srsf-share.md", SrsfShare, (MIN_RUN_S, CHANGE_S, CAUTION)),
 )  # fmt: skip

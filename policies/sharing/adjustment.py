@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.packing import Packing
-from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,13 @@ class Move(NamedTuple):
     cost: float
 
 
-def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budget: float) -> tuple[Move, ...]:
+Where = Callable[[int, int], BoolColumn | None]
+"""Given a job and the device that a worker of it leaves: devices to which that may go; None if it must stay."""
+
+
+def adjust(
+    packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budget: float, where: Where | None = None
+) -> tuple[Move, ...]:
     """Moves that take workers off disturbed devices; ``packing`` shows them carried out.
 
     The worse half of the active devices is looked at, the worst first, as far as its interference exceeds the bound. Of
@@ -65,6 +71,7 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
         smoothed: theta' by device, observed.
         cost: migration cost of a worker, by job.
         budget: most allowed sum of costs (Equation 19), in the same unit.
+        where: what else stands in the way of a move; left out, nothing does.
 
     Complexity: O(m log m) to sort m devices, and O(m) a move.
 
@@ -81,14 +88,17 @@ def adjust(packing: Packing, smoothed: Sequence[float], cost: FloatColumn, budge
         job = min(packing.residents[source], key=lambda row: (cost[row], row))
         if cost[job] > budget:
             continue
-        target = _target(packing, job, source)
+        may = where(job, source) if where is not None else None
+        if where is not None and may is None:
+            continue
+        target = _target(packing, job, source, may)
         if target is not None:
             budget -= float(cost[job])
             moves.append(Move(job, source, target, float(cost[job])))
     return tuple(moves)
 
 
-def _target(packing: Packing, job: int, source: int) -> int | None:
+def _target(packing: Packing, job: int, source: int, may: BoolColumn | None) -> int | None:
     """Where the worker went; None if it stays."""
     spreads = {other: packing.spread(other) for other in packing.residents[source] if other != job}
     packing.leave(job, source)
@@ -99,6 +109,8 @@ def _target(packing: Packing, job: int, source: int) -> int | None:
     low, high = (max(others) - balance, min(others) + balance) if others else (0.0, math.inf)
     ok = packing.open_to(job, low, high)
     ok[source] = False
+    if may is not None:
+        ok &= may
     candidates = np.flatnonzero(ok)
     if upset or not len(candidates):
         packing.join(job, source)

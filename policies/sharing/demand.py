@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.errors import PolicyError
@@ -126,3 +129,34 @@ def gregariousness(probabilities: FloatColumn) -> FloatColumn:
     others[top] = float(np.max(np.delete(p, top)))
     worst: FloatColumn = p * others
     return worst
+
+
+class Peaks(NamedTuple):
+    """A :class:`MemoryDemand` as a plain key: gamma, delta, p."""
+
+    base: float
+    extra: float
+    probability: float
+
+
+@lru_cache(maxsize=100_000)
+def stalled(demands: tuple[Peaks, ...]) -> tuple[float, ...]:
+    """Expected part of its time that each worker on a device waits for memory.
+
+    Peaks come independently, as in Equation 4. While those that peak do not fit together, they take turns, each with an equal
+    part of the time; the others go on. Exact, over all 2^k states of k workers.
+    """
+    base = math.fsum(one.base for one in demands)
+    lost = [0.0] * len(demands)
+    if base + math.fsum(one.extra for one in demands) <= FULL:
+        return tuple(lost)
+    for peaks in itertools.product((False, True), repeat=len(demands)):
+        peaking = [at for at, peak in enumerate(peaks) if peak]
+        if len(peaking) < 2 or base + math.fsum(demands[at].extra for at in peaking) <= FULL:
+            continue
+        chance = math.prod(
+            one.probability if peak else 1 - one.probability for peak, one in zip(peaks, demands, strict=True)
+        )
+        for at in peaking:
+            lost[at] += chance * (1 - 1 / len(peaking))
+    return tuple(lost)

@@ -49,7 +49,8 @@ def strategy(name: str, bounds: Rules) -> Strategy:
     if name not in heeded:
         raise PolicyError(f"there is no strategy {name!r}: choose one of {', '.join(STRATEGIES)}")
     full = name in {"greedy", "ojpp"}
-    return Strategy(Rules(*heeded[name], calmest=full, apart=bounds.apart), by_gregariousness=name == "ojpp")
+    rules = Rules(*heeded[name], calmest=full, apart=bounds.apart, most=bounds.most)
+    return Strategy(rules, by_gregariousness=name == "ojpp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ class Jobs:
         compute: alpha, the share of computing power of a worker.
         base: gamma; extra: delta; probability: p, as in :class:`.demand.MemoryDemand`.
         model: row of the table of slowdowns.
+        bound: most slowdown that a job's owner allows, 0.2 for 20 % longer; left out, nobody sets a bound.
 
     Raises:
         PolicyError: columns of different length, no worker, or a value out of range.
@@ -36,11 +37,16 @@ class Jobs:
     extra: FloatColumn
     probability: FloatColumn
     model: IntColumn
+    bound: FloatColumn = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if not len(self.bound):
+            object.__setattr__(self, "bound", np.full(len(self.workers), np.inf))
         columns = (self.compute, self.base, self.extra, self.probability)
-        if len({len(column) for column in (self.workers, self.model, *columns)}) != 1:
+        if len({len(column) for column in (self.workers, self.model, self.bound, *columns)}) != 1:
             raise PolicyError("columns of jobs must be equally long")
+        if not np.all(self.bound >= 0):
+            raise PolicyError("a job's bound of its slowdown must be 0 or more")
         for column in columns:
             if not np.all((column >= 0) & (column <= 1)):
                 raise PolicyError("shares and probabilities of jobs must be from 0 to 1")
@@ -63,6 +69,7 @@ class Rules:
         balance: theta', most allowed difference of slowdown between workers of one job (Equation 8).
         calmest: a worker goes where the slowdown is least (Algorithm 2); else where the least room is left (best fit).
         apart: no two workers of one job on one device. NCCL refuses those; the paper allows them.
+        most: workers on one device.
     """
 
     collision: float = math.inf
@@ -70,11 +77,14 @@ class Rules:
     balance: float = math.inf
     calmest: bool = True
     apart: bool = True
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         for bound in (self.collision, self.interference, self.balance):
             if not bound >= 0:
                 raise PolicyError(f"a bound must be 0 or more, not {bound!r}")
+        if not self.most >= 1:
+            raise PolicyError(f"a device must be allowed at least one worker, not {self.most!r}")
 
 
 def checked_slowdowns(slowdown: FloatColumn) -> FloatColumn:
@@ -114,6 +124,7 @@ class Packing:
         self._open = np.ones((models, devices), dtype=np.bool_)
         self.active: NDArray[np.bool_] = np.zeros(devices, dtype=np.bool_)
         """Devices with a worker."""
+        self._own_bounds = bool(np.isfinite(jobs.bound).any())
         self._balanced = rules.balance < rules.interference  # else the one bound implies the other
         self._values: dict[int, dict[int, float]] = {}
         self._least: dict[int, _Least] = {}
@@ -156,7 +167,7 @@ class Packing:
         if rules.collision < 1:  # with the worker: none or one peak, whether by it or by another
             ok &= self._none + self._one * (1 - jobs.probability[job]) >= 1 - rules.collision - _ROUNDING
         own = self._suffered[model]
-        ok &= own <= min(high, rules.interference) + _ROUNDING
+        ok &= own <= min(high, rules.interference, float(jobs.bound[job])) + _ROUNDING
         if low > 0:
             ok &= own >= low - _ROUNDING
         if rules.apart:
@@ -174,6 +185,11 @@ class Packing:
         memory = self._base + np.maximum(self._extra, jobs.extra[job]) + jobs.base[job]
         room: FloatColumn = 2.0 - self._compute - jobs.compute[job] - memory
         return room
+
+    def suffered(self, job: int) -> FloatColumn:
+        """Slowdown that a worker of the job would have on each device."""
+        row: FloatColumn = self._suffered[self.jobs.model[job]]
+        return row
 
     def own(self, job: int, device: int) -> float:
         """Slowdown that a worker of the job would have on the device."""
@@ -193,7 +209,32 @@ class Packing:
             del self.places[job]
         self._changed(device, job)
 
+    def fill(self, places: Mapping[int, Sequence[int]]) -> None:
+        """Put workers of jobs on devices, all at once; asks nothing. For those who are there when a decision begins."""
+        touched = set()
+        for job, devices in places.items():
+            for device in devices:
+                self.residents[device].append(job)
+                touched.add(device)
+            self.places.setdefault(job, []).extend(devices)
+        for device in touched:
+            self._count(device)
+        if self._balanced:
+            for job in places:
+                self._values[job] = {device: self.value(job, device) for device in self.places[job]}
+                self._least[job] = _Least.of(self._values[job])
+        for device in touched:
+            self._judge(device)
+
     def _changed(self, device: int, left: int | None) -> None:
+        self._count(device)
+        if self._balanced:
+            for other in self._disturbed(device, left) - {device}:
+                self._judge(other)
+        self._judge(device)
+
+    def _count(self, device: int) -> None:
+        """Sums over the workers on a device."""
         here, jobs = self.residents[device], self.jobs
         self.active[device] = bool(here)
         self._compute[device] = jobs.compute[here].sum()
@@ -204,10 +245,6 @@ class Packing:
             none, one = none * (1 - p), one * (1 - p) + none * p
         self._none[device], self._one[device] = none, one
         self._suffered[:, device] = self.slowdown[:, jobs.model[here]].sum(axis=1)
-        if self._balanced:
-            for other in self._disturbed(device, left) - {device}:
-                self._judge(other)
-        self._judge(device)
 
     def _disturbed(self, device: int, left: int | None) -> set[int]:
         """Devices on which a worker may now be slowed more, or less, since one of its job on ``device`` is."""
@@ -236,11 +273,17 @@ class Packing:
         grown = (suffered[models] - self.slowdown[models, models])[:, None] + self.slowdown[models]
         self._after[:, device] = np.maximum(suffered, grown.max(axis=0))
         limit = self.rules.interference
-        if self._balanced:
-            balance = self.rules.balance
-            limits = np.array([min(limit, self._least[job].beside(device) + balance) for job in here])
+        if len(here) >= self.rules.most:
+            self._open[:, device] = False
+        elif self._balanced or self._own_bounds:
+            limits = np.minimum(self.jobs.bound[here], limit)
+            if self._balanced:
+                levels = [self._least[job].beside(device) + self.rules.balance for job in here]
+                limits = np.minimum(limits, levels)
             self._open[:, device] = (grown <= limits[:, None] + _ROUNDING).all(axis=0)
-        elif not math.isinf(limit):
+        elif math.isinf(limit):
+            self._open[:, device] = True
+        else:
             self._open[:, device] = self._after[:, device] <= limit + _ROUNDING
 
 

@@ -14,7 +14,8 @@ class SharingPlan(Plan):
     """A :class:`Plan` that also says which GPUs, one by one.
 
     ``places`` of a job list all its GPUs, shared or not: a piece's ``gpus`` is the number of its devices on that node. A
-    job may only be given devices of others that run and are not preempted by the same plan.
+    job may only be given devices of others that run and are not preempted by the same plan, or that start by it and come
+    before it in ``places``. A preempted job with a place and devices moves there: it checkpoints, and restarts at once.
     """
 
     devices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

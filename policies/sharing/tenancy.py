@@ -13,7 +13,8 @@ from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
 
 
 class Tenancy:
-    """Devices with the running jobs on them. Jobs that get a place in this decision make it theirs, but join no list.
+    """Devices with the running jobs on them. Jobs that get a place in this decision make it theirs, and join no list unless
+    they are settled there.
 
     Attributes:
         node: row of the node of each device.
@@ -69,6 +70,12 @@ class Tenancy:
                 empty[node] = empty.get(node, 0) + 1
         self.taken[list(devices)] = True
         return Claim([piece._replace(gpus=empty.get(piece.node, 0)) for piece in pieces], at_once=True)
+
+    def settle(self, row: int, devices: Sequence[int]) -> None:
+        """Others may join a job in the same decision on the devices that it was given."""
+        for device in devices:
+            self.tenants[device].append(row)
+        self.taken[list(devices)] = False
 
     def pick(self, shape: Shape, ranked: Iterable[int]) -> tuple[list[int], list[Piece]] | None:
         """The first devices of a ranking that make up a gang, within CPUs and memory of their nodes; takes nothing."""
