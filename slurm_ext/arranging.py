@@ -112,9 +112,6 @@ class Arranger:
                 shown={name: dict(shown[name].fields) for name in sent if name in shown},
             )  # fmt: skip
             self._write(done)
-            if record is not None and record.include_path != done.include_path:
-                # Two files with the same partitions would keep slurmctld from starting.
-                self._write_include(record.include_path, {})
             return replace(outcome, steps=tuple(todo))
 
     def revert(self, *, force: bool = False) -> Outcome:
@@ -183,6 +180,11 @@ class Arranger:
     def _prepare(self, before: ArraysRecord | None, draft: ArraysRecord, todo: Sequence[Step]) -> None:
         """Record what is to be, and have Slurm make it; where that fails, the files are as they were."""
         try:
+            if elsewhere := _elsewhere(before, draft):
+                # Two files with the same partitions would keep slurmctld from starting. The record names the first until
+                # it is empty.
+                self._write_include(draft.include_path, draft.sent)
+                self._write_include(elsewhere.include_path, {})
             self._write(draft)
             carry_out(self.partitions, todo)
         except StuckError:
@@ -209,11 +211,14 @@ class Arranger:
             write_whole(self.state_dir / TABLE_NAME, json.dumps(record_document(before), indent=1) + "\n")
         else:
             remove(self.state_dir / TABLE_NAME)
-        moved = before is None or before.include_path != draft.include_path
         if before is not None and before.phase == "applied":
             self._write_routes(before.table, before.rules)
+        elsewhere = _elsewhere(before, draft)
         with suppress(SlurmError):
-            self._write_include(draft.include_path, {} if moved or before is None else before.sent)
+            self._write_include(draft.include_path, {} if before is None or elsewhere else before.sent)
+        if elsewhere:
+            with suppress(SlurmError):
+                self._write_include(elsewhere.include_path, elsewhere.sent)
 
     def _leave(self, draft: ArraysRecord, names: Sequence[str]) -> Outcome:
         """Empty and delete partitions that go; those with running jobs are drained and stay.
@@ -241,6 +246,11 @@ class Arranger:
         results = self.slurm.update([Update(job, (("Partition", lists[job]),)) for job in lists]) if lists else []
         moved = [result.job_id for result in results if not result.error]
         return moved, [f"job {result.job_id}: {result.error}" for result in results if result.error]
+
+
+def _elsewhere(before: ArraysRecord | None, after: ArraysRecord) -> ArraysRecord | None:
+    """The record before, if its partitions are in another include file."""
+    return before if before is not None and before.include_path != after.include_path else None
 
 
 def _meanwhile(table: ArrayTable, present: Mapping[str, PartitionRecord]) -> ArrayTable:

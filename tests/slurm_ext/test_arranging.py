@@ -109,6 +109,11 @@ def test_another_include_file_takes_over_from_the_first(site: Site) -> None:
     site.arranger.apply(replace(site.wanted(), include_path=other))
     assert site.include == set()
     assert "PartitionName=gpu_cpu " in other.read_text()
+    site.scontrol.refuse_after = len(site.scontrol.sent)
+    with pytest.raises(SlurmError, match="nothing is changed"):
+        site.arranger.apply(site.wanted(9))
+    assert site.include == set()
+    assert "MaxCPUsPerNode=8 " in other.read_text()
 
 
 def test_it_is_recorded_before_slurm_is_told(site: Site) -> None:

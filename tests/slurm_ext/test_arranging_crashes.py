@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from slurm_soda.slurm_ext import arranging
+from slurm_soda.slurm_ext.arranging import Wanted
 from slurm_soda.slurm_ext.arrays import read_record
+from slurm_soda.slurm_ext.partitions import include_text
 from slurm_soda.slurm_ext.routes import ROUTES_NAME
 
 from tests.slurm_ext.array_site import NAMES, Site
@@ -142,3 +145,17 @@ def test_a_revert_cut_short_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (site.names, site.include, site.routed) == (NAMES, NAMES, True)
         assert site.arranger.apply(site.wanted(8, 1)).steps == ()
     assert seen > 2 * len(NAMES)
+
+
+def test_a_change_of_include_files_cut_short_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(site: Site) -> Wanted:
+        return replace(site.wanted(), include_path=site.folder / "other.conf")
+
+    seen = 0
+    for site in wrecks(tmp_path, (8, 1), lambda site: site.arranger.apply(elsewhere(site)), monkeypatch):
+        seen += 1
+        site.arranger.apply(elsewhere(site))
+        # Twice the same partition, and slurmctld would not start.
+        assert site.include == set()
+        assert (site.folder / "other.conf").read_text() == include_text(site.wanted().settings)
+    assert seen > 6
