@@ -145,7 +145,9 @@ class Cycles:
                 snapshot = self._foresight.fill(snapshot, sight.jobs, self._book)
             plan = None if terms.mode == "observe" else self._arrays.decide(terms.policy, snapshot)
         with watch("cores"):
-            thoughts = Thoughts() if plan is None else self._starts.think(sight, self._book, acts=acts)
+            # A Slurm that fails is not asked for details which nothing would come of.
+            asks = plan is not None and not self._breaker.is_open(now_s)
+            thoughts = self._starts.think(sight, self._book, acts=acts) if asks else Thoughts()
         with watch("act"):
             work = self._weigh(sight, snapshot, plan, thoughts, acts=acts)
             recorded = self._recorder.intend(
@@ -153,7 +155,7 @@ class Cycles:
             )
             self._send(recorded, work, watch)
         with watch("record"):
-            report = self._report(terms, snapshot, work)
+            report = self._report(terms, snapshot, work, acts=acts)
             row = partial(self._row, terms, report, work, watch)
             self._recorder.close(work, self._book, self._notes, now_s=self._clock.now_s(), columns=row)
             self._preemptions.drop_over()
@@ -186,7 +188,8 @@ class Cycles:
         begun = [] if plan is None else self._preemptions.begin(plan, jobs, self._book, now_s)
         ordinary: list[Change] = list(thoughts.changes)
         if plan is not None:
-            ordinary = self._arrays.returns(sight, self.settings.arrays) + ordinary + rewrite_changes(plan, jobs)
+            returns = [] if self._breaker.is_open(now_s) else self._arrays.returns(sight, self.settings.arrays)
+            ordinary = returns + ordinary + rewrite_changes(plan, jobs)
             ordinary += self._arrays.orders(snapshot, plan, self.settings.arrays, depth=self.settings.cycle.order_depth)
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
@@ -238,10 +241,11 @@ class Cycles:
         for job_id in self._preemptions.take_succeeded():
             self._book.count_preemption(job_id)
 
-    def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work) -> CycleReport:
+    def _report(self, terms: Terms, snapshot: ClusterSnapshot, work: Work, *, acts: bool) -> CycleReport:
         now_s, states = work.sight.now_s, snapshot.jobs.state
         due_s = [work.passed.retry_s, now_s + self.settings.cycle.interval_s]
-        due_s.append(self._arrays.next_s(work.sight, now_s + self.settings.cycle.busy_interval_s))
+        if acts:
+            due_s.append(self._arrays.next_s(work.sight, now_s + self.settings.cycle.busy_interval_s))
         if self._preemptions.by_job or self._unsettled:
             due_s.append(now_s + self.settings.cycle.busy_interval_s)
         if work.plan is not None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.stopwatch import Stopwatch
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, SlurmClient
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.snapshot import Allocation, build_snapshot, needs_allocation
 
 AllocationKey = tuple[int, int]
 """Job id and restart count: a run keeps its allocation."""
+
+ODD_FOR_S = 60.0
+"""A run whose allocation cannot be read is taken to be spread evenly over its nodes for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Watcher:
 
     client: SlurmClient
     _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
+    _odd: dict[AllocationKey, float] = field(default_factory=dict)
+    """Runs of which the answer could not be read, and when they are asked about again."""
 
     def look(self, now_s: float, watch: Stopwatch) -> Sight:
         """Read everything once.
@@ -66,12 +74,24 @@ class Watcher:
         with watch("observe.site_factors"):
             site_factors = self.client.site_factors()
         with watch("observe.allocations"):
-            allocations = self._allocations(jobs)
+            allocations = self._allocations(jobs, now_s)
         return Sight(now_s, jobs, nodes, site_factors, allocations)
 
-    def _allocations(self, jobs: Mapping[int, JobRecord]) -> dict[int, Allocation]:
+    def _allocations(self, jobs: Mapping[int, JobRecord], now_s: float) -> dict[int, Allocation]:
         wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]
         keys = {record.job_id: (record.job_id, record.restarts) for record in wide}
-        held = {key: self._held.get(key) or self.client.allocation(key[0]) for key in keys.values()}
-        self._held = held
-        return {job_id: held[key] for job_id, key in keys.items()}
+        found = {key: self._held.get(key) or self._allocation(key, now_s) for key in keys.values()}
+        self._held = {key: held for key, held in found.items() if held is not None}
+        self._odd = {key: again_s for key, again_s in self._odd.items() if key in found}
+        return {job_id: self._held[key] for job_id, key in keys.items() if key in self._held}
+
+    def _allocation(self, key: AllocationKey, now_s: float) -> Allocation | None:
+        """What a run holds; ``None`` where the answer cannot be read: one odd job must not blind us to all others."""
+        if now_s < self._odd.get(key, float("-inf")):
+            return None
+        try:
+            return self.client.allocation(key[0])
+        except SlurmReplyError as error:
+            log(logging.WARNING, "allocation-not-readable", job=key[0], error=error)
+            self._odd[key] = now_s + ODD_FOR_S
+            return None

@@ -1,9 +1,12 @@
-"""Partitions that Slurm refused for a job: not asked for again before a pause that doubles."""
+"""What Slurm refused of a job's return: not sent again before a pause that doubles."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+
+SAME = ""
+"""Stands for an update that leaves the list of partitions as it is."""
 
 FIRST_PAUSE_S = 60.0
 MOST_PAUSE_S = 3600.0
@@ -22,15 +25,16 @@ class Refusals:
     _by_job: dict[int, dict[str, _Refusal]] = field(default_factory=dict)
 
     def note(self, job_id: int, new: Mapping[str, str], now_s: float) -> None:
-        """Slurm refused a change of a job. Of one without Partition there is nothing to remember."""
-        if (names := new.get("Partition")) is None:
+        """Slurm refused a change of a job; one of its place in the order alone is nothing to remember."""
+        if "Partition" not in new and "StartTime" not in new:
             return
+        names = new.get("Partition", SAME)
         known = self._by_job.setdefault(job_id, {})
         times = known[names].times + 1 if names in known else 1
         known[names] = _Refusal(times, now_s + min(FIRST_PAUSE_S * 2.0 ** min(times - 1, 30), MOST_PAUSE_S))
 
     def stand(self, job_id: int, partitions: str, now_s: float) -> bool:
-        """Whether this list was refused so lately that it is not asked for."""
+        """Whether an update to this list, or :data:`SAME`, was refused so lately that it is not sent."""
         refusal = self._by_job.get(job_id, {}).get(partitions)
         return refusal is not None and now_s < refusal.until_s
 

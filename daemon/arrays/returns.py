@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.arrays.groups import Group, Membership
+from slurm_soda.daemon.arrays.refusals import SAME
 from slurm_soda.daemon.preemption import is_leased
 from slurm_soda.slurm_ext.actuator import REQUEUE_WAIT_S, RESTART_GAP_S, Change
 from slurm_soda.slurm_ext.client import JobRecord
@@ -66,7 +67,7 @@ def return_change(job: Returning, max_aborts: int, now_s: float) -> Change | Non
         new |= {"SiteFactor": str(min(job.top + SPACING, job.ceiling)), "StartTime": "now"}
         if job.site_factor is not None:
             old["SiteFactor"] = str(job.site_factor)
-    if not new:
+    if not new or ("Partition" not in new and job.refused(SAME)):
         return None
     return Change(record.job_id, "rewrite", new, old, f"{_times(job.aborts)} for jobs of another array; {why}")
 

@@ -120,9 +120,12 @@ class ArraySide:
         return array_order_changes(snapshot, plan, self._members, depth=depth, book_after_s=after_s)
 
     def next_s(self, sight: Sight, soonest_s: float) -> float:
-        """When an aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one."""
+        """When the next aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one.
+
+        One that could go now and did not has a reason that the usual pause between cycles is short enough for.
+        """
         due = [due_s(sight.jobs[i], sight.now_s) for i in self.aborted(sight.jobs)]
-        return max(min(due), soonest_s) if due and min(due) < float("inf") else float("inf")
+        return max(min((at_s for at_s in due if at_s > sight.now_s), default=float("inf")), soonest_s)
 
     def save(self, session: Session) -> None:
         """Write what changed; call :meth:`saved` once the transaction is through."""

@@ -132,7 +132,11 @@ class Starts:
     def _means_for(self, job: JobRecord, nodes: Sequence[NodeRecord]) -> NodeMeans | None:
         place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
         if place not in self._means:
-            self._means[place] = smallest_node(job, nodes, self._limits)
+            try:
+                self._means[place] = smallest_node(job, nodes, self._limits)
+            except SlurmReplyError as error:  # the nodes that it asks for by name
+                log(logging.WARNING, "nodes-not-readable", job=job.job_id, error=error)
+                self._means[place] = None
         return self._means[place]
 
     def _think(

@@ -43,6 +43,8 @@ class ArraySlurm(FakeSlurm):
         self.node_state = "MIXED"
         self.bases: tuple[str, ...] = ("main",)
         """Partitions of the site that have a node now."""
+        self.refuses_start = False
+        """Begin times are not taken."""
         self.refused_lists: set[str] = set()
         """Lists of partitions that Slurm does not take."""
 
@@ -72,6 +74,8 @@ class ArraySlurm(FakeSlurm):
         return [replace(node, state=self.node_state, partitions=partitions) for node in super().nodes()]
 
     def _update(self, update: Update) -> str:
+        if self.refuses_start and "StartTime" in dict(update.fields):
+            return "Requested start time is invalid"
         rest = tuple((name, value) for name, value in update.fields if name != "Partition")
         for name, value in update.fields:
             if name == "Partition":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_soda.daemon.arrays.refusals import FIRST_PAUSE_S, Refusals
+from slurm_soda.daemon.arrays.refusals import FIRST_PAUSE_S, SAME, Refusals
 from slurm_soda.slurm_ext.actuator import apply, release_changes
 
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm
@@ -117,15 +117,41 @@ def test_where_everything_is_refused_it_is_first_in_line_as_it_is(slurm: ArraySl
     assert slurm.all[1].reason != "BeginTime"
 
 
+def test_a_place_in_line_that_slurm_refuses_is_not_asked_for_each_second(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.refuses_start = True
+    sodad = aborted(slurm, fresh_store, max_aborts=3)
+    look(slurm, sodad, 30)
+    assert ["Partition" in action.new for action in sodad.actions("rewrite")] == [True, False]
+
+
+@pytest.mark.parametrize(("mode", "soon"), [("enforce", True), ("advise", False), ("observe", False)])
+def test_only_who_acts_looks_again_soon(slurm: ArraySlurm, fresh_store: Path, mode: str, soon: bool) -> None:
+    slurm.submit_cpu(1)
+    sodad = start(slurm, fresh_store, mode=mode)
+    run_in(slurm, 1, LEND)
+    sodad.run()
+    slurm.abort(1)
+    assert (sodad.run().next_s < slurm.clock.at_s + 3) is soon
+
+
+def test_while_slurm_does_not_tell_nobody_looks_every_moment(slurm: ArraySlurm, fresh_store: Path) -> None:
+    slurm.silent.add("request")
+    sodad = aborted(slurm, fresh_store)
+    look(slurm, sodad, 4)
+    assert sodad.run().next_s > slurm.clock.at_s + 5
+
+
 def test_refusals_are_remembered_longer_each_time() -> None:
     refusals, tries, now_s = Refusals(), [], 0.0
+    refusals.note(1, {"SiteFactor": "7"}, now_s)
     while now_s < 3600.0:
         if not refusals.stand(1, OWN, now_s):
             tries.append(now_s)
-            refusals.note(1, {"Partition": OWN}, now_s)
+            refusals.note(1, {"Partition": OWN, "StartTime": "now"}, now_s)
         now_s += 1.0
     assert tries == [0.0, 60.0, 180.0, 420.0, 900.0, 1860.0]
     assert not refusals.stand(1, BOTH, now_s)
+    assert not refusals.stand(1, SAME, now_s)
     refusals.keep({2})
     assert not refusals.stand(1, OWN, now_s)
 

@@ -69,6 +69,19 @@ def test_after_a_call_that_ran_out_of_time_nobody_asks_for_a_while(full: FakeSlu
     assert [job.cpus for job in jobs] == [3] * 5
 
 
+def test_while_the_breaker_is_open_nobody_asks(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=20)
+    sodad = daemon(rails={"breaker_failures": 1, "breaker_pause_s": 60.0, "min_change_interval_s": 0.0})
+    full.down = True
+    sodad.run()
+    full.down = False
+    sodad.follow(5)
+    assert (asked(full), full.calls.count("partition_limits")) == (0, 0)
+    full.advance(60)
+    sodad.run()
+    assert job.cpus == 3
+
+
 def test_limits_that_run_out_of_time_are_not_asked_for_each_cycle(full: FakeSlurm, daemon: Start) -> None:
     job = wait(full, cpus=20)
     full.hanging.add("partition_limits")
