@@ -19,6 +19,8 @@ SWEEPS = 12
 _LEAST = 1e-9
 """Part of the heaviest weight by which an exchange must gain, so that rounding cannot go in circles."""
 _NEVER = -1e300
+_REGROUPED = 8
+"""Of those who wait, so many pairs try to take a seat in each block and sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Seats:
                 gains += self._admit(seats, waiting)
             for seats in _blocks(len(self.first), sweep):
                 gains += self._exchange(seats)
+            for seats, waiting in self._fronts(sweep):
+                gains += self._regroup(seats, waiting)
             if not gains:
                 break
         pairs = np.where(np.stack((self.first, self.second)) == self._nobody, -1, np.stack((self.first, self.second)))
@@ -159,6 +163,58 @@ class Seats:
                 self.second[mine], self.second[its] = self.second[its], self.second[mine]
         self._tidy()
         return len(moves)
+
+    def _regroup(self, seats: IntColumn, waiting: IntColumn) -> int:
+        """Two who wait take a seat together; two who sit alone share one, and the other goes to one or two who wait."""
+        if not len(seats) or not len(waiting):
+            return 0
+        gains = 0
+        for worth, pair in self._units(self.waiting[waiting]):
+            merge_gain, merge = self._merge(seats)
+            leave_gain, seat = self._leave(seats) if pair[1] != self._nobody else (_NEVER, -1)
+            if max(merge_gain, leave_gain) + worth <= self._least:
+                break
+            out = np.zeros(0, dtype=np.int64)
+            if merge_gain >= leave_gain:
+                kept, seat = merge
+                self.second[kept] = self.first[seat]
+            else:
+                out = np.array([self.first[seat], self.second[seat]])
+            self.first[seat], self.second[seat] = pair
+            self.waiting = np.append(self.waiting[~np.isin(self.waiting, pair)], out)
+            self._tidy()
+            gains += 1
+        return gains
+
+    def _merge(self, seats: IntColumn) -> tuple[float, tuple[int, int]]:
+        """Least loss, below 0, if two who sit alone share a seat; and their seats."""
+        alone = seats[self.second[seats] == self._nobody]
+        p, q = np.triu_indices(len(alone), 1)
+        if not len(p):
+            return _NEVER, (-1, -1)
+        one, other = self.first[alone[p]], self.first[alone[q]]
+        gain = self.value(one, other) - self._weight[one] - self._weight[other]
+        at = int(np.argmax(gain))
+        return float(gain[at]), (int(alone[p[at]]), int(alone[q[at]]))
+
+    def _leave(self, seats: IntColumn) -> tuple[float, int]:
+        """Least loss, below 0, if a seat is given up; and which."""
+        one, other = self.first[seats], self.second[seats]
+        gain = self._idle[one] + self._idle[other] - self.value(one, other)
+        at = int(np.argmax(gain))
+        return float(gain[at]), int(seats[at])
+
+    def _units(self, jobs: IntColumn) -> list[tuple[float, tuple[int, int]]]:
+        """Those who wait, alone and in pairs, with what a seat of theirs would gain; nobody twice, the best first."""
+        among = self.value(jobs[:, None], jobs[None, :]) - self._idle[jobs][:, None] - self._idle[jobs][None, :]
+        pairs = np.triu(among, 1)
+        alone = self._weight[jobs] - self._idle[jobs]
+        np.fill_diagonal(pairs, alone)
+        found = [
+            (float(pairs[p, q]), (int(jobs[p]), int(jobs[q]) if p != q else self._nobody))
+            for p, q in self._best_first(pairs, apart=False)
+        ]
+        return found[:_REGROUPED]
 
     def _best_first(self, gain: FloatColumn, *, apart: bool) -> list[tuple[int, int]]:
         """Exchanges that gain, the largest first, no row or column in two of them; ``apart``: columns are not rows."""
