@@ -10,7 +10,7 @@ from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, Runner
 from slurm_soda.slurm_ext.cli.values import integer, plain
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 
-FIELDS = (
+_FIELDS = (
     "JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
 )  # fmt: skip
 
@@ -56,8 +56,8 @@ def waiting_in(runner: Runner, partitions: Collection[str], timeout_s: float) ->
 
 def _format(framing: Framing) -> str:
     """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
-    separators = [framing.field] * (len(FIELDS) - 1) + [framing.record]
-    return ",".join(f"{name}:{separator}" for name, separator in zip(FIELDS, separators, strict=True))
+    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
+    return ",".join(f"{name}:{separator}" for name, separator in zip(_FIELDS, separators, strict=True))
 
 
 def parse_waiting(stdout: bytes, framing: Framing) -> dict[int, WaitingJob]:
@@ -67,7 +67,7 @@ def parse_waiting(stdout: bytes, framing: Framing) -> dict[int, WaitingJob]:
         SlurmReplyError: it is cut short, or a record cannot be read.
     """
     found: dict[int, WaitingJob] = {}
-    for cells in framing.records(stdout, len(FIELDS), "squeue's list of waiting jobs"):
+    for cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
         job_id, batch, oversubscribe, cpus, reservation, most_nodes, features, excluded, per_tres = cells
         number = integer(job_id, "job id")
         found[number] = WaitingJob(

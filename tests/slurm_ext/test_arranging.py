@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,7 +162,8 @@ def test_somebody_else_s_partition_and_changes_are_respected(site: Site) -> None
     del site.scontrol.partitions["gpu_large"]
     site.arranger.apply(site.wanted())
     site.scontrol.partitions["gpu_cpu"]["MaxTime"] = "5"
-    for act in (lambda: site.arranger.apply(site.wanted(9)), site.arranger.revert):
+    acts: list[Callable[[], object]] = [lambda: site.arranger.apply(site.wanted(9)), site.arranger.revert]
+    for act in acts:
         with pytest.raises(SlurmError, match=r"gpu_cpu was changed by somebody else: MaxTime is 5, was UNLIMITED"):
             act()
     assert site.routed
