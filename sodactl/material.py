@@ -19,7 +19,7 @@ from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.measured import measured
 from slurm_soda.sodactl.scenario_options import BUILT_IN, Asked, node_rules
-from slurm_soda.sodactl.sharing_options import sharing_rules
+from slurm_soda.sodactl.sharing_options import lonely, sharing_rules
 
 MOST_WARNINGS = 20
 """Of what was left out, so much is listed on a terminal."""
@@ -78,7 +78,8 @@ def read_material(asked: Asked, seeds: Sequence[int], systems: Sequence[str] = (
     material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
     sharing = sharing_rules(asked, material.first.cluster)
     scenarios = tuple(replace(scenario, nodes=rules, sharing=sharing) for scenario in material.scenarios)
-    material = replace(material, scenarios=scenarios, notes=(*material.notes, *_uncounted(asked, material.first)))
+    notes = (*material.notes, *_uncounted(asked, material.first), *lonely(sharing, material.first.workload))
+    material = replace(material, scenarios=scenarios, notes=notes)
     return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
 
 

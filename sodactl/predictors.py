@@ -1,17 +1,27 @@
-"""Models that predict how much jobs slow each other down, from files."""
+"""Who predicts how much jobs slow each other down, where policies shall not be told."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Interference
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.speed.pairs import load_pairs
 
 
-def read_predictor(path: Path) -> Interference:
-    """A model that was written by whoever fitted it.
+def left_out(pairs: Path, gpu: str) -> Interference:
+    """A prediction of each pair of a table, on one of its GPUs, from all its other pairs.
 
     Raises:
-        SimulatorError: it cannot be read.
+        SimulatorError: the table cannot be used, has too few pairs, or the libraries for learning are missing.
     """
-    raise SimulatorError(f"{path}: no kind of model can be read yet")
+    from slurm_soda.learning.interference import fit_without_each  # noqa: PLC0415 - few runs learn
+    from slurm_soda.policies.sharing.tables import parse  # noqa: PLC0415
+
+    load_pairs(pairs)  # tells faults with their place in the file
+    try:
+        return fit_without_each(parse(json.loads(pairs.read_text(encoding="utf-8"))), gpu)
+    except PolicyError as error:
+        raise SimulatorError(f"{pairs}: {error}") from error

@@ -41,7 +41,6 @@ class Asked:
     pair_slowdown: float | None
     model_map: Path | None
     knowledge: str
-    predictor: Path | None
     observe: bool
     failures: Path | None
     history: Path | None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import click
 from slurm_soda.simulator.cluster import Cluster
-from slurm_soda.simulator.sharing.rules import KNOWLEDGE, SharingRules
-from slurm_soda.sodactl.predictors import read_predictor
+from slurm_soda.simulator.sharing.rules import KNOWLEDGE, PREDICTED, SharingRules
+from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl.predictors import left_out
 
+_LISTED = 5
 _FILE = click.Path(path_type=Path)
 OPTIONS: Mapping[str, Any] = {
     "pairs": click.option(
@@ -24,9 +26,8 @@ OPTIONS: Mapping[str, Any] = {
         "batch_size.  [default: for Pollux' models]"),
     "knowledge": click.option(
         "--knowledge", type=click.Choice(KNOWLEDGE), default=KNOWLEDGE[0], show_default=True,
-        help="What policies know of pairs before they meet: all, what a model predicts, or that jobs take turns."),
-    "predictor": click.option(
-        "--predictor", type=_FILE, help="With --knowledge predicted: the model."),
+        help="What policies know of pairs before they meet: all of --pairs; of each pair what the others tell; or that jobs "
+        "take turns."),
     "observe": click.option(
         "--observe/--no-observe", default=True, show_default=True,
         help="Whether policies learn of slowdowns that were seen for a minute."),
@@ -45,8 +46,6 @@ class AskedSharing(Protocol):
     @property
     def knowledge(self) -> str: ...
     @property
-    def predictor(self) -> Path | None: ...
-    @property
     def observe(self) -> bool: ...
 
 
@@ -59,28 +58,35 @@ def sharing_rules(asked: AskedSharing, cluster: Cluster) -> SharingRules | None:
     """
     if asked.pairs is not None and asked.pair_slowdown is not None:
         raise click.UsageError("give either --pairs or --pair-slowdown")
-    if (asked.knowledge == "predicted") != (asked.predictor is not None):
-        raise click.UsageError("--knowledge predicted and --predictor FILE go together")
     if asked.pairs is None and asked.pair_slowdown is None:
-        if asked.predictor is not None or asked.model_map is not None or asked.knowledge != KNOWLEDGE[0]:
-            raise click.UsageError(
-                "--knowledge, --predictor and --model-map need --pairs: without it no job shares a GPU"
-            )
+        if asked.model_map is not None or asked.knowledge != KNOWLEDGE[0]:
+            raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
         return None
+    if asked.knowledge == PREDICTED and asked.pairs is None:
+        raise click.UsageError("--knowledge predicted needs --pairs to learn from")
+    gpu = "" if asked.pairs is None else _gpu(asked.pairs, cluster)
     return SharingRules(
         pairs=asked.pairs,
-        gpu="" if asked.pairs is None else _gpu(asked.pairs, cluster),
+        gpu=gpu,
         slowdown=asked.pair_slowdown,
         model_map=asked.model_map,
         knowledge=asked.knowledge,
-        predictor=None if asked.predictor is None else read_predictor(asked.predictor),
+        predictor=left_out(asked.pairs, gpu) if asked.pairs is not None and asked.knowledge == PREDICTED else None,
         observes=asked.observe,
     )
+
+
+def lonely(rules: SharingRules | None, workload: Workload) -> Iterator[str]:
+    """What keeps jobs from sharing."""
+    unknown = () if rules is None else rules.together(workload).kinds.unknown
+    if unknown:
+        models = ", ".join(model or "none" for model in unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
+        yield f"jobs of models that were not measured share with nobody ({models}); --model-map says what stands for them"
 
 
 def _gpu(path: Path, cluster: Cluster) -> str:
     """The cluster's first kind of GPU that was measured; else the table's fastest."""
     from slurm_soda.simulator.speed.pairs import load_pairs  # noqa: PLC0415 - few runs have measured tables
 
-    known = load_pairs(path).gpus
-    return next((name for name in cluster.gpu_types if name in known), "")
+    table = load_pairs(path)
+    return next((name for name in cluster.gpu_types if name in table.gpus), table.fastest())

@@ -15,7 +15,8 @@ from slurm_soda.simulator.sharing.truth import Measured, SameForAll, Told, Truth
 from slurm_soda.simulator.speed.pairs import load_pairs
 from slurm_soda.simulator.workload import Workload
 
-KNOWLEDGE = ("truth", "predicted", "prior")
+PREDICTED = "predicted"
+KNOWLEDGE = ("truth", PREDICTED, "prior")
 """What policies know of pairs before they meet: everything; what a model predicts; that jobs take turns."""
 
 
@@ -57,7 +58,7 @@ class SharingRules:
             raise SimulatorError(
                 f"knowledge = {self.knowledge!r} is not allowed; choose one of: {', '.join(KNOWLEDGE)}"
             )
-        if (self.predictor is None) == (self.knowledge == "predicted"):
+        if (self.predictor is None) == (self.knowledge == PREDICTED):
             raise SimulatorError("knowledge = 'predicted' needs a predictor, and nothing else has one")
         if self.slowdown is not None:
             SameForAll(self.slowdown)

@@ -1,0 +1,104 @@
+"""simulate and compare with jobs that share GPUs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.sodactl.main import run
+
+KINDS = ("('A3C', 1)", "('CycleGAN', 1)", "('LM (batch size 40)', 1)", "('LM (batch size 80)', 1)")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, ...]:
+    """Two jobs of 100 s that slow each other down by a quarter, and one of a model that was not measured."""
+    table = {"v100": {one: {"null": 1.0, **{other: [0.8, 0.8] for other in KINDS}} for one in KINDS}}
+    (tmp_path / "pairs.json").write_text(json.dumps(table))
+    (tmp_path / "jobs.csv").write_text(
+        "num_gpu,submit_time,duration,model_name\n1,0,100,A3C\n1,0,100,CycleGAN\n1,1000,10,odd\n1,1000,10,odd\n"
+    )
+    cluster = ("--trace", str(tmp_path / "jobs.csv"), "--cluster", "1x1")
+    return (*cluster, "--pairs", str(tmp_path / "pairs.json"), "--policy", "sjf-ffs")
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert run(["simulate", "--json", *options]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_jobs_share_a_gpu(files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulated(capsys, *files, "--csv", str(tmp_path / "out.csv"))
+    assert found["makespan_s"] == pytest.approx(1020.0)
+    assert found["gpu_shared_s"] == pytest.approx(125.0)
+    assert found["gpu_shared_ratio"] == pytest.approx(125.0 / 145.0)
+    assert found["shared_slowdown"] == pytest.approx(1.25)
+    assert found["gpu_util_ratio"] == pytest.approx(145.0 / 1020.0)
+    assert found["sharing"] == {
+        "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "observes": True,
+    }  # fmt: skip
+    assert found["notes"][-1].startswith("jobs of models that were not measured share with nobody (odd)")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [(row["end_s"], row["shared_s"], row["xi"]) for row in rows[:2]] == [("125", "125", "1.25")] * 2
+
+
+def test_the_table_tells_of_sharing_where_somebody_did(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", *files, "--policy", "sjf"]) == 0
+    head, *lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    assert "GPUs shared" in head
+    assert [line.split()[0] for line in lines] == ["sjf-ffs", "sjf"]
+    assert "86 %" in lines[0]
+    assert run(["compare", *files[:-1], "fifo", "--policy", "sjf"]) == 0
+    assert "GPUs shared" not in capsys.readouterr().out
+
+
+def test_stand_ins_and_one_slowdown_for_all(
+    files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "map.csv").write_text("model,table_model,batch_size\nodd,LM,40\n")
+    found = simulated(capsys, *files, "--model-map", str(tmp_path / "map.csv"))
+    assert found["makespan_s"] == pytest.approx(1012.5)
+    assert found["notes"] == []
+    found = simulated(capsys, *files[:4], "--pair-slowdown", "1.5", "--policy", "sjf-ffs")
+    assert found["makespan_s"] == pytest.approx(1015.0)
+    assert found["sharing"]["pair_slowdown"] == 1.5
+
+
+def test_policies_may_know_less_than_the_truth(files: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    prior = simulated(capsys, *files[:-1], "sjf-bsbf", "--knowledge", "prior", "--no-observe")
+    assert prior["gpu_shared_ratio"] == 0.0  # by turns nobody gains
+    assert (prior["sharing"]["knowledge"], prior["sharing"]["observes"]) == ("prior", False)
+    assert simulated(capsys, *files[:-1], "sjf-bsbf")["gpu_shared_ratio"] > 0.8
+
+
+def test_pairs_may_be_predicted_from_others(files: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy", reason="the extra learn is not installed")
+    found = simulated(capsys, *files, "--knowledge", "predicted")
+    assert found["makespan_s"] == pytest.approx(1020.0)
+    assert found["sharing"]["knowledge"] == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--policy", "sjf-bsbf"], 1, "policy sjf-bsbf: nobody says what jobs do to each other: give --pairs FILE"),
+        (["--knowledge", "prior"], 2, "--knowledge and --model-map need --pairs"),
+        (["--pair-slowdown", "1.5", "--pairs", "x"], 2, "give either --pairs or --pair-slowdown"),
+        (["--pair-slowdown", "1.5", "--knowledge", "predicted"], 2, "--knowledge predicted needs --pairs to learn from"),
+        (["--pair-slowdown", "0.5"], 2, "0.5 is not in the range x>=1.0"),
+        (["--pairs", "nowhere.json"], 1, "nowhere.json: it cannot be read"),
+        (["--engine", "sharing"], 1, "nobody says what jobs do to each other"),
+        (["--pair-slowdown", "2", "--policy", "sjf-bsbf", "--placement", "spread"], 1, "leave --placement out"),
+        (["--pair-slowdown", "2", "--policy", "sjf-bsbf", "--cores", "asked"], 1, "leave --cores and --system out"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said(options: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--jobs", "5", *options]) == status
+    out, err = capsys.readouterr()
+    assert (out, said in err) == ("", True)
+    assert "Traceback" not in err
