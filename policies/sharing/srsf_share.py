@@ -90,7 +90,7 @@ class _Round:
         able = self._runs[rows] | (verdict[rows] == Verdict.WAIT)
         on_gpus = rank(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
         weight = self._weights(on_gpus)
-        dense = on_gpus[np.argsort(-(weight / jobs.gpus)[on_gpus], kind="stable")]
+        dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
         apart = self._apart()
         self._seating.keep(apart)
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
