@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from slurm_soda.containers.cluster import Cluster
+from slurm_soda.slurm_ext.actuator import RESTART_GAP_S
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
 pytestmark = pytest.mark.slurm
@@ -61,9 +63,12 @@ class Site:
 
         self.cluster.wait_until(told, f"run {key} is told to its end")
 
-    def wait_running(self, job_id: int) -> None:
+    def wait_state(self, job_id: int, state: str) -> None:
         argv = ("squeue", "--noheader", "--format=%T", f"--jobs={job_id}")
-        self.cluster.wait_until(lambda: self.cluster.exec("root", argv).stdout.strip() == "RUNNING", f"{job_id} runs")
+        self.cluster.wait_until(lambda: self.cluster.exec("root", argv).stdout.strip() == state, f"{job_id} is {state}")
+
+    def wait_running(self, job_id: int) -> None:
+        self.wait_state(job_id, "RUNNING")
 
     def total_cpu_s(self, job_id: int) -> float:
         """sacct's TotalCPU, once it knows the end of the job and of its steps."""
@@ -96,6 +101,8 @@ def site(cluster: Cluster) -> Iterator[Site]:
 
 
 BURN = "timeout 4 sh -c 'while :; do :; done'"
+BURN_ONE_SECOND = "bash -c '(ulimit -t 1; while :; do :; done); true'"
+"""Of a core's time, however long that takes."""
 
 
 def test_a_gpu_job_is_opened_sampled_and_closed(site: Site) -> None:
@@ -127,6 +134,8 @@ def test_each_run_of_a_requeued_job_has_its_own_record(site: Site) -> None:
     site.wait_running(job_id)
     site.cluster.exec("root", ("scontrol", "requeue", str(job_id))).check()
     site.wait_closed(job_id, 0)
+    site.wait_state(job_id, "PENDING")  # before, Slurm forgets what it is told
+    time.sleep(RESTART_GAP_S)  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
     site.cluster.exec("root", ("scontrol", "update", f"jobid={job_id}", "StartTime=now")).check()
     site.wait_running(job_id)
     site.cluster.exec("root", ("scancel", str(job_id))).check()
@@ -137,12 +146,12 @@ def test_each_run_of_a_requeued_job_has_its_own_record(site: Site) -> None:
 
 
 def test_a_job_on_two_nodes_has_a_record_on_each(site: Site) -> None:
-    job_id = site.submit(f"srun {BURN}; true", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
+    job_id = site.submit(f"srun {BURN_ONE_SECOND}", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1")
     for node in ("n1", "n2"):
         site.wait_closed(job_id, node=node)
         usage = site.heard().usage[job_id, 0, node]
         assert (usage.gpu_count, usage.cpu_source) == (1, "cgroup/v1")
-        assert 0.5 < usage.cpu_s < 6.0
+        assert 0.7 < usage.cpu_s < 6.0
 
 
 def test_without_the_agent_jobs_run_and_their_records_wait(site: Site) -> None:
