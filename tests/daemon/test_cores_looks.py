@@ -137,8 +137,9 @@ def test_earlier_changes_are_looked_up_at_once_and_only_to_act(
     assert len(said) == most
 
 
-def test_a_job_that_is_right_is_recalled_once(full: FakeSlurm, daemon: Start) -> None:
-    wait(full, cpus=3)
+def test_what_an_earlier_daemon_thought_is_looked_up_once(full: FakeSlurm, daemon: Start) -> None:
+    wait(full, cpus=20)
+    full.silent.add("request")
     sodad = daemon()
     sodad.run()
     with questions(sodad, "core_start") as said:
@@ -151,8 +152,10 @@ def test_only_the_owners_own_fits_make_a_job_worth_another_look(full: FakeSlurm,
     sodad = daemon()
     sodad.run()
     fit(sodad, 7, user="bob")
-    sodad.follow(2)
+    with questions(sodad, "core_fit") as said:
+        sodad.follow(2)
     assert asked(full) == 1
+    assert not [statement for statement in said if "core_fit.cores" in statement], "her history is not read again"
     fit(sodad, 8, job_id=901)
     sodad.follow(2)
     assert asked(full) == 2
