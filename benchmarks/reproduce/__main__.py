@@ -15,6 +15,7 @@ from benchmarks.reproduce import (
     lower_bounds,
     philly,
     pollux,
+    predicted,
     preface,
     sensitivity,
     soda,
@@ -38,7 +39,7 @@ def sections(*, data: bool) -> list[Section]:
     return [
         *([tiresias_simulator.yardsticks(), tiresias_simulator.least_attained()] if data else []),
         unseen.section(data=data),
-        *([pollux.section()] if data else []),
+        *([pollux.section(), predicted.section()] if data else []),
         testbed.section(),
         philly.table_1(data=data),
         philly.table_5(data=data),

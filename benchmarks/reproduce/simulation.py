@@ -23,7 +23,7 @@ from benchmarks.reproduce.bounds import lower_bound_s
 DATA = "$DATA"
 """Stands for the folder of traces in every command."""
 
-SLOW = ("coda", "--system soda", "gandiva", "promote_knob", "--jobs 20000", "tiresias-gittins")
+SLOW = ("coda", "--system soda", "gandiva", "promote_knob", "--jobs 20000", "tiresias-gittins", "sjf-bsbf")
 """Words of commands that take long: they are begun first, so that no process is left alone with one at the end."""
 
 

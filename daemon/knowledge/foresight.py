@@ -23,7 +23,7 @@ from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
 from slurm_soda.daemon.store.memory import RememberedJob
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.policies.run_times.curve import EDGES_S
-from slurm_soda.policies.run_times.forecast import Forecast
+from slurm_soda.policies.run_times.forecast import MOST_KINDS, Forecast
 from slurm_soda.policies.run_times.learner import Learnt
 from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, run_time_left
 from slurm_soda.policies.run_times.traits import Traits
@@ -47,6 +47,8 @@ MOST_AT_ONCE = 2000
 MOST_TOLD = 500
 """Waiting jobs of which is written down what is expected, in one step."""
 KEEP_OBSERVED_S = 365 * 86_400.0
+_FORGET_EVERY_S = 3600.0
+"""So often at most are kinds of jobs that are gone forgotten, all at once."""
 _CURVE_POINTS = 4
 """Every so many edges of a life table are kept for people."""
 
@@ -65,6 +67,7 @@ class Foresight:
     _told: set[int] = field(default_factory=set)
     """Keys of jobs of which something is written down."""
     _next_s: float = -math.inf
+    _forget_s: float = -math.inf
     _failing: str = ""
 
     def fill(self, snapshot: ClusterSnapshot, jobs: Mapping[int, JobRecord], book: JobBook) -> ClusterSnapshot:
@@ -81,6 +84,10 @@ class Foresight:
             return
         first = self._next_s == -math.inf
         self._next_s = now_s + LEARN_EVERY_S
+        if len(self.forecast) > MOST_KINDS // 2 and now_s >= self._forget_s:
+            self._forget_s = now_s + _FORGET_EVERY_S
+            self.forecast.forget()
+            self._numbers.clear()
         try:
             gpu_types = {node.name: node.gpu_type for node in nodes}
             with self.store.write() as session:
@@ -126,9 +133,6 @@ class Foresight:
     def _forget(self, listed: set[int]) -> None:
         if len(self._numbers) > 2 * len(listed) + 1000:
             self._numbers = {job_id: number for job_id, number in self._numbers.items() if job_id in listed}
-        if len(self.forecast) > 4 * len(listed) + 10_000:
-            self.forecast.forget()
-            self._numbers.clear()
 
     def _number(self, record: JobRecord) -> int:
         submit_s, number = self._numbers.get(record.job_id, (math.nan, -1))

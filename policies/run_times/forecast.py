@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from slurm_soda.policies.run_times.curve import BINS
@@ -15,6 +16,10 @@ RENEW_RATIO = 0.1
 """A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before; and"""
 RENEW_JOBS = 10
 """after so many of its owner at the latest."""
+MOST_RENEWED = 500
+"""Curves renewed at one decision; the others wait for the next one."""
+MOST_KINDS = 5000
+"""Beyond so many kinds at once, jobs are told by those of their owner, shape and model, whatever their name."""
 
 
 @dataclass(slots=True)
@@ -43,8 +48,11 @@ class Forecast:
         return len(self._kinds)
 
     def number(self, traits: Traits) -> int:
-        """Number of a kind of job; the same for the same traits, until :meth:`forget`."""
+        """Number of a kind of job; the same for traits that differ in numbers of the name only, until :meth:`forget`."""
+        traits = replace(traits, name=traits.family)
         number = self._numbers.get(traits)
+        if number is None and len(self._kinds) >= MOST_KINDS and traits.name:
+            return self.number(replace(traits, name=""))
         if number is None:
             number = self._numbers[traits] = len(self._kinds)
             self._kinds.append(_Kind(traits, self.learner.known(traits), 0, 0))
@@ -70,9 +78,9 @@ class Forecast:
 
     def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
         """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for."""
-        for number in np.unique(numbers).tolist():
-            if self._is_stale(number):
-                self._renew(number)
+        stale = (number for number in np.unique(numbers).tolist() if self._is_stale(number))
+        for number in list(islice(stale, MOST_RENEWED)):
+            self._renew(number)
         return left_by_curves(self._total_s[numbers], self._error_s[numbers], attained_s)
 
     def known(self, number: int) -> Learnt:

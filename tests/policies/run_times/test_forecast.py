@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from slurm_soda.policies.run_times import forecast as forecast_module
 from slurm_soda.policies.run_times.forecast import RENEW_JOBS, Forecast
 from slurm_soda.policies.run_times.traits import Traits
 
@@ -40,3 +41,27 @@ def test_numbers_are_given_anew_after_all_is_forgotten() -> None:
     forecast.forget()
     assert forecast.number(Traits("b", 1)) == 0
     assert forecast.learner.learnt == 1
+
+
+def test_kinds_are_bounded_whatever_users_call_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast_module, "MOST_KINDS", 10)
+    forecast = Forecast()
+    words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(100)]
+    numbers = [forecast.number(Traits("alice", 1, name=word)) for word in words]
+    assert len(forecast) == 11
+    assert set(numbers[11:]) == {10}
+    assert forecast.number(Traits("alice", 1, name="sweep-1")) == forecast.number(Traits("alice", 1, name="sweep-2"))
+
+
+def test_few_curves_are_renewed_at_once_and_the_rest_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast_module, "MOST_RENEWED", 3)
+    forecast = Forecast()
+    numbers = np.array([forecast.number(Traits(f"u{at}", 1)) for at in range(8)])
+    for _ in range(5):
+        forecast.ended(Traits("x", 1), 100.0)
+    changed = []
+    for _ in range(3):
+        before = forecast._total_s[numbers].copy()
+        forecast.remaining(numbers, np.zeros(8))
+        changed.append(int((forecast._total_s[numbers] != before).any(axis=1).sum()))
+    assert changed == [3, 3, 2]

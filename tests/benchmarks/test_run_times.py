@@ -1,0 +1,40 @@
+"""The scores of predicted run times, on jobs made so that they are known."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from slurm_soda.simulator.workload import Workload
+
+# The benchmarks are no part of the package, so they are found by their place.
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks.run_times import _ranks, scores
+
+
+def test_owners_who_repeat_themselves_are_predicted_and_the_rest_is_not() -> None:
+    rows = [
+        {"submit_s": at * 3600.0, "run_s": 100.0 if at % 2 else 10_000.0, "user": "swift" if at % 2 else "long"}
+        for at in range(200)
+    ]
+    jobs, found = scores(Workload.build("made", rows), learn_days=4.0)
+    assert jobs == 200 - 96
+    factors = {score.name: score.factor for score in found}
+    assert factors["slurm-soda"] < 1.15
+    assert factors["owner's last job"] == pytest.approx(1.0)
+    assert factors["everybody's geometric mean"] == pytest.approx(10.0, rel=0.1)
+    assert next(score for score in found if score.name == "slurm-soda").rank_correlation > 0.8
+
+
+def test_no_job_is_learned_before_its_end() -> None:
+    rows = [{"submit_s": 0.0, "run_s": 1e6, "user": "a"}, {"submit_s": 10.0, "run_s": 50.0, "user": "a"}]
+    _, found = scores(Workload.build("made", rows), learn_days=1.0 / 86_400)
+    last = next(score for score in found if score.name == "owner's last job")
+    assert last.factor == pytest.approx(3600.0 / 50.0), "nobody has ended, so an hour is assumed"
+
+
+def test_equal_values_share_a_rank() -> None:
+    assert _ranks(np.array([3.0, 1.0, 3.0, math.pi])).tolist() == [2.5, 1.0, 2.5, 4.0]
