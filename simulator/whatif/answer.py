@@ -15,7 +15,7 @@ from slurm_soda.simulator.batch import Batch, Progress, run_batch
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.result import PolicyRuns
-from slurm_soda.simulator.scenario import Choice, Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.scenario import PREDICTED, Choice, Scenario, estimated, service_gpu_s
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.ensemble import ensemble
 from slurm_soda.simulator.whatif.losers import Losers, losers
@@ -111,7 +111,8 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = _Rig(site, question, restart_s, progress)
-    stand_ins, tried = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm()), rig.run(rig.tried())
+    stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
+    tried = rig.run(rig.tried()) + rig.run(rig.tried(by_run_times=True), estimates=PREDICTED)
     seen = observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
@@ -159,9 +160,10 @@ class _Rig:
         """What may stand for the present."""
         return candidates.with_parameters(candidates.STAND_INS, self._question.parameters)
 
-    def tried(self) -> Sequence[Choice]:
-        """What could be turned on."""
-        names = dict.fromkeys((*candidates.TRIED, *self._question.policies))
+    def tried(self, *, by_run_times: bool = False) -> Sequence[Choice]:
+        """What could be turned on: policies that need run times, or the others."""
+        asked = (*candidates.TRIED, *self._question.policies)
+        names = dict.fromkeys(name for name in asked if (name in candidates.BY_RUN_TIMES) is by_run_times)
         least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
         known = [Choice(name, least if "min_run_s" in _parameters(name) else {}) for name in names]
         return candidates.with_parameters(known, self._question.parameters)
@@ -193,7 +195,14 @@ class _Rig:
         costs = costs or self.soda(self._restart_s)
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
-            Scenario(estimated(workload, estimates), self._site.cluster, costs, history_gpu_s=history_gpu_s, seed=seed)
+            Scenario(
+                estimated(workload, estimates),
+                self._site.cluster,
+                costs,
+                history_gpu_s=history_gpu_s,
+                seed=seed,
+                predicted=estimates == PREDICTED,
+            )
             for seed, workload in enumerate(workloads or self.workloads)
         )
         batch = Batch(scenarios, tuple(choices))

@@ -23,6 +23,8 @@ TRIED = ("tiresias-las", "tiresias-gittins")
 """What could be turned on."""
 BOUND = "srsf"
 """What somebody could do who knew how long jobs run."""
+BY_RUN_TIMES = ("sjf", "srtf", "srsf")
+"""Policies that need run times: they are told what sodad would predict from the jobs that have ended so far."""
 TUNED = "tiresias-las"
 """The policy whose thresholds are looked for in the trace."""
 
