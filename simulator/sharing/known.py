@@ -55,7 +55,7 @@ class Learned:
         self._before, self._certain = before, certain
         self._measured: dict[tuple[Workload, Workload], Estimate] = {}
         self._apart: set[frozenset[Workload]] = set()
-        self._xi: dict[tuple[Workload, tuple[Workload, ...]], Estimate | None] = {}
+        self._xi: dict[Workload, dict[tuple[Workload, ...], Estimate | None]] = {}
         self._fits: dict[tuple[Workload, ...], bool | None] = {}
 
     def has_measured(self, slowed: Workload, other: Workload) -> bool:
@@ -65,7 +65,7 @@ class Learned:
     def observe(self, slowed: Workload, other: Workload, xi: float) -> None:
         """Two kinds of jobs ran beside each other; this is by how much one was slower."""
         self._measured[slowed, other] = Estimate(xi, 0.0, Source.MEASURED)
-        self._xi.clear()
+        self._xi.pop(slowed, None)
 
     def part(self, one: Workload, other: Workload) -> None:
         """Two kinds of jobs did not fit into the memory of one GPU; nor do they then as parts of other gangs."""
@@ -73,10 +73,10 @@ class Learned:
         self._fits.clear()
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
-        key = (slowed, tuple(others))
-        if key not in self._xi:
-            self._xi[key] = self._think(slowed, key[1])
-        return self._xi[key]
+        known, key = self._xi.setdefault(slowed, {}), tuple(others)
+        if key not in known:
+            known[key] = self._think(slowed, key)
+        return known[key]
 
     def _think(self, slowed: Workload, others: tuple[Workload, ...]) -> Estimate | None:
         measured = [self._measured.get((slowed, other)) for other in others]
