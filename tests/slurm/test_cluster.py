@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import docker
@@ -15,6 +16,7 @@ import pytest
 from slurm_soda.containers import hosts
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.spec import USERS, ClusterError
+from slurm_soda.slurm_ext.actuator import RESTART_GAP_S
 
 pytestmark = pytest.mark.slurm
 
@@ -81,6 +83,7 @@ def test_a_requeued_job_runs_again(cluster: Cluster) -> None:
     cluster.wait_until(lambda: state(cluster, job) == "RUNNING", f"job {job} runs")
     cluster.exec("root", ("scontrol", "requeue", str(job))).check()
     cluster.wait_until(lambda: state(cluster, job) == "PENDING", f"job {job} is back in the queue")
+    time.sleep(RESTART_GAP_S)  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
     cluster.exec("root", ("scontrol", "update", f"jobid={job}", "StartTime=now")).check()
     assert output(cluster, "carol", job).split("\n")[-2] == "run 1"
 
