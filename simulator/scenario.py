@@ -46,6 +46,9 @@ SLICE, SLICE_S, STOPS_IN_A_SLICE = "quantum_s", 60.0, 10.0
 stop a job and start another one: Gandiva's own stops take a second of the minute."""
 
 PREDICTED = "predicted"
+MOVE = "change_s"
+"""The parameter that says what it costs a job to be stopped and started again."""
+
 ESTIMATES = ("trace", "exact", "limit", PREDICTED, "none")
 """What policies are told about run times: what the trace says, the truth, the job's time limit, a prediction from jobs that
 have ended, or nothing."""
@@ -81,7 +84,8 @@ class Scenario:
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
 
-        ``min_run_s`` is 0 while preemption is free, and time slices are ten times what a change of jobs costs.
+        ``min_run_s`` is 0 while preemption is free, time slices are ten times what a change of jobs costs, and ``change_s``
+        is what it costs a job.
 
         Raises:
             PolicyError: no such policy or parameter, or a value that is not allowed.
@@ -96,13 +100,19 @@ class Scenario:
             learnt[MIN_RUN] = 0.0
         if SLICE in wanted:
             learnt[SLICE] = max(SLICE_S, STOPS_IN_A_SLICE * self.change_s)
+        if MOVE in wanted:
+            learnt[MOVE] = self.costs.checkpoint_s + self.restart_s
         return make_policy(name, {**learnt, **parameters})
 
     @property
     def change_s(self) -> float:
         """The longest time that a GPU can be without progress while it changes jobs."""
-        restart_s = self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
-        return self.costs.checkpoint_s + max(self.costs.start_s, restart_s)
+        return self.costs.checkpoint_s + max(self.costs.start_s, self.restart_s)
+
+    @property
+    def restart_s(self) -> float:
+        """The longest time that a job is without progress when it starts again."""
+        return self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
 
     @property
     def preemption_is_free(self) -> bool:

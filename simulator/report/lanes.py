@@ -62,7 +62,7 @@ def lanes(outcome: Outcome) -> Lanes:
     """Give every stretch of time lanes: GPUs of the nodes it was on or, where nodes play no part, any GPUs.
 
     Which GPU of a node is not known: a job gets neighbouring free ones if there are any, the lowest first, else the
-    lowest free ones. Jobs without GPUs have no lane. Where jobs share a GPU, bars lie upon each other.
+    lowest free ones. Jobs without GPUs have no lane.
     """
     parts = outcome.segments
     pool = len(parts.node) == 0
@@ -76,7 +76,7 @@ def lanes(outcome: Outcome) -> Lanes:
         job, start_s, end_s = int(parts.job[at]), float(parts.start_s[at]), float(parts.end_s[at])
         for node, count in _wanted(parts, at, pool=pool):
             chosen = _choose(free_at_s[firsts[node] : firsts[node + 1]], start_s, count)
-            for lane, width in _runs([firsts[node] + lane for lane in chosen]):
+            for lane, width in runs_of([firsts[node] + lane for lane in chosen]):
                 free_at_s[lane : lane + width] = [end_s] * width
                 stopped = not end_s >= outcome.end_s[job]
                 place = (outcome.workload.label[job], int(parts.gpus[at]), lane, width)
@@ -113,7 +113,7 @@ def _choose(free_at_s: Sequence[float], start_s: float, count: int) -> list[int]
     return sorted(sorted(range(len(free_at_s)), key=lambda lane: (free_at_s[lane], lane))[:count])
 
 
-def _runs(chosen: Sequence[int]) -> list[tuple[int, int]]:
+def runs_of(chosen: Sequence[int]) -> list[tuple[int, int]]:
     """Neighbouring lanes as ``(first, number)``."""
     found: list[tuple[int, int]] = []
     for lane in chosen:

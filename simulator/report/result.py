@@ -10,8 +10,9 @@ import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Distribution, Use, distribution
-from slurm_soda.simulator.report.lanes import Lanes, drawable, lanes
+from slurm_soda.simulator.report.lanes import Lanes
 from slurm_soda.simulator.report.shared import gpu_use
+from slurm_soda.simulator.report.shared_lanes import chart
 from slurm_soda.simulator.report.site import SiteCurves, site_curves
 from slurm_soda.simulator.report.summary import Summary, jct_s, queue_s, summarise
 
@@ -44,7 +45,7 @@ def reduce(outcome: Outcome, policy: str, seed: int | None = None, *, charts: bo
         jct_s=jct_s(outcome),
         queue_s=waits_s,
         gpus=gpu_use(outcome),
-        lanes=lanes(outcome) if charts and drawable(outcome) else None,
+        lanes=chart(outcome) if charts else None,
         site=site_curves(outcome, waits_s),
     )
 

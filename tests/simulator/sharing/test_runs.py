@@ -25,6 +25,7 @@ from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Use
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.report.shared import gpu_use
+from slurm_soda.simulator.report.shared_lanes import chart
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.scenario import Scenario
 from slurm_soda.simulator.sharing.record import SharingRecord
@@ -298,3 +299,24 @@ class TestScenario:
             self.scenario(None).run(Scripted({}))
         with pytest.raises(SimulatorError, match="nobody says"):
             self.scenario(None, engine="sharing").run(make_policy("sjf", {}))
+
+
+def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> None:
+    rows = work({"model": "A", "batch_size": 16}, {}, {"gpus": 2, "submit_s": 300.0, "run_s": 10.0})
+    lanes = chart(play(rows, {1: [0], 2: [0], 3: [0, 1]}, pairs))
+    assert lanes is not None
+    assert lanes.names == ("n1:0", "n1:0", "n1:1", "n1:1")
+    assert [(bar.label, bar.lane, bar.lanes) for bar in lanes.bars] == [
+        ("1", 0, 1), ("2", 1, 1), ("3", 0, 1), ("3", 2, 1),
+    ]  # fmt: skip
+    assert lanes.bars[1].end_s == pytest.approx(120.0)
+    apart = chart(play(work({}), {1: [0]}, pairs))
+    assert apart is not None
+    assert apart.names == ("n1:0", "n1:1")
+
+
+def test_what_a_move_costs_is_told_to_policies_that_ask(pairs: Path) -> None:
+    costs = Costs(checkpoint_s=3.0, restart_s=20.0, start_s=100.0)
+    scenario = Scenario(work({"restart_s": 7.0}), parse_cluster("1x1"), costs, sharing=SharingRules(pairs=pairs))
+    assert getattr(scenario.policy("srsf-share", {}), "change_s") == 30.0  # noqa: B009 - policies are of many types
+    assert getattr(scenario.policy("srsf-share", {"change_s": 1.0}), "change_s") == 1.0  # noqa: B009
