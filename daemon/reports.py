@@ -95,7 +95,8 @@ class ReportWriter:
         while not last:
             batch, last = self._batch()
             try:
-                self._take(batch)
+                if batch:
+                    self._take(batch)
             except Exception as error:  # noqa: BLE001 - without this thread no agent is ever answered again
                 self._refuse(batch, error)
 

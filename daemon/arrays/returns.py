@@ -33,7 +33,7 @@ class Returning:
     """Largest priority among the other waiting jobs of its array."""
     ceiling: int
     """No job of its array gets a larger one."""
-    home: str | None = ""
+    home: str | None
     """The list of partitions where it is not aborted, once it borrows no more; ``None`` while nobody can tell."""
     refused: Callable[[str], bool] = field(default=lambda _: False)
     """Whether Slurm refused a list lately."""

@@ -99,8 +99,9 @@ class ArraySide:
 
     def _return(self, record: JobRecord, top: int, sight: Sight, settings: ArraySettings) -> Change | None:
         member, aborts = self._members[record.job_id], self._runs.aborts(record.job_id)
-        home: str | None = ""
-        if borrows_no_more(aborts, settings.max_aborts):
+        # A list without a place to borrow is somebody's choice, or what we made of it before.
+        home: str | None = record.partition
+        if member.borrowing and borrows_no_more(aborts, settings.max_aborts):
             home = self._homes.of(record, self._table, member.group.base)
         job = Returning(
             record, member, aborts, sight.site_factors.get(record.job_id), top, ceiling_of(member.group), home,

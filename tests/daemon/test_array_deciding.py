@@ -182,7 +182,7 @@ def returning(**more: Any) -> Returning:
     values = {"submit_s": NOW, "eligible_s": NOW + 121, "reason": "BeginTime", "restarts": 1, **more}
     waits = cpu_job(1, 8, f"{LEND},{OWN}", **values)
     member = memberships({1: waits}, arrays)[1]
-    return Returning(waits, member, 1, None, top=5, ceiling=100)
+    return Returning(waits, member, 1, None, top=5, ceiling=100, home=OWN)
 
 
 def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:

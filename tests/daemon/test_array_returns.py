@@ -71,6 +71,14 @@ def test_a_request_that_cannot_be_read_goes_to_the_base(slurm: ArraySlurm, fresh
     assert slurm.lists[1] == "main"
 
 
+def test_a_list_without_a_place_to_borrow_is_left_as_it_is(slurm: ArraySlurm, fresh_store: Path) -> None:
+    sodad = aborted(slurm, fresh_store, cpus=20)
+    slurm.lists[1] = OWN
+    look(slurm, sodad, 5)
+    assert not returns(sodad, 1)
+    assert (slurm.lists[1], slurm.all[1].reason, slurm.calls.count("request")) == (OWN, "None", 0)
+
+
 def test_while_slurm_does_not_tell_the_request_the_job_does_not_borrow_again(
     slurm: ArraySlurm, fresh_store: Path
 ) -> None:
