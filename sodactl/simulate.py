@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import click
 from slurm_soda.policies.registry import policy_names
+from slurm_soda.simulator.listening import listening
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.times import span_text
 from slurm_soda.simulator.scenario import Choice
 from slurm_soda.simulator.systems import system_names
-from slurm_soda.sodactl import output
+from slurm_soda.sodactl import output, simulated_job
 from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.material import Material, read_material, tell_left_out
 from slurm_soda.sodactl.progress import progress_bar
@@ -58,6 +59,12 @@ SHARES = (
     metavar="KEY=VALUE",
     help="A parameter of the policy; repeatable. See docs/policies; a wrong KEY lists them.",
 )
+@click.option(
+    "--explain",
+    "explained",
+    metavar="JOB",
+    help="Also say what the policy thought of one job, by its name in the trace.",
+)
 @click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
 @click.option("--csv", "csv_path", type=_PATH, help="Write one line a job.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
@@ -66,9 +73,9 @@ SHARES = (
 @click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to look at or to run again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def simulate(
-    *, asked: Asked, policy: str | None, system: str | None, assignments: tuple[str, ...], seed: int | None,
-    csv_path: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None, save_trace: Path | None,
-    as_json: bool,
+    *, asked: Asked, policy: str | None, system: str | None, assignments: tuple[str, ...], explained: str | None,
+    seed: int | None, csv_path: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None,
+    save_trace: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What one policy would do to a cluster.
 
@@ -95,14 +102,21 @@ def simulate(
         from slurm_soda.simulator.traces.export import write_tiresias_csv  # noqa: PLC0415 - few runs write a trace
 
         write_tiresias_csv(scenario.workload, save_trace)
+    chosen_policy = scenario.policy(choice.name, choice.parameters)
+    row = None if explained is None else simulated_job.row_of(scenario.workload, explained)
+    heard = None if row is None else listening(chosen_policy, row + 1)
     with progress_bar("jobs") as progress:
-        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
+        outcome = scenario.run(heard or chosen_policy, progress, choice.nodes)
     document = _document(outcome, asked, material, choice)
+    if heard is not None and row is not None:
+        document["explained"] = simulated_job.document(outcome, row, heard)
     _write(outcome, document, material, _Places(csv_path, html_path, png_folder, out))
     if as_json:
         output.print_json(document)
         return
     _draw(document, material)
+    if heard is not None and row is not None:
+        simulated_job.draw(outcome, row, heard)
     if out is not None:
         output.print_line()
         output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")

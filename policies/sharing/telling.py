@@ -1,0 +1,99 @@
+"""A decision to share or to wait, in words and numbers that a person can check: the pair's arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slurm_soda.policies.sharing.knowledge import Estimate
+from slurm_soda.policies.sharing.pairs import Schedule
+from slurm_soda.policies.sharing.subbatch import Decision, Trial
+
+
+def sentences(decision: Decision) -> tuple[str, ...]:
+    """What was compared, what came of it, and what is known of the slowdowns. Times in seconds from the decision."""
+    own, *others = decision.alone_s
+    partners = ", ".join(f"{left_s:,.0f} s" for left_s in others)
+    said = [
+        f"Alone it takes {own:,.0f} s"
+        + (f"; whom it would join still {_takes(len(others))} {partners}." if others else ".")
+    ]
+    after = decision.sequential
+    said.append(
+        f"One after the other: it ends after {after.new_end_s:,.0f} s, all of them after {after.mean_s:,.0f} s on average."
+    )
+    told = decision.chosen or _best_refused(decision)
+    if told is not None:
+        said += _trial(told)
+    said.append(f"So: {decision.reason}.")
+    return tuple(said)
+
+
+def _takes(count: int) -> str:
+    return "needs" if count == 1 else "need"
+
+
+def _best_refused(decision: Decision) -> Trial | None:
+    """The trial to tell of where none was chosen: one that was allowed and ended later, or else the first refused one."""
+    allowed = [trial for trial in decision.trials if trial.together is not None]
+    if allowed:
+        return min(allowed, key=lambda trial: trial.together.mean_s if trial.together else math.inf)
+    return decision.trials[0] if decision.trials else None
+
+
+def _trial(trial: Trial) -> list[str]:
+    steps = "" if trial.steps == 1 else f", {trial.steps} passes an iteration"
+    with_ = f"with a sub-batch of {trial.sub_batch}{steps}, {trial.memory_mib:,.0f} MiB"
+    said = []
+    if trial.together is not None:
+        ends = ", ".join(f"{end_s:,.0f} s" for end_s in trial.together.ends_s)
+        partners = f", the others after {ends}" if ends else ""
+        said.append(
+            f"Together now, {with_}: it ends after {trial.together.new_end_s:,.0f} s{partners}, all of them after "
+            f"{trial.together.mean_s:,.0f} s on average."
+        )
+    elif trial.refused:
+        said.append(f"Together is not allowed {with_}: {trial.refused}.")
+    said += [
+        f"Slowdown: it takes {_estimate(xi.new)} times as long, the other one {_estimate(xi.partner)} times."
+        for xi in trial.xi
+    ]
+    return said
+
+
+def _estimate(xi: Estimate) -> str:
+    error = f" ± {xi.error:.2g}" if math.isfinite(xi.error) and xi.error else ""
+    return f"{xi.value:.2f}{error} ({xi.source.name.lower()})"
+
+
+def numbers(decision: Decision) -> dict[str, Any]:
+    """The same as plain data; numbers that JSON lacks may be among them."""
+    return {
+        "share": decision.share,
+        "start_s": decision.start_s,
+        "alone_s": list(decision.alone_s),
+        "sequential": _schedule(decision.sequential),
+        "chosen_sub_batch": None if decision.chosen is None else decision.chosen.sub_batch,
+        "trials": [
+            {
+                "sub_batch": trial.sub_batch, "steps": trial.steps, "memory_mib": trial.memory_mib,
+                "alone_s": trial.alone_s, "slowdowns": list(trial.slowdowns), "refused": trial.refused,
+                "together": None if trial.together is None else _schedule(trial.together),
+                "best": None if trial.best is None else _schedule(trial.best),
+                "xi": [{"new": _known(xi.new), "partner": _known(xi.partner)} for xi in trial.xi],
+            }
+            for trial in decision.trials
+        ],
+        "reason": decision.reason,
+    }  # fmt: skip
+
+
+def _schedule(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "start_s": schedule.start_s, "new_end_s": schedule.new_end_s, "ends_s": list(schedule.ends_s),
+        "mean_s": schedule.mean_s,
+    }  # fmt: skip
+
+
+def _known(xi: Estimate) -> dict[str, Any]:
+    return {"value": xi.value, "error": xi.error, "source": xi.source.name.lower()}

@@ -1,0 +1,69 @@
+"""``sodactl simulate --explain JOB``: what the policy said of one job, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from slurm_soda.policies.explain import VERDICTS
+from slurm_soda.policies.sharing import telling
+from slurm_soda.simulator.listening import Listening, Said
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl import output
+
+_MOST_LINES = 20
+"""Things said that a terminal shows; --json has all."""
+
+
+def row_of(workload: Workload, label: str) -> int:
+    """Row of the job that the trace calls this.
+
+    Raises:
+        click.UsageError: there is none.
+    """
+    if label not in workload.label:
+        raise click.UsageError(
+            f"--explain: the trace has no job {label!r}; its jobs are called such as {workload.label[0]!r}"
+        )
+    return workload.label.index(label)
+
+
+def document(outcome: Outcome, row: int, heard: Listening) -> dict[str, Any]:
+    """What was said and what came of it, as plain data. Seconds of the simulation."""
+    workload = outcome.workload
+    return {
+        "job": workload.label[row],
+        "submit_s": float(workload.submit_s[row]),
+        "run_s": float(workload.run_s[row]),
+        "first_start_s": float(outcome.first_start_s[row]),
+        "end_s": float(outcome.end_s[row]),
+        "said": [_said(one) for one in heard.said],
+    }
+
+
+def _said(said: Said) -> dict[str, Any]:
+    note = said.note
+    return {
+        "at_s": said.now_s, "verdict": note.verdict.name.lower(), "position": note.position, note.score_name: note.score,
+        "run_time_left_s": said.expected_s,
+        "sharing": None if said.decision is None else telling.numbers(said.decision),
+    }  # fmt: skip
+
+
+def draw(outcome: Outcome, row: int, heard: Listening) -> None:
+    """The same for people."""
+    jobs = outcome.workload
+    output.print_line()
+    output.print_line(
+        f"Job {jobs.label[row]}: submitted at {jobs.submit_s[row]:,.0f} s, needs {jobs.run_s[row]:,.0f} s alone on "
+        f"{jobs.gpus[row]} GPUs; started at {outcome.first_start_s[row]:,.0f} s, ended at {outcome.end_s[row]:,.0f} s."
+    )
+    if len(heard.said) > _MOST_LINES:
+        output.print_line(f"the last {_MOST_LINES} of {len(heard.said)} things that were said of it; --json has all")
+    for said in heard.said[-_MOST_LINES:]:
+        left = f" {said.expected_s:,.0f} s are expected to be left." if said.expected_s == said.expected_s else ""
+        output.print_line(f"  at {said.now_s:,.0f} s: {VERDICTS[said.note.verdict]}{left}")
+        if said.decision is not None:
+            for sentence in telling.sentences(said.decision):
+                output.print_line(f"      {sentence}")

@@ -1,0 +1,64 @@
+"""``sodactl simulate --explain JOB``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_soda.sodactl.main import run
+
+TRACE = """job_id,num_gpu,submit_time,iterations,model_name,duration,interval
+first,2,0,100,vgg11,5000,5
+second,2,10,100,vgg16,200,5
+third,1,20,100,vgg16,100,5
+"""
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TRACE)
+
+    def go(*options: str, status: int = 0) -> tuple[str, str]:
+        capfd.readouterr()
+        assert run(["simulate", "--trace", str(path), "--cluster", "1x2", *options]) == status
+        out, err = capfd.readouterr()
+        return out, err
+
+    return go
+
+
+def test_a_job_that_joins_another_one_has_the_pairs_arithmetic(simulate: Any) -> None:
+    options = ("--policy", "sjf-bsbf", "--pair-slowdown", "1.3", "--explain", "second")
+    told = json.loads(simulate(*options, "--json")[0])["explained"]
+    assert (told["job"], told["first_start_s"], told["end_s"]) == ("second", 10.0, 270.0)
+    first = told["said"][0]
+    assert (first["at_s"], first["verdict"]) == (10.0, "start")
+    assert first["sharing"]["alone_s"] == [200.0, 4990.0]
+    assert first["sharing"]["trials"][0]["xi"][0]["new"]["value"] == 1.3
+    text = simulate(*options)[0]
+    assert "Together now" in text
+    assert "One after the other: it ends after 5,190 s" in text
+
+
+@pytest.mark.parametrize("policy", ["srsf", "fifo", "tiresias-las", "drf", "gandiva"])
+def test_any_policy_can_be_listened_to_and_decides_the_same(simulate: Any, policy: str) -> None:
+    plain = json.loads(simulate("--policy", policy, "--json")[0])
+    heard = json.loads(simulate("--policy", policy, "--explain", "third", "--json")[0])
+    assert heard["explained"]["said"]
+    assert heard["avg_jct_s"] == plain["avg_jct_s"]
+    assert "explained" not in plain
+
+
+def test_what_a_policy_was_told_of_run_times_is_shown(simulate: Any) -> None:
+    told = json.loads(simulate("--policy", "srsf", "--explain", "second", "--estimates", "predicted", "--json")[0])
+    left = [said["run_time_left_s"] for said in told["explained"]["said"]]
+    assert left[0] != 200.0
+    assert all(value > 0 for value in left)
+
+
+def test_a_job_that_is_not_there(simulate: Any) -> None:
+    _, err = simulate("--explain", "nobody", status=2)
+    assert "the trace has no job 'nobody'; its jobs are called such as 'first'" in err
