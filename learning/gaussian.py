@@ -18,24 +18,27 @@ NOISE = -4.0
 WIDTH = 3.0
 """How far off their start the (logarithmic) numbers of a shape are expected: evidence alone would let some run away."""
 STEPS = 40
+MOST = 1000
+"""Measurements that the shape is found from, drawn where there are more."""
+SEED = 1
 
 
 def fit_shape(pairs: Pairs, start: tuple[PairKernel, ...] = START) -> Shape:
     """The shape that best explains the pairs, calibrated on predictions without each of them.
 
-    Complexity: O(n^3) a step for n pairs; some seconds for 650.
+    Complexity: O(n^3) a step for n pairs, but no more than :data:`MOST`; some seconds for 650.
 
     Raises:
         LearningError: fewer than 3 different pairs, or no SciPy.
     """
-    groups = pairs.unordered()
-    if len(pairs) < 3 or int(groups.max()) < 2:
+    if len(pairs) < 3 or int(pairs.unordered().max()) < 2:
         raise LearningError(
             f"interference needs 3 or more measured pairs to learn from, not {len(pairs)}: measure more"
         )
     centre, unit = _centred(pairs.log_xi)
+    some = pairs.rows(np.random.default_rng(SEED).permutation(len(pairs))[:MOST]) if len(pairs) > MOST else pairs
     origin = np.append(np.concatenate([kernel.vector for kernel in start]), NOISE)
-    evidence = _Evidence(pairs, (pairs.log_xi - centre) / unit, origin)
+    evidence = _Evidence(some, (some.log_xi - centre) / unit, origin)
     found = library("scipy.optimize").minimize(
         evidence, origin, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
     )

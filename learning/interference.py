@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
 from slurm_soda.learning.memory import fit_sizes, fits_without_each, meetings_of
-from slurm_soda.learning.methods import CHOSEN, METHODS
+from slurm_soda.learning.methods import CHOSEN, METHODS, MOST
 from slurm_soda.policies.sharing.prediction import HeldOut, Predicted, estimate, pairs_of
 from slurm_soda.policies.sharing.tables import SpeedTable
 from slurm_soda.policies.sharing.traits import SPREAD
@@ -47,7 +47,7 @@ def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> 
     """
     otherwise = fit_interference(table, gpu_type, method)
     pairs, meetings = pairs_of(table, gpu_type), meetings_of(table, gpu_type)
-    exactly = method == "gaussian"
+    exactly = method == "gaussian" and len(pairs) <= MOST
     judged = without_each_pair_exactly(pairs) if exactly else without_each_pair(pairs, METHODS[method])
     kinds = pairs.traits.kinds
     rows = zip(pairs.slowed.tolist(), pairs.other.tolist(), judged.log_mean, judged.log_deviation, strict=True)

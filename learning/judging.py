@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from slurm_soda.policies.sharing.gaussian import Pairs, Posterior
 from slurm_soda.policies.sharing.kernels import Vector
 from slurm_soda.policies.sharing.model import PairModel
 from slurm_soda.policies.sharing.prediction import MEAN_DEVIATION
+from slurm_soda.policies.sharing.traits import Traits
 
 Fit = Callable[[Pairs], PairModel]
 FOLDS = 10
@@ -108,3 +110,25 @@ def _folds(pairs: Pairs, folds: int) -> np.ndarray[tuple[int], np.dtype[np.int64
     if different < 2 * folds:
         raise LearningError(f"{2 * folds} pairs have to be measured to judge predictions of them, not {different}")
     return folds_by_pair(pairs.unordered(), folds)
+
+
+def carried_over(model: PairModel, pairs: Pairs) -> Judged:
+    """Pairs of one type of GPU, predicted by a model of another as the same jobs there; none with a job unknown there."""
+    gpu_type = model.traits.kinds[0].gpu_type
+    same = [model.traits.of(replace(kind, gpu_type=gpu_type)) for kind in pairs.traits.kinds]
+    known = np.array([traits is not None for traits in same])
+    judged = pairs.rows(known[pairs.slowed] & known[pairs.other])
+    values = np.array([np.full(len(model.traits.names), np.nan) if one is None else one.values[0] for one in same])
+    kinds = tuple(replace(kind, gpu_type=gpu_type) for kind in pairs.traits.kinds)
+    there = Traits(kinds, model.traits.names, values)
+    return Judged(judged.log_xi, *model.predict(there.rows(judged.slowed), there.rows(judged.other)))
+
+
+def with_few_pairs(pairs: Pairs, fit: Fit, share: float, seed: int) -> tuple[int, Judged]:
+    """How many unordered pairs a share of all is, drawn by a seed, and how the others are predicted from them."""
+    groups = pairs.unordered()
+    count = int(groups.max()) + 1
+    few = max(round(share * count), 3)
+    chosen = (np.random.default_rng(seed).permutation(count) < few)[groups]
+    judged = pairs.rows(~chosen)
+    return few, Judged(judged.log_xi, *_predict(fit(pairs.rows(chosen)), judged))

@@ -12,6 +12,7 @@ from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.slurm_ext.errors import SodaError
 
 from benchmarks.reproduce import (
+    interference,
     lower_bounds,
     philly,
     pollux,
@@ -95,6 +96,8 @@ def main(data: Path, generated: bool, out: Path | None, workers: int | None) -> 
         speeds = measure_all(None if generated else data, lambda name: click.echo(f"  {name}", err=True))
         results = run_commands(lines, None if generated else data, workers, _progress)
         parts = [(section.title, section.write(results)) for section in whole]
+        if not generated:
+            parts.append((interference.TITLE, interference.write(data, lambda text: click.echo(text, err=True))))
         draw_all(results, path.parent / "images/reproduction")
         write_whole(path, document([*parts, (preface.SPEED, speed.write(speeds))], "images/reproduction").encode())
     except SodaError as error:

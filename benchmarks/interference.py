@@ -1,0 +1,176 @@
+"""How well interference is predicted: ``python -m benchmarks.interference --pairs FILE`` prints the tables.
+
+Every method on every type of GPU, of pairs and of models that it did not see; what a table of one type tells about another;
+how much has to be measured; and whether jobs fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import numpy as np
+from slurm_soda.learning.interference import measured_types
+from slurm_soda.learning.judging import (
+    Judged,
+    carried_over,
+    with_few_pairs,
+    without_each_model,
+    without_each_pair,
+    without_each_pair_exactly,
+)
+from slurm_soda.learning.memory import fits_without_each, meetings_of
+from slurm_soda.learning.methods import AIP, CHOSEN, METHODS
+from slurm_soda.policies.sharing.prediction import pairs_of
+from slurm_soda.policies.sharing.tables import SpeedTable, parse
+
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
+SEEDS = (1, 2, 3)
+SINGLE = tuple(name for name in METHODS if name != "aip")
+"""AIP is the best of its four, so it needs no judging of its own."""
+
+
+class Figures(NamedTuple):
+    """Of one set of predictions."""
+
+    of_xi: float
+    of_slowdown: float
+    within_1: float
+    within_2: float
+
+
+class Line(NamedTuple):
+    """One method on one type of GPU."""
+
+    method: str
+    pairs: Figures
+    models: Figures
+
+
+class Memory(NamedTuple):
+    """Whether pairs fit, predicted without each."""
+
+    pairs: int
+    apart: int
+    missed: int
+    """Do not fit, predicted to."""
+    refused: int
+    """Fit, predicted not to."""
+
+
+class Part(NamedTuple):
+    """One type of GPU."""
+
+    gpu_type: str
+    measured: int
+    mean_cost: float
+    """Of xi - 1."""
+    lines: tuple[Line, ...]
+    memory: Memory
+
+
+class Transfer(NamedTuple):
+    """What is known of one type of GPU from another, from the prior, and from a few of its own pairs."""
+
+    source: str
+    target: str
+    carried: Figures
+    turns: Figures
+    few: tuple[tuple[int, Figures], ...]
+    """Unordered pairs measured, mean of seeds, on the others."""
+
+
+class Report(NamedTuple):
+    """All tables."""
+
+    parts: tuple[Part, ...]
+    transfers: tuple[Transfer, ...]
+
+
+def figures(judged: Judged) -> Figures:
+    """What is told of predictions."""
+    return Figures(judged.of_xi, judged.of_slowdown, judged.covered(1), judged.covered(2))
+
+
+def judge(path: Path, gpu_type: str, method: str) -> Line:
+    """One method without each pair and without each model."""
+    pairs, fit = pairs_of(_read(path), gpu_type), METHODS[method]
+    exactly = method == "gaussian"
+    by_pair = without_each_pair_exactly(pairs) if exactly else without_each_pair(pairs, fit)
+    return Line(method, figures(by_pair), figures(without_each_model(pairs, fit)))
+
+
+def memory(table: SpeedTable, gpu_type: str) -> Memory:
+    """How often it is predicted wrongly whether two jobs fit."""
+    meetings = meetings_of(table, gpu_type)
+    told = fits_without_each(meetings)
+    return Memory(
+        len(meetings),
+        int((~meetings.fits).sum()),
+        int((told & ~meetings.fits).sum()),
+        int((~told & meetings.fits).sum()),
+    )
+
+
+def transfer(path: Path, source: str, target: str) -> Transfer:
+    """From one type of GPU to another; then the other by itself, from few pairs."""
+    table = _read(path)
+    there, here = pairs_of(table, source), pairs_of(table, target)
+    turns = Judged(here.log_xi, np.full(len(here), np.log(2.0)), np.full(len(here), 0.5))
+    few = []
+    for share in SHARES:
+        found = [with_few_pairs(here, METHODS[CHOSEN], share, seed) for seed in SEEDS]
+        mean = np.mean([figures(judged) for _, judged in found], axis=0)
+        few.append((found[0][0], Figures(*map(float, mean))))
+    return Transfer(source, target, figures(carried_over(METHODS[CHOSEN](there), here)), figures(turns), tuple(few))
+
+
+def measure(path: Path, workers: int | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
+    """All tables of a file of measured pairs; minutes."""
+    table = _read(path)
+    types = [name for name in measured_types(table) if len({kind.model for kind in table.kinds(name)}) > 2]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        lines = {name: [pool.submit(judge, path, name, method) for method in SINGLE] for name in types}
+        routes = [pool.submit(transfer, path, *route) for route in _routes(types)]
+        parts = []
+        for name in types:
+            say(f"interference on {name}")
+            pairs = pairs_of(table, name)
+            cost = float(np.expm1(pairs.log_xi).mean())
+            found = tuple(line.result() for line in lines[name])
+            parts.append(Part(name, len(pairs), cost, found, memory(table, name)))
+        return Report(tuple(parts), tuple(route.result() for route in routes))
+
+
+def aip_of(part: Part) -> Line:
+    """AIP's choice: of its four the one of least mean absolute error."""
+    return min((line for line in part.lines if line.method in AIP), key=lambda line: line.pairs.of_slowdown)
+
+
+def _routes(types: Sequence[str]) -> list[tuple[str, str]]:
+    wanted = [("v100", "k80"), ("k80", "v100")]
+    return [(source, target) for source, target in wanted if source in types and target in types]
+
+
+def _read(path: Path) -> SpeedTable:
+    return parse(json.loads(path.read_text(encoding="utf-8")))
+
+
+@click.command()
+@click.option("--pairs", required=True, type=click.Path(exists=True, path_type=Path), help="Table in Gavel's format.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
+def main(pairs: Path, workers: int | None) -> None:
+    """How well interference is predicted."""
+    from benchmarks.reproduce.interference import lines  # noqa: PLC0415 - the same words as in the document
+
+    report = measure(pairs, workers, lambda text: click.echo(text, err=True))
+    click.echo("\n".join(lines(report)))
+
+
+if __name__ == "__main__":
+    main()
