@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +49,29 @@ class AskedSharing(Protocol):
     def knowledge(self) -> str: ...
     @property
     def observe(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """These options alone."""
+
+    pairs: Path | None
+    pair_slowdown: float | None
+    model_map: Path | None
+    knowledge: str
+    observe: bool
+
+
+def sharing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these options, as one :class:`Typed` named ``sharing``."""
+
+    @wraps(function)
+    def wrapped(**options: Any) -> Any:
+        return function(sharing=Typed(**{name: options.pop(name) for name in OPTIONS}), **options)
+
+    for option in reversed(list(OPTIONS.values())):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def sharing_rules(asked: AskedSharing, cluster: Cluster) -> SharingRules | None:

@@ -26,6 +26,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
 from slurm_soda.sodactl.progress import progress_bar
 from slurm_soda.sodactl.run_table import print_runs
+from slurm_soda.sodactl.sharing_options import Typed, lonely, sharing_options, sharing_rules
 
 _PATH = click.Path(path_type=Path)
 _LISTED = 20
@@ -53,13 +54,15 @@ _DEMO = "the demo of slurm-soda"
     type=click.IntRange(min=1),
     help="Simulate the latest N jobs of the dump.",
 )
+@sharing_options
 @click.option("--lenient", is_flag=True, help="Leave out what cannot be read, and list it, instead of ending.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
-    assignments: tuple[str, ...], jobs: int, lenient: bool, workers: int | None, html_path: Path | None, as_json: bool,
+    assignments: tuple[str, ...], jobs: int, sharing: Typed, lenient: bool, workers: int | None, html_path: Path | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """What would another policy do to this site?
 
@@ -76,6 +79,7 @@ def whatif(
       sodactl whatif --sacct dump.txt                  the site's own jobs on the nodes that they ran on
       sodactl whatif --sacct dump.txt --cluster 32x8 --restart-cost-s 120
       sodactl whatif --sacct dump.txt --policy gandiva --set tiresias-las.min_run_s=600 --html answer.html
+      sodactl whatif --sacct dump.txt --policy sjf-bsbf --pair-slowdown 1.5
       sodactl whatif --sacct dump.txt --json | jq '.recommended'
     """  # noqa: D301 - click reads the control character
     given = _parameters(policies, assignments)
@@ -83,8 +87,10 @@ def whatif(
     site, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
     total = len(site.workload)
     site = latest(site, jobs)
+    rules = sharing_rules(sharing, site.cluster)
+    notes = (*notes, *lonely(rules, site.workload))
     with progress_bar("runs") as progress:
-        found = answer(site, Question(restart_cost_s, given, policies, workers), progress)
+        found = answer(site, Question(restart_cost_s, given, policies, workers, rules), progress)
     told = _Told(found, path, trace, notes, total, described=cluster_text is not None)
     if html_path is not None:
         _write_page(told, html_path)

@@ -120,6 +120,11 @@ def doubts(found: Answer, unused: Mapping[str, int], jobs_in_dump: int) -> Itera
         yield "The thresholds were chosen on these very jobs; another month's gain may be smaller."
     if found.recommended is not None and found.recommended.choice.name == "tiresias-gittins":
         yield "tiresias-gittins knew how the service of these very jobs is distributed; sodad learns it from past ones."
+    if sharing := [candidate.label for candidate in found.others if candidate.role == "sharing"]:
+        yield (
+            f"{', '.join(sharing)}: what jobs do to each other on a GPU is what --pairs or --pair-slowdown says, and sodad"
+            " puts no two jobs on one GPU yet; so none is recommended."
+        )
     if len(found.site.workload) < jobs_in_dump:
         yield (
             f"Of {jobs_in_dump:,} jobs in the dump the latest {len(found.site.workload):,} were simulated; --jobs takes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.result import PolicyRuns
 from slurm_soda.simulator.scenario import PREDICTED, Choice, Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.sharing.rules import SharingRules
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.ensemble import ensemble
 from slurm_soda.simulator.whatif.losers import Losers, losers
@@ -29,9 +30,10 @@ _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
 
-Role = Literal["slurm", "tried", "tuned", "bound"]
+Role = Literal["slurm", "tried", "tuned", "sharing", "bound"]
 """What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
-thresholds from the trace, and what nobody can do. A policy may be there in several roles."""
+thresholds from the trace, one that shares GPUs (which sodad cannot yet do), and what nobody can do. A policy may be there in
+several roles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Question:
     policies: tuple[str, ...] = ()
     """Policies to try besides :data:`.candidates.TRIED`."""
     workers: int | None = None
+    sharing: SharingRules | None = None
+    """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,9 @@ class Answer:
     @property
     def best(self) -> Candidate:
         """The recommended candidate, or else the best that could be turned on."""
-        return self.recommended or _best([self.present, *(c for c in self.others if c is not self.bound)])
+        return self.recommended or _best(
+            [self.present, *(c for c in self.others if c.role not in ("sharing", "bound"))]
+        )
 
 
 def answer(site: Site, question: Question, progress: Progress | None = None) -> Answer:
@@ -121,6 +127,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
+    sharing = rig.run(rig.sharing(), role="sharing", estimates=PREDICTED)
     (bound,) = rig.run([rig.bound()], role="bound", estimates="exact")
     best = _best([*able, *(candidate for candidate in tried if candidate.complete)])
     recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
@@ -128,7 +135,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         site=site,
         seen=seen,
         present=present,
-        others=(*(c for c in stand_ins if c is not present), *tried, bound),
+        others=(*(c for c in stand_ins if c is not present), *tried, *sharing, bound),
         bound=bound,
         recommended=recommended,
         dearer=rig.dearer(recommended) if recommended and recommended.runs.mean("preemptions") else None,
@@ -162,10 +169,16 @@ class _Rig:
 
     def tried(self, *, by_run_times: bool = False) -> Sequence[Choice]:
         """What could be turned on: policies that need run times, or the others."""
-        asked = (*candidates.TRIED, *self._question.policies)
-        names = dict.fromkeys(name for name in asked if (name in candidates.BY_RUN_TIMES) is by_run_times)
+        asked = [name for name in (*candidates.TRIED, *self._question.policies) if not candidates.shares(name)]
+        return self._named(name for name in asked if (name in candidates.BY_RUN_TIMES) is by_run_times)
+
+    def sharing(self) -> Sequence[Choice]:
+        """Policies asked for that share GPUs; they are told run times as those are that need them."""
+        return self._named(name for name in self._question.policies if candidates.shares(name))
+
+    def _named(self, names: Iterable[str]) -> Sequence[Choice]:
         least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
-        known = [Choice(name, least if "min_run_s" in _parameters(name) else {}) for name in names]
+        known = [Choice(name, least if "min_run_s" in _parameters(name) else {}) for name in dict.fromkeys(names)]
         return candidates.with_parameters(known, self._question.parameters)
 
     def tuned(self) -> Candidate | None:
@@ -202,6 +215,7 @@ class _Rig:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
+                sharing=self._question.sharing,
             )
             for seed, workload in enumerate(workloads or self.workloads)
         )

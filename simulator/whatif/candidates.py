@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.sharing.view import SharingPolicy
 from slurm_soda.simulator.scenario import Choice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
@@ -37,6 +39,11 @@ _MIN_RUN_S = 60.0
 _MIN_RUN_RESTARTS = 4.0
 """A job that was started again shall at least work so many times as long as its start took."""
 _QUANTILES = ((0.7,), (0.8,), (0.9,), (0.5, 0.9))
+
+
+def shares(name: str) -> bool:
+    """Whether a policy lets jobs share GPUs."""
+    return isinstance(make_policy(name), SharingPolicy)
 
 
 def likely_restart_s(workload: Workload) -> float:

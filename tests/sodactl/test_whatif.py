@@ -159,3 +159,12 @@ def test_a_narrow_terminal_gets_the_columns_that_matter() -> None:
     assert any(row.startswith("backfill (stands for the present) ") for row in rows)
     assert len(rows) == 8
     assert max(map(len, rows)) <= 80
+
+
+def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf) -> None:
+    found = whatif("--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
+    (row,) = [row for row in found["policies"] if row["role"] == "sharing"]
+    assert row["policy"] == "sjf-bsbf"
+    assert row["times_better"] > 1
+    assert found["recommended"]["policy"] != "sjf-bsbf"
+    assert any("sodad puts no two jobs on one GPU yet" in doubt for doubt in found["doubts"])
