@@ -6,19 +6,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
-from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.knowledge.edits import Editor, words
 from slurm_soda.daemon.knowledge.quantities import QUANTITIES
 from slurm_soda.daemon.knowledge.values import Subject, Value, value_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.tiresias.models import plain_name
+from slurm_soda.policies.sharing.prediction import Predicted
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output, profiles_documents, profiles_drawing
+from slurm_soda.sodactl.model_names import ModelName
 from slurm_soda.sodactl.output import Document
-from slurm_soda.sodactl.site import Outside, Site, on_site
+from slurm_soda.sodactl.site import Site, on_site
 
 SOURCES = {source.name.lower(): source for source in Source if source is not Source.PRIOR}
 ANY = "any"
@@ -26,29 +25,7 @@ ANY = "any"
 _MOST_EDITS = 50
 
 
-class _Model(click.ParamType[str]):
-    """A model, however it is spelt; those that are known complete."""
-
-    name = "model"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        plain = plain_name(value)
-        if not plain or len(plain) > 64:
-            self.fail(f"{value!r} is no name of a model: it has 1 to 64 letters and digits", param, ctx)
-        return plain
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        del ctx, param
-        try:
-            site = Site(load_settings(None), None, Outside())
-            with site.store() as store, store.read() as session:
-                names = {row.model for row in stored.all_values(session)}
-        except SodaError:
-            return []  # whoever may not read the store types the name
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(plain_name(incomplete))]
-
-
-_MODEL = _Model()
+_MODEL = ModelName()
 
 
 @click.group()
@@ -94,8 +71,11 @@ def list_values(site: Site, *, as_json: bool, source: str | None, quantity: str 
 @profiles.command()
 @click.argument("model", type=_MODEL, required=False)
 @click.option("--source", type=click.Choice(tuple(SOURCES)), help="Only values of this source.")
+@click.option(
+    "--predicted", "with_predicted", is_flag=True, help="Also what the trained model says of all other pairs."
+)
 @on_site
-def pairs(site: Site, *, as_json: bool, model: str | None, source: str | None) -> None:
+def pairs(site: Site, *, as_json: bool, model: str | None, source: str | None, with_predicted: bool) -> None:
     """What jobs do to each other on one GPU.
 
     XI is the iteration time of the first model beside the second one, over that alone.
@@ -103,9 +83,14 @@ def pairs(site: Site, *, as_json: bool, model: str | None, source: str | None) -
     \b
     Examples:
       sodactl profiles pairs
-      sodactl profiles pairs resnet50
+      sodactl profiles pairs resnet50 --predicted
     """  # noqa: D301 - click reads the control character
-    values = [value for value in _values(site) if value.subject.partner]
+    found = _values(site)
+    values = [value for value in found if value.subject.partner]
+    if with_predicted:
+        from slurm_soda.sodactl.profiles_training import predicted  # noqa: PLC0415 - brings numpy
+
+        values += predicted(_model(site), found)
     about = [value for value in values if model in (None, value.subject.kind.model, value.subject.partner)]
     _print(
         {"values": profiles_documents.values(_only(about, source, None))}, as_json=as_json, draw=profiles_drawing.values
@@ -215,6 +200,25 @@ def forget(site: Site, *, as_json: bool, model: str, source: str | None, quantit
 
 
 @profiles.command()
+@on_site
+def train(site: Site, *, as_json: bool) -> None:
+    """Train the model that predicts slowdowns of pairs nobody measured.
+
+    It learns from all slowdowns that are known here; needs the optional extra `learn`. Takes seconds to minutes.
+
+    \b
+    Examples:
+      sodactl profiles train
+    """  # noqa: D301 - click reads the control character
+    from slurm_soda.sodactl import profiles_training  # noqa: PLC0415 - brings libraries
+
+    document, summary = profiles_training.train(_values(site))
+    with site.store() as store, store.write() as session:
+        edit = _editor(site).take_model(session, document, summary)
+    _print_edit(edit, f"learned from {summary}", as_json=as_json)
+
+
+@profiles.command()
 @click.argument("edit", type=click.IntRange(min=1), required=False)
 @on_site
 def undo(site: Site, *, as_json: bool, edit: int | None) -> None:
@@ -249,6 +253,13 @@ def edits(site: Site, *, as_json: bool) -> None:
 def _values(site: Site) -> list[Value]:
     with site.store() as store, store.read() as session:
         return [value_of(row) for row in stored.all_values(session)]
+
+
+def _model(site: Site) -> Predicted | None:
+    from slurm_soda.daemon.knowledge.reading import read_model  # noqa: PLC0415 - brings numpy
+
+    with site.store() as store, store.read() as session:
+        return read_model(session)
 
 
 def _only(values: Iterable[Value], source: str | None, quantity: str | None) -> Iterator[Value]:

@@ -22,7 +22,7 @@ def values(document: Document) -> None:
     """Values, one a line."""
     rows: Sequence[Document] = document["values"]
     if not rows:
-        output.print_line("nothing is known yet; jobs that name a --soda-model teach it when they end")
+        output.print_line("nothing of that is known; jobs that name a --soda-model teach it when they end")
         return
     beside = any(row["with"] for row in rows)
     columns = [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slurm_soda.daemon.knowledge.quantities import QUANTITIES
 from slurm_soda.daemon.knowledge.values import Subject, Value, columns_of
 from slurm_soda.daemon.store import knowledge as stored
-from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownValue, ObservedJob
+from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob
 from slurm_soda.policies.sharing.knowledge import Source
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import ColumnElement, delete, select
@@ -55,6 +56,17 @@ class Editor:
         ]
         return self._write(session, "import", f"{len(own)} values of {origin}", own)
 
+    def take_model(self, session: Session, document: Mapping[str, Any], summary: str) -> int:
+        """Keep a trained model in the place of the one before; gives the number of the edit."""
+        old = stored.known_model(session)
+        edit = self._record(session, "train", summary, [] if old is None else [old])
+        if old is not None:
+            session.delete(old)
+            session.flush()
+        session.add(KnownModel(at_s=self.now_s, summary=summary, document=dict(document), edit_id=edit.id))
+        session.flush()
+        return edit.id
+
     def forget(
         self, session: Session, model: str, *, quantity: str | None = None, source: Source | None = None
     ) -> tuple[int, int]:
@@ -73,7 +85,7 @@ class Editor:
         values = session.scalars(select(KnownValue).where(*about)).all()
         if not values:
             raise SodaError(f"nothing is known of {model} that could be forgotten; `sodactl profiles` lists models")
-        gone: list[KnownValue | ObservedJob] = list(values)
+        gone: list[stored.Row] = list(values)
         if source in (None, Source.MEASURED) and quantity is None:
             gone += session.scalars(select(ObservedJob).where(ObservedJob.model == model)).all()
         edit = self._record(session, "forget", f"{len(values)} values of {model}", gone)
@@ -94,13 +106,14 @@ class Editor:
             raise SodaError(
                 f"edit {edit.id} is the newest that stands: undo that first; `sodactl profiles edits` lists them"
             )
-        session.execute(delete(KnownValue).where(KnownValue.edit_id == edit.id))
+        for kind in (KnownValue, KnownModel):
+            session.execute(delete(kind).where(kind.edit_id == edit.id))
         for row in edit.before:
             # Jobs may have shown the same anew since: what stood before goes before it.
-            again: KnownValue | ObservedJob | None
+            again: stored.Row | None = None
             if row["table"] == KnownValue.__tablename__:
                 again = stored.find_value(session, row)
-            else:
+            elif row["table"] == ObservedJob.__tablename__:
                 again = session.get(ObservedJob, row["job_pk"])
             if again is not None:
                 session.delete(again)
@@ -121,9 +134,7 @@ class Editor:
         session.flush()
         return edit.id
 
-    def _record(
-        self, session: Session, action: str, summary: str, before: Sequence[KnownValue | ObservedJob]
-    ) -> KnowledgeEdit:
+    def _record(self, session: Session, action: str, summary: str, before: Sequence[stored.Row]) -> KnowledgeEdit:
         edit = KnowledgeEdit(
             at_s=self.now_s, who=self.who, action=action, summary=summary,
             before=[stored.plain_row(row) for row in before], undone_s=None,

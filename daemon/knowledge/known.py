@@ -77,7 +77,7 @@ class Knowledge:
         if len(known) == len(others):
             value = 1.0 + math.fsum(max(pair.value, 1.0) - 1.0 for pair in known)
             return Estimate(value, math.fsum(pair.error for pair in known), Source(max(pair.source for pair in known)))
-        guessed = self._guess.xi(slowed, others) if self._guess is not None else None
+        guessed = self._guess.xi(plain(slowed), [plain(other) for other in others]) if self._guess is not None else None
         return guessed or self._prior.xi(slowed, others)
 
     def _pair(self, slowed: Workload, other: Workload) -> Estimate | None:
@@ -88,7 +88,7 @@ class Knowledge:
             # A gang meets the other on every GPU and waits for the slowest, so the pair's slowdown is the least of it.
             found = None if alone is None else Estimate(alone.value, alone.error + 0.1 * alone.value, Source.PREDICTED)
         if found is None and self._guess is not None:
-            found = self._guess.xi(slowed, (other,))
+            found = self._guess.xi(plain(slowed), (plain(other),))
         return found
 
     def fits(self, together: Sequence[Workload]) -> bool | None:

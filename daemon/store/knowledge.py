@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownValue, ObservedJob, RunTimeTold
+from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob, RunTimeTold
 from slurm_soda.daemon.store.schema import Job
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
@@ -53,7 +53,11 @@ def put_value(session: Session, columns: Mapping[str, Any], edit_id: int | None 
     return row
 
 
-def plain_row(row: KnownValue | ObservedJob) -> dict[str, Any]:
+Row = KnownValue | ObservedJob | KnownModel
+"""What an edit may replace."""
+
+
+def plain_row(row: Row) -> dict[str, Any]:
     """A row as plain data, with its table's name."""
     columns = {column.key: getattr(row, column.key) for column in row.__table__.columns}
     return {"table": row.__tablename__, **columns}
@@ -61,12 +65,15 @@ def plain_row(row: KnownValue | ObservedJob) -> dict[str, Any]:
 
 def restore_rows(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
     """Put back what :func:`plain_row` kept."""
-    kinds: dict[str, type[KnownValue] | type[ObservedJob]] = {
-        kind.__tablename__: kind for kind in (KnownValue, ObservedJob)
-    }
+    kinds: dict[str, type[Row]] = {kind.__tablename__: kind for kind in (KnownValue, ObservedJob, KnownModel)}
     for row in rows:
         columns = {name: value for name, value in row.items() if name not in ("table", "id")}
         session.execute(insert(kinds[row["table"]]), [columns])
+
+
+def known_model(session: Session) -> KnownModel | None:
+    """The model that predicts slowdowns, if one was trained."""
+    return session.scalars(select(KnownModel).order_by(KnownModel.id.desc()).limit(1)).first()
 
 
 def observed_of(session: Session, kind: Mapping[str, Any], limit: int) -> Sequence[ObservedJob]:

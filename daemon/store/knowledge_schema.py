@@ -82,11 +82,23 @@ class KnowledgeEdit(Base):
     at_s: Mapped[float]
     who: Mapped[str] = mapped_column(String(255))
     action: Mapped[str] = mapped_column(String(12))
-    """``set``, ``forget`` or ``import``."""
+    """``set``, ``forget``, ``import`` or ``train``."""
     summary: Mapped[str] = mapped_column(RawText, default="")
     before: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     """Rows that it replaced or removed, each with its table's name."""
     undone_s: Mapped[float | None]
+
+
+class KnownModel(Base):
+    """A trained model that predicts slowdowns of pairs which nobody measured; there is one at most."""
+
+    __tablename__ = "known_model"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at_s: Mapped[float]
+    summary: Mapped[str] = mapped_column(RawText, default="")
+    document: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    """As :mod:`slurm_soda.policies.sharing.documents` writes it."""
+    edit_id: Mapped[int | None]
 
 
 class RunTimeTold(Base):

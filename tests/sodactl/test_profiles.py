@@ -162,11 +162,11 @@ def test_names_of_others_do_nothing_to_a_terminal(soda: Bench, name: str) -> Non
 
 
 def test_models_complete(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from slurm_soda.sodactl import profiles  # noqa: PLC0415
+    from slurm_soda.sodactl import model_names  # noqa: PLC0415
 
     soda.add(measured(), measured(model="vgg16"))
-    monkeypatch.setattr(profiles, "load_settings", lambda path: _settings(soda))
-    found = profiles._MODEL.shell_complete(None, None, "Res")  # type: ignore[arg-type]
+    monkeypatch.setattr(model_names, "load_settings", lambda path: _settings(soda))
+    found = model_names.ModelName().shell_complete(None, None, "Res")  # type: ignore[arg-type]
     assert [item.value for item in found] == ["resnet50"]
 
 

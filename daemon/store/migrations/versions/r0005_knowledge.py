@@ -67,6 +67,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_knowledge_edit")),
     )
     op.create_table(
+        "known_model",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("summary", RawText(), nullable=False),
+        sa.Column("document", sa.JSON(), nullable=False),
+        sa.Column("edit_id", sa.Integer(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_known_model")),
+    )
+    op.create_table(
         "run_time_told",
         sa.Column("job_pk", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("at_s", sa.Double(), nullable=False),
@@ -84,7 +93,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take back."""
-    for table in ("run_time_told", "knowledge_edit", "observed_job", "known_value"):
+    for table in ("run_time_told", "known_model", "knowledge_edit", "observed_job", "known_value"):
         op.drop_table(table)
 
 
