@@ -25,3 +25,18 @@ def left_out(pairs: Path, gpu: str) -> Interference:
         return fit_without_each(parse(json.loads(pairs.read_text(encoding="utf-8"))), gpu)
     except PolicyError as error:
         raise SimulatorError(f"{pairs}: {error}") from error
+
+
+def stored(path: Path) -> Interference:
+    """A model that ``learning`` fitted and somebody wrote down (``policies/sharing/documents.py``).
+
+    Raises:
+        SimulatorError: it cannot be read, or is no such model.
+    """
+    from slurm_soda.policies.sharing.documents import decode  # noqa: PLC0415 - few runs predict
+
+    try:
+        return decode(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, PolicyError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SimulatorError(f"{path}: it cannot be used as a model of interference: {reason}") from None

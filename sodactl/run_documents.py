@@ -63,5 +63,6 @@ def _sharing(asked: Asked, rules: SharingRules | None) -> dict[str, Any] | None:
         "pair_slowdown": rules.slowdown,
         "model_map": None if asked.model_map is None else str(asked.model_map),
         "knowledge": rules.knowledge,
+        "predictor": None if asked.predictor is None else str(asked.predictor),
         "observes": rules.observes,
     }

@@ -41,6 +41,7 @@ class Asked:
     pair_slowdown: float | None
     model_map: Path | None
     knowledge: str
+    predictor: Path | None
     observe: bool
     failures: Path | None
     history: Path | None

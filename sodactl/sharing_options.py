@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import click
+from slurm_soda.policies.sharing.knowledge import Interference
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.sharing.rules import KNOWLEDGE, PREDICTED, SharingRules
 from slurm_soda.simulator.workload import Workload
-from slurm_soda.sodactl.predictors import left_out
+from slurm_soda.sodactl.predictors import left_out, stored
 
 _LISTED = 5
 _FILE = click.Path(path_type=Path)
@@ -30,6 +31,9 @@ OPTIONS: Mapping[str, Any] = {
         "--knowledge", type=click.Choice(KNOWLEDGE), default=KNOWLEDGE[0], show_default=True,
         help="What policies know of pairs before they meet: all of --pairs; of each pair what the others tell; or that jobs "
         "take turns."),
+    "predictor": click.option(
+        "--predictor", type=_FILE, help="With --knowledge predicted: a stored model, instead of one that is fitted now, for "
+        "each pair from all others."),
     "observe": click.option(
         "--observe/--no-observe", default=True, show_default=True,
         help="Whether policies learn of slowdowns that were seen for a minute."),
@@ -48,6 +52,8 @@ class AskedSharing(Protocol):
     @property
     def knowledge(self) -> str: ...
     @property
+    def predictor(self) -> Path | None: ...
+    @property
     def observe(self) -> bool: ...
 
 
@@ -59,6 +65,7 @@ class Typed:
     pair_slowdown: float | None
     model_map: Path | None
     knowledge: str
+    predictor: Path | None
     observe: bool
 
 
@@ -87,8 +94,10 @@ def sharing_rules(asked: AskedSharing, cluster: Cluster) -> SharingRules | None:
         if asked.model_map is not None or asked.knowledge != KNOWLEDGE[0]:
             raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
         return None
+    if asked.predictor is not None and asked.knowledge != PREDICTED:
+        raise click.UsageError("--predictor needs --knowledge predicted")
     if asked.knowledge == PREDICTED and asked.pairs is None:
-        raise click.UsageError("--knowledge predicted needs --pairs to learn from")
+        raise click.UsageError("--knowledge predicted needs --pairs")
     gpu = "" if asked.pairs is None else _gpu(asked.pairs, cluster)
     return SharingRules(
         pairs=asked.pairs,
@@ -96,9 +105,15 @@ def sharing_rules(asked: AskedSharing, cluster: Cluster) -> SharingRules | None:
         slowdown=asked.pair_slowdown,
         model_map=asked.model_map,
         knowledge=asked.knowledge,
-        predictor=left_out(asked.pairs, gpu) if asked.pairs is not None and asked.knowledge == PREDICTED else None,
+        predictor=_predictor(asked, gpu) if asked.knowledge == PREDICTED else None,
         observes=asked.observe,
     )
+
+
+def _predictor(asked: AskedSharing, gpu: str) -> Interference | None:
+    if asked.predictor is not None:
+        return stored(asked.predictor)
+    return None if asked.pairs is None else left_out(asked.pairs, gpu)
 
 
 def lonely(rules: SharingRules | None, workload: Workload) -> Iterator[str]:

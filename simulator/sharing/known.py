@@ -47,7 +47,8 @@ class Guessed:
 class Learned:
     """Knowledge that grows: measured pairs go before what was known of them, and nobody forgets who did not fit.
 
-    Slowdowns by several partners add up where one of them was measured. Answers are kept, as predictors may be slow.
+    Gangs count as one of their workers in what was seen. Slowdowns by several partners add up where one of them was
+    measured. Answers are kept, as predictors may be slow.
     """
 
     def __init__(self, before: Known, *, certain: bool = True) -> None:
@@ -55,31 +56,34 @@ class Learned:
         self._before, self._certain = before, certain
         self._measured: dict[tuple[Workload, Workload], Estimate] = {}
         self._apart: set[frozenset[Workload]] = set()
-        self._xi: dict[Workload, dict[tuple[Workload, ...], Estimate | None]] = {}
+        self._xi: dict[Workload, dict[tuple[Workload, tuple[Workload, ...]], Estimate | None]] = {}
+        """By one worker of the slowed job."""
+        self._workers: dict[Workload, Workload] = {}
         self._fits: dict[tuple[Workload, ...], bool | None] = {}
 
     def has_measured(self, slowed: Workload, other: Workload) -> bool:
         """Whether this pair was seen."""
-        return (slowed, other) in self._measured
+        return (self._worker(slowed), self._worker(other)) in self._measured
 
     def observe(self, slowed: Workload, other: Workload, xi: float) -> None:
         """Two kinds of jobs ran beside each other; this is by how much one was slower."""
-        self._measured[slowed, other] = Estimate(xi, 0.0, Source.MEASURED)
-        self._xi.pop(slowed, None)
+        self._measured[self._worker(slowed), self._worker(other)] = Estimate(xi, 0.0, Source.MEASURED)
+        self._xi.pop(self._worker(slowed), None)
 
     def part(self, one: Workload, other: Workload) -> None:
         """Two kinds of jobs did not fit into the memory of one GPU; nor do they then as parts of other gangs."""
-        self._apart.add(_on_one_gpu(one, other))
+        self._apart.add(frozenset((self._worker(one), self._worker(other))))
         self._fits.clear()
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
-        known, key = self._xi.setdefault(slowed, {}), tuple(others)
+        known, key = self._xi.setdefault(self._worker(slowed), {}), (slowed, tuple(others))
         if key not in known:
-            known[key] = self._think(slowed, key)
+            known[key] = self._think(*key)
         return known[key]
 
     def _think(self, slowed: Workload, others: tuple[Workload, ...]) -> Estimate | None:
-        measured = [self._measured.get((slowed, other)) for other in others]
+        worker = self._worker(slowed)
+        measured = [self._measured.get((worker, self._worker(other))) for other in others]
         if not any(measured):
             return self._before.xi(slowed, others)
         each = [seen or self._before.xi(slowed, (other,)) for seen, other in zip(measured, others, strict=True)]
@@ -100,7 +104,14 @@ class Learned:
         return self.fits(together) is False and (self._certain or self._were_apart(together))
 
     def _were_apart(self, together: Sequence[Workload]) -> bool:
-        return any(_on_one_gpu(one, other) in self._apart for one, other in combinations(together, 2))
+        workers = [self._worker(kind) for kind in together]
+        return any(frozenset(pair) in self._apart for pair in combinations(workers, 2))
+
+    def _worker(self, kind: Workload) -> Workload:
+        found = self._workers.get(kind)
+        if found is None:
+            found = self._workers[kind] = replace(kind, gpus=1)
+        return found
 
     def profile(self, kind: Workload) -> Profile | None:
         return self._before.profile(kind)
@@ -110,7 +121,3 @@ class Learned:
 
     def footprint(self, kind: Workload) -> Footprint | None:
         return self._before.footprint(kind)
-
-
-def _on_one_gpu(*kinds: Workload) -> frozenset[Workload]:
-    return frozenset(replace(kind, gpus=1) for kind in kinds)

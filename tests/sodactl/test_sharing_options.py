@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_soda.learning.interference import fit_interference
+from slurm_soda.policies.sharing.documents import encode
+from slurm_soda.policies.sharing.tables import parse
 from slurm_soda.sodactl.main import run
 
 KINDS = ("('A3C', 1)", "('CycleGAN', 1)", "('LM (batch size 40)', 1)", "('LM (batch size 80)', 1)")
@@ -38,7 +41,8 @@ def test_jobs_share_a_gpu(files: tuple[str, ...], tmp_path: Path, capsys: pytest
     assert found["shared_slowdown"] == pytest.approx(1.25)
     assert found["gpu_util_ratio"] == pytest.approx(145.0 / 1020.0)
     assert found["sharing"] == {
-        "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "observes": True,
+        "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "predictor": None,
+        "observes": True,
     }  # fmt: skip
     assert found["notes"][-1].startswith("jobs of models that were not measured share with nobody (odd)")
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
@@ -83,13 +87,27 @@ def test_pairs_may_be_predicted_from_others(files: tuple[str, ...], capsys: pyte
     assert found["sharing"]["knowledge"] == "predicted"
 
 
+def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="the extra learn is not installed")
+    path = tmp_path / "model.json"
+    table = parse(json.loads((tmp_path / "pairs.json").read_text()))
+    path.write_text(json.dumps(encode(fit_interference(table, method="mean"))))
+    chosen = (*files, "--knowledge", "predicted", "--predictor", str(path))
+    found = simulated(capsys, *chosen)
+    assert found["sharing"]["predictor"] == str(path)
+    path.write_text("{}")
+    assert run(["simulate", *chosen]) == 1
+    assert "model.json: it cannot be used as a model of interference: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
         (["--policy", "sjf-bsbf"], 1, "policy sjf-bsbf: nobody says what jobs do to each other: give --pairs FILE"),
         (["--knowledge", "prior"], 2, "--knowledge and --model-map need --pairs"),
         (["--pair-slowdown", "1.5", "--pairs", "x"], 2, "give either --pairs or --pair-slowdown"),
-        (["--pair-slowdown", "1.5", "--knowledge", "predicted"], 2, "--knowledge predicted needs --pairs to learn from"),
+        (["--pair-slowdown", "1.5", "--knowledge", "predicted"], 2, "--knowledge predicted needs --pairs"),
+        (["--pair-slowdown", "1.5", "--predictor", "x"], 2, "--predictor needs --knowledge predicted"),
         (["--pair-slowdown", "0.5"], 2, "0.5 is not in the range x>=1.0"),
         (["--pairs", "nowhere.json"], 1, "nowhere.json: it cannot be read"),
         (["--engine", "sharing"], 1, "nobody says what jobs do to each other"),
