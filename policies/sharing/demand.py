@@ -143,8 +143,8 @@ class Peaks(NamedTuple):
 def stalled(demands: tuple[Peaks, ...]) -> tuple[float, ...]:
     """Expected part of its time that each worker on a device waits for memory.
 
-    Peaks come independently, as in Equation 4. While those that peak do not fit together, they take turns, each with an equal
-    part of the time; the others go on. Exact, over all 2^k states of k workers.
+    Peaks come independently, as in Equation 4. While those that peak do not fit together, they take turns, each with an
+    equal part of the time; the others go on. Exact, over all 2^k states of k workers.
     """
     base = math.fsum(one.base for one in demands)
     lost = [0.0] * len(demands)

@@ -63,9 +63,13 @@ class Demands:
         """Whether a job fits into the memory of a GPU beside these, as far as :class:`.packing.Packing` cannot tell."""
         models = self.jobs.model
         rows = [int(models[joins]), *(int(models[row]) for row in there)]
-        if not there or all(self._sure[rows]):
+        if not there:
             return True
-        return len(self.kinds) not in rows and self._known.fits([self.kinds[row] for row in rows]) is True
+        if len(self.kinds) in rows:
+            return False
+        if all(self._sure[rows]):
+            return True
+        return self._known.fits([self.kinds[row] for row in rows]) is True
 
     def _demand(self, kind: Workload, memory_mib: float, opportunistic: bool) -> MemoryDemand | None:
         if not np.isfinite(memory_mib) or memory_mib <= 0:

@@ -81,7 +81,10 @@ def move(
 
     def where(row: int, source: int) -> BoolColumn | None:
         mine = packing.places[row]
-        if row in moved or any(other in moved for device in mine for other in packing.residents[device]):
+        there = [[other for other in packing.residents[device] if other != row] for device in mine if device != source]
+        if row in moved or any(other in moved for others in [packing.residents[source], *there] for other in others):
+            return None
+        if not all(lodging.demands.fit(row, others) for others in there):
             return None
         ok = _where(lodging, row, source, moved)
         moved.add(row)
