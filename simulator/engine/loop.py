@@ -166,7 +166,6 @@ class Loop:
         job.start_s = now_s
         job.resumes_s, job.resumed, job.speed_ratio = now_s + cost_s, not cost_s, ratio
         if self._around is not None and self._around.fails(row):
-            self._failures[row] += 1
             heappush(self._leaves, (now_s + cost_s, row, self._turn[row], now_s))
         else:
             heappush(self._ends, (now_s + cost_s + self._left_s[row] / ratio, row, self._turn[row]))

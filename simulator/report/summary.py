@@ -67,7 +67,7 @@ class Summary:
     out_of_memory: int
     preemptions: int
     failures: int
-    """Times that a node took a job down, or that a job ran out of GPU memory at its start."""
+    """Times that a node took a job down."""
     decisions: int
     cpu_s: float
     """Processor time of the simulation, without reading the trace."""

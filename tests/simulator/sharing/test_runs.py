@@ -107,6 +107,41 @@ def test_starting_takes_its_time_beside_others_too(pairs: Path) -> None:
     assert outcome.end_s.tolist() == pytest.approx([120.0, 140.0])  # 100 s of B at 1/1.25, then 20 s
 
 
+def test_places_have_their_own_part_in_speed(pairs: Path) -> None:
+    class Halves:
+        """A gang on two nodes runs at half speed."""
+
+        def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+            del row
+            return 1.0 / len(pieces)
+
+    rows, rules = work({"gpus": 2, "run_s": 10.0}, {"model": "A", "batch_size": 32}), SharingRules(pairs=pairs)
+    player = Scripted({1: [0, 1], 2: [1]})
+    outcome = simulate_sharing(rows, parse_cluster("2x1"), player, rules, jobs_per_gpu=2, speed=Halves())
+    assert outcome.end_s[0] == pytest.approx(10.0 * 2.0 * 2.0)
+    assert outcome.end_s[1] == pytest.approx(40.0 + 100.0 - 40.0 / 1.6)
+
+
+def test_a_job_that_saves_its_state_still_slows_its_partner(pairs: Path) -> None:
+    class Stopper(Scripted):
+        def decide(self, snapshot: ClusterSnapshot) -> Plan:
+            if snapshot.now_s == 20.0 and not snapshot.jobs.preemptions.any():
+                return plan_of(snapshot, {}, [2])
+            return (
+                super().decide(snapshot) if snapshot.now_s < 20.0 or snapshot.now_s > 100.0 else plan_of(snapshot, {})
+            )
+
+    rows = work({}, {}, {"submit_s": 20.0, "run_s": 1.0}, {"submit_s": 200.0, "run_s": 1.0})
+    player, costs = Stopper({1: [0], 2: [0], 3: [1], 4: [1]}), Costs(checkpoint_s=5.0)
+    outcome = simulate_sharing(
+        rows, parse_cluster("1x2"), player, SharingRules(pairs=pairs), jobs_per_gpu=2, costs=costs
+    )
+    # Two B at 1/2.5 until 25, where job 2 leaves with the 8 s that it had at 20.
+    assert outcome.end_s[0] == pytest.approx(25.0 + 90.0)
+    assert outcome.held_s[1] == pytest.approx(25.0 + 92.0)
+    assert outcome.preemptions.tolist() == [0, 1, 0, 0]
+
+
 def test_who_does_not_fit_is_requeued_and_the_pair_is_remembered(pairs: Path) -> None:
     told: list[bool | None] = []
 
@@ -128,8 +163,8 @@ def test_who_does_not_fit_is_requeued_and_the_pair_is_remembered(pairs: Path) ->
     assert told[:2] == [None, None]
     assert told[2] is False
     assert outcome.end_s.tolist() == pytest.approx([105.0, 117.0])  # fails at 15, starts again there
-    assert seen(outcome).out_of_memory.tolist() == outcome.failures.tolist() == [0, 1]
-    assert outcome.preemptions.tolist() == [0, 0]
+    assert seen(outcome).out_of_memory.tolist() == [0, 1]
+    assert outcome.preemptions.tolist() == outcome.failures.tolist() == [0, 0]
     assert not seen(outcome).shared_s.any()
 
 

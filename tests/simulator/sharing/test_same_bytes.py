@@ -1,0 +1,61 @@
+"""The same run gives the same bytes, in this process and in another one with another hash seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from slurm_soda.policies.registry import make_policy, policy_names
+from slurm_soda.policies.sharing.view import SharingPolicy
+from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.report.per_job import per_job_csv
+from slurm_soda.simulator.sharing.rules import SharingRules
+from slurm_soda.simulator.sharing.run import simulate_sharing
+from slurm_soda.simulator.workload import Workload
+
+MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))
+
+
+def digests(pairs: Path) -> list[str]:
+    """One line for each policy that shares, and for what it knows."""
+    draw = np.random.default_rng(5)
+    rows = []
+    for _ in range(40):
+        model, batch = MODELS[int(draw.integers(len(MODELS)))]
+        gpus = int(draw.integers(1, 4))
+        times = {"submit_s": draw.uniform(0, 300), "run_s": draw.exponential(200) + 1}
+        rows.append({**times, "gpus": gpus, "cpus": 2 * gpus, "model": model, "batch_size": batch})
+    workload = Workload.build("mix", rows)
+    found = []
+    for name in policy_names():
+        policy = make_policy(name)
+        if not isinstance(policy, SharingPolicy):
+            continue
+        for knowledge in ("truth", "prior"):
+            outcome = simulate_sharing(
+                workload, parse_cluster("3x4/16c"), policy, SharingRules(pairs=pairs, knowledge=knowledge),
+                jobs_per_gpu=policy.jobs_per_gpu, costs=Costs(restart_s=2.0),
+            )  # fmt: skip
+            assert np.isfinite(outcome.end_s).all()
+            found.append(f"{name}:{knowledge}:{hashlib.sha256(per_job_csv(outcome).encode()).hexdigest()}")
+    return found
+
+
+def test_the_same_run_gives_the_same_bytes(pairs: Path) -> None:
+    ours = digests(pairs)
+    assert ours
+    here = str(Path(__file__).parent)
+    program = (
+        f"import sys; sys.path.insert(0, {here!r}); from pathlib import Path; import test_same_bytes as t;"
+        f" print(*t.digests(Path({str(pairs)!r})))"
+    )
+    theirs = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert theirs.stdout.split() == ours
