@@ -13,7 +13,7 @@ from slurm_soda.simulator.traces.tiresias import NUMBERS, TEXTS
 from slurm_soda.simulator.workload import Workload
 
 _UNSAID = {"batch_size": 0, "nodes": 1, "gpus_per_node": 0, "cpus": 0, "memory_mib": 0, "time_limit_s": np.inf,
-           "restart_s": 0.0, "preemptible": True}  # fmt: skip
+           "restart_s": 0.0, "preemptible": True, "shares": True, "max_slowdown": np.inf}  # fmt: skip
 _PLURALS = {"user": "users", "partition": "partitions", "gpu_type": "gpu_types", "category": "categories"}
 _UNSAID_TEXTS = {"user": ("user",), "partition": ("main",), "gpu_type": (), "category": ()}
 

@@ -31,6 +31,7 @@ COUNT = Kind("a whole number from 0", 0.0, MOST, whole=True)
 COUNT_FROM_1 = Kind("a whole number from 1", 1.0, MOST, whole=True)
 MEBIBYTES = Kind("a whole number of MiB from 0", 0.0, 1e15, whole=True)
 STEPS = Kind("a number from 0", 0.0, 1e15)
+FACTOR = Kind("a factor from 1", 1.0, 1e6)
 FLAG = Kind("0 or 1", 0.0, 1.0, whole=True)
 
 

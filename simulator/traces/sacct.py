@@ -233,6 +233,8 @@ def _job_row(job: SiteJob, hints: Hints, origin_s: float, tagged: bool) -> dict[
         "category": hints.category or "",
         "batch_size": hints.batch_size or 0,
         "iterations": float(hints.iterations or 0),
+        "shares": hints.share is not False,
+        "max_slowdown": hints.max_slowdown or math.inf,
     }
 
 

@@ -23,6 +23,7 @@ ROWS = st.fixed_dictionaries(
         "gpu_type": NAMES, "time_limit_s": RUN_S, "expected_s": st.one_of(RUN_S, st.just(float("nan"))),
         "preemptible": st.booleans(), "restart_s": SECONDS, "user": NAMES, "partition": NAMES, "model": NAMES,
         "category": NAMES, "batch_size": st.integers(0, 10**9), "iterations": st.floats(0, 1e15),
+        "shares": st.booleans(), "max_slowdown": st.one_of(st.floats(1, 99), st.just(float("inf"))),
     },
 )  # fmt: skip
 

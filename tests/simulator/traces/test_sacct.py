@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from slurm_soda.simulator import whatif
 from slurm_soda.simulator.cluster import UNCOUNTED
@@ -249,6 +250,15 @@ def test_every_state_that_ends_a_job_is_used_and_every_other_one_named(tmp_path:
     trace = read(tmp_path, text_of(*rows)).trace
     assert len(trace.workload) == len(ended)
     assert trace.unused == {"still running when the dump was made": 4, "never started (DEADLINE)": 1}
+
+
+def test_consent_to_sharing_is_read(tmp_path: Path) -> None:
+    text = (DUMPS / "24.11.txt").read_text().replace("iterations=9000", "iterations=9000,share=no,max_slowdown=1.25", 1)
+    work = read(tmp_path, text).trace.workload
+    assert (work.shares[row(work, "1001")], work.max_slowdown[row(work, "1001")]) == (False, 1.25)
+    others = np.arange(len(work)) != row(work, "1001")
+    assert work.shares[others].all()
+    assert np.isinf(work.max_slowdown[others]).all()
 
 
 def test_without_a_tag_every_job_is_preemptible(tmp_path: Path) -> None:
