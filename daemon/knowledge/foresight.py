@@ -90,9 +90,10 @@ class Foresight:
             self._numbers.clear()
         try:
             gpu_types = {node.name: node.gpu_type for node in nodes}
-            with self.store.write() as session:
-                if first:
+            if first:
+                with self.store.read() as session:
                     self._recall(session, now_s, list(book.jobs.values()))
+            with self.store.write() as session:
                 self._learn(session, now_s, gpu_types)
                 self._tell(session, now_s, book)
                 if first:
@@ -158,16 +159,16 @@ class Foresight:
 
     def _recall(self, session: Session, now_s: float, live: Sequence[RememberedJob]) -> None:
         """Learn from the past once, at the start."""
-        jobs = stored.ended_between(session, -math.inf, now_s - LOOK_BACK_S, MOST_PAST)
-        runs = runs_of(session, jobs)
-        for job in jobs:
-            self._teach(job, runs.get(job.id, ()))
+        for past in stored.past_runs(session, TEACHING, now_s - LOOK_BACK_S, MOST_PAST):
+            if past.run_s > 0:
+                model = str(past.hints.get("model", ""))
+                self.forecast.ended(Traits(past.user, past.gpus, past.partition, past.name, model), past.run_s)
         self._told = stored.told_among(session, [job.pk for job in live if job.pk is not None])
 
     def _learn(self, session: Session, now_s: float, gpu_types: Mapping[str, str]) -> None:
         from_s, until_s = now_s - LOOK_BACK_S, now_s - SETTLING_S
-        recent = stored.ended_between(session, from_s, until_s, MOST_AT_ONCE)
-        fresh = [job for job in recent if job.id not in self._learnt]
+        recent = stored.ended_keys(session, from_s, until_s, MOST_AT_ONCE)
+        fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._learnt])
         runs = runs_of(session, fresh)
         for job in fresh:
             self._teach(job, runs.get(job.id, ()))
@@ -175,7 +176,7 @@ class Foresight:
             if told is not None:
                 told.actual_s = _run_s(runs.get(job.id, ()))
         observe(session, fresh, runs, gpu_types, now_s)
-        self._learnt = {job.id for job in recent}
+        self._learnt = set(recent)
 
     def _teach(self, job: Job, runs: Sequence[Run]) -> None:
         run_s = _run_s(runs)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob, RunTimeTold
-from slurm_soda.daemon.store.schema import Job
-from sqlalchemy import delete, insert, select
+from slurm_soda.daemon.store.schema import Job, Run
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 KIND = ("model", "batch", "gpu_type", "gpus")
@@ -96,10 +96,51 @@ def prune_observed(session: Session, *, before_s: float) -> None:
     session.execute(delete(ObservedJob).where(ObservedJob.at_s < before_s))
 
 
-def ended_between(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[Job]:
-    """Jobs that ended in this time, oldest first; the newest so many."""
-    query = select(Job).where(Job.end_s >= from_s, Job.end_s <= until_s)
-    return list(reversed(session.scalars(query.order_by(Job.end_s.desc(), Job.id.desc()).limit(limit)).all()))
+class PastRun(NamedTuple):
+    """What an ended job tells of run times."""
+
+    user: str
+    gpus: int
+    partition: str
+    name: str
+    hints: dict[str, str]
+    run_s: float
+    """Over all its runs."""
+
+
+def past_runs(session: Session, states: Sequence[str], until_s: float, limit: int) -> list[PastRun]:
+    """The newest so many jobs that had ended in one of these states by then, in the order in which they ended."""
+    newest = (
+        select(Job.id)
+        .where(Job.end_s <= until_s, Job.state.in_(states))
+        .order_by(Job.end_s.desc(), Job.id.desc())
+        .limit(limit)
+        .subquery()
+    )
+    ran = (
+        select(Run.job_pk, func.sum(Run.end_s - Run.start_s).label("run_s"))
+        .join(newest, newest.c.id == Run.job_pk)
+        .where(Run.end_s.is_not(None))
+        .group_by(Run.job_pk)
+        .subquery()
+    )
+    query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, ran.c.run_s)
+    rows = session.execute(query.join(ran, ran.c.job_pk == Job.id).order_by(Job.end_s, Job.id))
+    return [PastRun(user, gpus, partition, name, hints, run_s) for user, gpus, partition, name, hints, run_s in rows]
+
+
+def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[int]:
+    """Keys of the jobs that ended in this time, newest first; so many at most."""
+    query = select(Job.id).where(Job.end_s >= from_s, Job.end_s <= until_s)
+    return session.scalars(query.order_by(Job.end_s.desc(), Job.id.desc()).limit(limit)).all()
+
+
+def jobs_by_end(session: Session, keys: Sequence[int]) -> list[Job]:
+    """These ended jobs, in the order in which they ended."""
+    found: list[Job] = []
+    for at in range(0, len(keys), _IDS_PER_QUERY):
+        found += session.scalars(select(Job).where(Job.id.in_(keys[at : at + _IDS_PER_QUERY])))
+    return sorted(found, key=lambda job: (job.end_s or 0.0, job.id))
 
 
 def told_of(session: Session, job_pk: int) -> RunTimeTold | None:
