@@ -1,0 +1,36 @@
+"""Predictions on Gavel's measured table, where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
+from slurm_soda.learning.memory import fits_without_each, meetings_of
+from slurm_soda.learning.methods import METHODS
+from slurm_soda.policies.sharing.prediction import pairs_of
+from slurm_soda.policies.sharing.tables import SpeedTable, parse
+
+PAIRS = Path(__file__).parents[3] / "shared/data/gavel/throughputs.json"
+pytestmark = pytest.mark.skipif(not PAIRS.exists(), reason=f"no measured pairs at {PAIRS}")
+
+
+@pytest.fixture(scope="module")
+def table() -> SpeedTable:
+    return parse(json.loads(PAIRS.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("gpu_type", ["v100", "k80"])
+def test_pairs_left_out_are_off_by_a_tenth_at_most_and_by_as_much_as_is_said(table: SpeedTable, gpu_type: str) -> None:
+    pairs = pairs_of(table, gpu_type)
+    judged = without_each_pair_exactly(pairs, 2)
+    assert judged.of_xi < 0.10
+    assert judged.of_slowdown < 0.5 * without_each_pair(pairs, METHODS["mean"]).of_slowdown
+    assert 0.45 < judged.covered(1) < 0.85
+    assert judged.covered(2) > 0.8
+
+
+def test_most_pairs_that_fit_are_told_from_those_that_do_not(table: SpeedTable) -> None:
+    meetings = meetings_of(table, "k80")
+    assert (fits_without_each(meetings) != meetings.fits).mean() < 0.06
