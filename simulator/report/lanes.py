@@ -38,7 +38,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A chart: one lane a GPU. Times count from the first submission."""
+    """A chart: one lane a GPU, or several where jobs shared. Times count from the first submission."""
 
     names: tuple[str, ...]
     """One a lane: ``n1``'s GPUs are ``n1:0``, ``n1:1``; of a pool ``0``, ``1``."""
@@ -46,6 +46,8 @@ class Lanes:
     """Lanes at which a node begins; empty for a pool."""
     bars: tuple[Bar, ...]
     span_s: float
+    each: int = 1
+    """Lanes of one GPU: the most jobs that any had at once."""
 
 
 def gpu_class(gpus: int) -> int:

@@ -164,6 +164,6 @@ def _lane_names(axes: Axes, lanes: Lanes) -> None:
         names = [lanes.names[lane].split(":")[0] for lane in firsts]
         axes.set_yticks([(a + b) / 2 for a, b in zip(firsts, ends, strict=True)], names, fontsize=7)
         axes.tick_params(axis="y", length=0)
-        axes.set_ylabel("node; one lane a GPU")
+        axes.set_ylabel("node; one lane a GPU" if lanes.each == 1 else f"node; {lanes.each} lanes a GPU")
     else:
         axes.set_ylabel("GPU")

@@ -45,7 +45,8 @@ def _shared(outcome: Outcome, record: SharingRecord, depth: int) -> Lanes:
         for gpu in range(size)
         for _ in range(depth)
     ]
-    return Lanes(tuple(names), tuple(depth * first for first in accumulate(sizes[:-1], initial=0)), tuple(bars), span_s)
+    firsts = tuple(depth * first for first in accumulate(sizes[:-1], initial=0))
+    return Lanes(tuple(names), firsts, tuple(bars), span_s, depth)
 
 
 def _first_free(free_at_s: list[float], first: int, depth: int, start_s: float) -> int:

@@ -341,6 +341,7 @@ def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> 
     lanes = chart(play(rows, {1: [0], 2: [0], 3: [0, 1]}, pairs))
     assert lanes is not None
     assert lanes.names == ("n1:0", "n1:0", "n1:1", "n1:1")
+    assert lanes.each == 2
     assert [(bar.label, bar.lane, bar.lanes) for bar in lanes.bars] == [
         ("1", 0, 1), ("2", 1, 1), ("3", 0, 1), ("3", 2, 1),
     ]  # fmt: skip
