@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,10 +22,10 @@ SETTINGS = (
     ((0.1, 0.4, 0.2), 0.8317, 0.61),
 )
 MAIN, MAIN_KEPT, MAIN_SAVED = SETTINGS[3]
-SLACK = 0.002
+SLACK = 0.0025
 """Each queue is given the paper's mean less this, so that the mean over queues comes to the paper's: a queue that is packed
 well keeps a little more than it must, since it has whole devices and whole jobs only."""
-MAIN_TRIES = 1500
+MAIN_TRIES = 2000
 WAYS = (*STRATEGIES, PATTERNS)
 ALL = tuple(range(len(SETTINGS)))
 
@@ -115,7 +116,8 @@ def _strategies(found: Mapping[Case, Sequence[Found]]) -> list[str]:
             here = found[main_case(kind, way)]
             slower = mean(here, "degradation")[0]
             saved, kept = _cells(here)
-            better = f"{100 * (base / slower - 1):.0f}" if slower else "–"
+            gain = 100 * (base / slower - 1) if slower else math.inf
+            better = f"{gain:.0f}" if gain < 1000 else "> 1,000"
             rows.append([kind, way, f"{100 * slower:.1f}", better, saved, kept])
     head = ["queue", "strategy", "slower, %", "better than best-fit, %", "devices saved, %", "speed kept, %"]
     about = "Figures 5, 6 and 8 at (0.1, 0.2, 0.1). The paper: best-fit 54.39 % slower, OJPP better by 228.34 %, on average."

@@ -33,7 +33,6 @@ class Trigger:
 
     weight: float
     interval_s: float
-    bound: float
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight < 1.0 or not 0.0 < self.interval_s < math.inf:
@@ -47,20 +46,11 @@ class Trigger:
         seen = math.floor(max(lasted_s, 0.0) / self.interval_s + 1e-9)
         return (1.0 - self.weight**seen) * theta
 
-    def after_s(self, theta: float) -> float:
-        """How long such interference must last to exceed the bound; infinite if it never does."""
-        if theta <= self.bound:
-            return math.inf
-        if self.weight == 0.0:
-            return self.interval_s
-        seen = math.floor(math.log(1.0 - self.bound / theta) / math.log(self.weight)) + 1
-        return max(seen, 1) * self.interval_s
-
 
 def move(
     lodging: Lodging, trigger: Trigger, move_s: float, budget_gpu_s: float, min_run_s: float
-) -> tuple[tuple[Preempt, ...], float]:
-    """Move workers, and when to look again.
+) -> tuple[Preempt, ...]:
+    """Move workers off disturbed devices.
 
     Besides the bounds: only jobs that can checkpoint and ran ``min_run_s``; a worker of a gang stays on its node, as its
     CPUs do; and of two jobs that share a GPU only one moves, as nobody can join a job that is on its way. Interference is
@@ -70,9 +60,9 @@ def move(
     """
     snapshot, packing = lodging.snapshot, lodging.packing
     if math.isinf(packing.rules.interference):
-        return (), math.inf
+        return ()
     jobs = snapshot.jobs
-    smoothed, next_s = _smoothed(lodging, trigger)
+    smoothed = _smoothed(lodging, trigger)
     able = (jobs.state == JobState.RUNNING) & jobs.preemptible & ~lodging.demands.stranger
     able &= snapshot.now_s - np.nan_to_num(jobs.start_s, nan=np.inf) >= min_run_s
     cost: FloatColumn = np.where(able, move_s * jobs.gpus, _COSTLY)
@@ -93,24 +83,19 @@ def move(
     moves = adjust(packing, smoothed, cost, min(budget_gpu_s, _COSTLY / 2), where)
     for one in moves:
         _carry_out(lodging, one)
-    return tuple(_preempt(lodging, one, smoothed) for one in moves), next_s
+    return tuple(_preempt(lodging, one, smoothed) for one in moves)
 
 
-def _smoothed(lodging: Lodging, trigger: Trigger) -> tuple[list[float], float]:
-    """Average interference by device, and when the next one exceeds the bound."""
+def _smoothed(lodging: Lodging, trigger: Trigger) -> list[float]:
+    """Average interference by device."""
     snapshot, packing = lodging.snapshot, lodging.packing
     now_s, start_s = snapshot.now_s, snapshot.jobs.start_s
-    smoothed, next_s = [0.0] * len(packing), math.inf
+    smoothed = [0.0] * len(packing)
     for device, rows in enumerate(packing.residents):
-        if len(rows) < 2:
-            continue
-        theta = packing.theta(device)
-        since_s = max(float(start_s[row]) for row in rows)
-        smoothed[device] = trigger.smoothed(theta, now_s - since_s)
-        at_s = since_s + trigger.after_s(theta)
-        if at_s > now_s:
-            next_s = min(next_s, at_s)
-    return smoothed, next_s
+        if len(rows) > 1:
+            since_s = max(float(start_s[row]) for row in rows)
+            smoothed[device] = trigger.smoothed(packing.theta(device), now_s - since_s)
+    return smoothed
 
 
 def _where(lodging: Lodging, row: int, source: int, moved: set[int]) -> BoolColumn:

@@ -123,11 +123,13 @@ class Ojpap(Placing):
         if not isinstance(snapshot, SharingSnapshot):
             return _unshared(self.name, snapshot)
         lodging = self.lodging(snapshot)
-        trigger = Trigger(self.weight, self.interval_s, self.interference)
-        preempts, next_s = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
+        trigger = Trigger(self.weight, self.interval_s)
+        preempts = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
         ranked = self.ranked(lodging)
         lodging.place(ranked)
-        return plan_of(lodging, self.name, ranked, preempts, next_s)
+        # Slowdowns may have been seen by the next observation.
+        shared = any(len(rows) > 1 for rows in lodging.packing.residents)
+        return plan_of(lodging, self.name, ranked, preempts, snapshot.now_s + self.interval_s if shared else math.inf)
 
 
 def plan_of(

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.adjustment import adjust
 from slurm_soda.policies.sharing.colocation import Gpu, LinearSpeedup, Load, colocate
 from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.pairs import pair_means_s
+from slurm_soda.policies.sharing.patterns import pack
 
 from tests.policies.sharing.clusters import Table, fewest_devices, random_jobs, random_slowdown
+from tests.policies.sharing.lodgers import big
 
 BOUNDS = (Rules(0.1, 0.2, 0.1), Rules(0.1, 0.1, 0.2), Rules(0.1, 0.2), Rules())
 WORLDS = 300
 
 
 def placed(name: str, jobs: Jobs, slowdown: Table, bounds: Rules, devices: int = 200) -> Placement:
+    if name == "patterns":
+        return pack(jobs, slowdown, bounds, tries=120)
     chosen = strategy(name, bounds)
     return place(Packing(jobs, slowdown, devices, chosen.rules), chosen.order(jobs))
 
@@ -36,7 +42,7 @@ def gaps() -> None:
     print("| collision, interference, balance | strategy | exact | found | gap % | optimal % | most |")
     for bounds in BOUNDS:
         exact = np.array([fewest_devices(*world, bounds) for world in worlds])
-        for name in ("greedy", "ojpp"):
+        for name in ("greedy", "ojpp", "patterns"):
             found = np.array([placed(name, *world, bounds).used for world in worlds])
             gap, equal = 100 * (found.sum() / exact.sum() - 1), 100 * np.mean(found == exact)
             print(
@@ -77,6 +83,9 @@ def scale() -> None:
     print("colocate:", taken_s(lambda: colocate(loads, [Gpu()] * 2_000, judge)), "s")
     new, running = random_columns.uniform(10, 1e5, (5_000, 1)), random_columns.uniform(10, 1e5, 2_000)
     xi = random_columns.uniform(1, 3, (2, 5_000, 2_000))
+    for name, busy in itertools.product(("ojpp", "ojpap", "colocation"), (False, True)):
+        taken = taken_s(partial(make_policy(name).decide, big(2_000, 5_000, busy=busy)))
+        print(f"policy {name}, GPUs {'taken' if busy else 'free'}: {taken} s")
     print("pair_means_s, 5 000 x 2 000 pairs:", taken_s(lambda: pair_means_s(new, running, xi[0], xi[1])), "s")
 
 
