@@ -135,6 +135,10 @@ CAUTION = Parameter(
     "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known", "a number from 0",
     number_from(0.0),
 )  # fmt: skip
+LITERAL = Parameter(
+    "literal", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
+    "true or false", truth,
+)  # fmt: skip
 CHANGE_S = Parameter(
     "change_s", 0.0, "s", "what a job loses when it is stopped and started again: it moves only where that pays",
     "a finite number from 0", finite_from(0.0),
@@ -174,7 +178,7 @@ POLICIES: tuple[Entry, ...] = (
     Entry(FIRST, "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
           "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
-          "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST), (MOST_JOBS, CAUTION)),
+          "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST), (MOST_JOBS, CAUTION, LITERAL)),
     Entry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
           "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
     Entry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",

@@ -50,6 +50,8 @@ class Screen:
             by_rows.setdefault(tuple(tenancy.tenants[device]), []).append(device)
         willing = {rows: devices for rows, devices in by_rows.items() if all(map(self._willing, rows))}
         self.groups = [Group(rows, tuple(devices)) for rows, devices in willing.items()]
+        self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
+        self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
         self._kinds: dict[Workload, int] = {}
         self._columns()
         self._options: dict[tuple[Workload, int], list[Option]] = {}
@@ -79,17 +81,17 @@ class Screen:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def means_s(self, row: int) -> tuple[FloatColumn, FloatColumn]:
-        """Mean completion times with each group's jobs, (together, one after the other); infinite where they may not.
+    def means_s(self, row: int) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+        """Mean completion times with each group's jobs: (together, one after the other, as if each were alone).
 
-        Of several jobs in one group the worst pair counts.
+        The first is infinite where they may not meet. Of several jobs in one group the worst pair counts.
         """
         none = np.full(len(self.groups), np.inf)
         kind, consent = self._company.kind(row), self._company.consent(row)
         if kind is None or not consent.shares or not self.groups:
-            return none, none
+            return none, none, none
         work_s = float(self._snapshot.jobs.remaining_s[row])
-        together, after = np.full(len(self._kind), np.inf), np.full(len(self._kind), np.inf)
+        together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
             new_xi, running_xi = option.new_xi[self._kind], option.running_xi[self._kind]
             running_xi = np.maximum(running_xi, self._pace) / self._pace
@@ -100,8 +102,8 @@ class Screen:
             new_xi, running_xi = np.where(allowed, new_xi, 1.0), np.where(allowed, running_xi, 1.0)
             mean, _ = pair_means_s(np.array(work_s * option.work_ratio), self._work_s, new_xi, running_xi)
             together = np.where(allowed, np.minimum(together, mean), together)
-            after = self._work_s + work_s / 2
-        return np.maximum.reduceat(together, self._start), np.maximum.reduceat(after, self._start)
+        after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
+        return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
 
     def _of(self, row: int, kind: Workload) -> list[Option]:
         new = self._company.new_job(row)
@@ -128,6 +130,11 @@ class Screen:
         if to_me is None or to_it is None:
             return math.inf, math.inf
         return max(to_me.value, 1.0), max(to_it.value, 1.0)
+
+    def room(self, nodes: BoolColumn) -> IntColumn:
+        """GPUs of each group, on these nodes, that this decision has not given away."""
+        left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
+        return np.bincount(self._of_group[left], minlength=len(self.groups)).astype(np.int64)
 
     def devices(self, order: IntColumn, nodes: BoolColumn) -> Iterator[int]:
         """Devices of groups, in this order, on these nodes, that this decision has not given away."""

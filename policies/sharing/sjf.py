@@ -20,12 +20,14 @@ from slurm_soda.policies.sharing.screening import Screen
 from slurm_soda.policies.sharing.subbatch import Decision, decide
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
 from slurm_soda.policies.sharing.view import SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.policies.walk import Refusals, Walk
 
 BEST, FIRST = "sjf-bsbf", "sjf-ffs"
 MOST = 2
 """Jobs on a GPU: more "rarely improve performance" (Section IV-B)."""
+MUCH_LONGER = 2.0
+PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,14 @@ class SharingSjf:
             that have room, which is the paper's yardstick.
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
+        literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
+            the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
     """
 
     name: str
     most: int = MOST
     caution: float = 0.0
+    literal: bool = False
 
     @property
     def jobs_per_gpu(self) -> int:
@@ -87,11 +92,14 @@ class _Pass:
         """Walk the order."""
         jobs, walk = self._snapshot.jobs, self._walk
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
+        self._score, self._want = score, self._wants()
         ranked = rank(rankable(self._snapshot), score, jobs.submit_s)
         rows = walk.candidates(ranked)
         refusals = Refusals()
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             shape = walk.demand.shapes[code]
+            if shape.wants_gpus and self._holds_back(row):
+                continue
             pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
             if pieces is not None:
                 self._start_alone(row, shape, pieces)
@@ -100,6 +108,27 @@ class _Pass:
             if shape.wants_gpus:
                 self._join(row, code, shape)
         return self._plan(ranked, score)
+
+    def _holds_back(self, row: int) -> bool:
+        """Whether a job had better leave free GPUs to others, as it would hold them for long and cannot be stopped.
+
+        Others are jobs of less than half its run time that wait, or that run on shared GPUs: as many more are expected
+        to come. It waits so for at most :data:`PATIENCE` times its run time.
+        """
+        if self._policy.literal or self._policy.name == FIRST:
+            return False
+        jobs, run_s = self._snapshot.jobs, float(self._score[row])
+        if jobs.waited_s[row] >= PATIENCE * run_s:
+            return False
+        wanted = float(self._want[self._score < run_s / MUCH_LONGER].sum())
+        return wanted > 0 and int(self._walk.room.now.gpus.sum()) - int(jobs.gpus[row]) < wanted
+
+    def _wants(self) -> FloatColumn:
+        """GPUs that jobs wait for, or have only in part."""
+        jobs = self._snapshot.jobs
+        in_want: BoolColumn = jobs.state == JobState.PENDING
+        in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
+        return np.where(in_want, jobs.gpus, 0).astype(np.float64)
 
     def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
         devices = self._tenancy.take_empty(pieces)
@@ -133,12 +162,16 @@ class _Pass:
         if code not in self._masks:
             self._masks[code] = self._tenancy.classes.mask(shape)
         nodes = self._masks[code]
-        together, after = screen.means_s(row)
+        together, after, apart = screen.means_s(row)
         if self._policy.name == FIRST:
             order = np.flatnonzero(np.isfinite(together))
         else:
             gains = np.flatnonzero(together < after)
-            order = gains[np.argsort(together[gains], kind="stable")]
+            cost = together
+            if not self._policy.literal:
+                used = np.minimum(screen.room(nodes), self._snapshot.jobs.gpus[row])
+                cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
+            order = gains[np.argsort(cost[gains], kind="stable")]
         picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen))
         if picked is not None:
             yield picked

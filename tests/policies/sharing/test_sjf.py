@@ -84,11 +84,27 @@ def test_shares_what_it_can_before_it_takes_free_gpus() -> None:
 
 
 def test_several_partners_and_parts_of_them() -> None:
+    """The paper takes GPUs of whoever ends soonest first; one partner instead of two delays fewer jobs."""
     jobs = [on(1, 900.0, 0, 1, 2), on(2, 800.0, 3), job(3, 50.0, 3)]
-    plan = decide(scene(jobs, NodeTable.uniform(1, 4), MILD))
+    snapshot = scene(jobs, NodeTable.uniform(1, 4), MILD)
+    plan = decide(snapshot, literal=True)
     assert plan.devices[3] == (0, 1, 3)
-    assert len(plan.decisions[3].alone_s) == 3
     assert plan.decisions[3].alone_s == pytest.approx((50.0, 900.0, 800.0))
+    assert decide(snapshot).devices[3] == (0, 1, 2)
+
+
+def test_a_long_job_leaves_free_gpus_to_short_ones_in_want() -> None:
+    """Jobs 1 and 2 share a GPU though they want one each, so the last free one is not for hours."""
+    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), job(3, 9000.0)]
+    snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
+    assert not decide(snapshot).devices
+    assert decide(snapshot, literal=True).devices == {3: (1,)}
+    patient = scene([*jobs[:2], jobs[2] | {"waited_s": 18_000.0}], NodeTable.uniform(1, 2), MILD)
+    assert decide(patient).devices == {3: (1,)}
+    roomy = scene(jobs, NodeTable.uniform(1, 4), MILD)
+    assert decide(roomy).devices == {3: (1,)}
+    no_longer = scene([*jobs[:2], job(3, 15.0)], NodeTable.uniform(1, 2), MILD)
+    assert decide(no_longer).devices == {3: (1,)}
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
