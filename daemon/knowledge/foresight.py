@@ -29,7 +29,9 @@ from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, run_t
 from slurm_soda.policies.run_times.traits import Traits
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext import hostlist
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
+from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -67,6 +69,8 @@ class Foresight:
     _told: set[int] = field(default_factory=set)
     """Keys of jobs of which something is written down."""
     _next_s: float = -math.inf
+    _gpu_types: Mapping[str, str] = field(default_factory=dict)
+    """By node."""
     _forget_s: float = -math.inf
     _failing: str = ""
 
@@ -89,7 +93,7 @@ class Foresight:
             self.forecast.forget()
             self._numbers.clear()
         try:
-            gpu_types = {node.name: node.gpu_type for node in nodes}
+            gpu_types = self._gpu_types = {node.name: node.gpu_type for node in nodes if node.gpus}
             if first:
                 with self.store.read() as session:
                     self._recall(session, now_s, list(book.jobs.values()))
@@ -146,9 +150,20 @@ class Foresight:
         hints = record.hints
         if not hints.iterations or not hints.model or self._knowledge is None:
             return None
-        kind = Workload(hints.model, hints.batch_size or 0, record.gpu_type, record.gpus)
+        kind = Workload(hints.model, hints.batch_size or 0, self._gpu_type(record), record.gpus)
         each = self._knowledge.iteration_s(kind)
         return None if each is None or each.value <= 0 else Iterations(hints.iterations, each)
+
+    def _gpu_type(self, record: JobRecord) -> str:
+        """That it asks for, or runs on, or that all nodes have; empty where it may be one or another."""
+        if record.gpu_type:
+            return record.gpu_type
+        try:
+            names = hostlist.expand(record.node_names)
+        except SodaError:
+            return ""
+        types = {self._gpu_types.get(name, "") for name in names or self._gpu_types}
+        return types.pop() if len(types) == 1 else ""
 
     def _left(self, job: RememberedJob, learnt: Learnt, now_s: float) -> RunTime | None:
         assert job.record is not None

@@ -15,6 +15,8 @@ from slurm_soda.policies.snapshot import FloatColumn
 
 PRIOR_JOBS = 5.0
 """Our choice: a group's own jobs count as much as all that is known more generally once there are so many of them."""
+IGNORANCE_JOBS = 1.0
+"""The same for the distribution of nobody, behind that of everybody."""
 MOST_GROUPS = 20_000
 """Groups that no job ended in for longest are forgotten; each takes about a KiB."""
 _HALF_LIVES = {0: 5000.0, 1: 1000.0, 2: 100.0}
@@ -92,7 +94,8 @@ class RunTimes:
         for group in groups_of(traits):
             histogram = self._groups.get(group)
             if histogram is not None:
-                probability = (histogram.weights + PRIOR_JOBS * probability) / (histogram.total + PRIOR_JOBS)
+                prior = PRIOR_JOBS if jobs else IGNORANCE_JOBS
+                probability = (histogram.weights + prior * probability) / (histogram.total + prior)
                 closest, jobs = group, histogram.jobs
         return Learnt(LifeCurve.of(probability), closest, jobs)
 

@@ -90,6 +90,7 @@ def run_time_left(
 
 
 def _bounded(told: RunTime, rest_s: float) -> RunTime:
-    if told.left.value <= rest_s:
-        return told
-    return replace(told, left=replace(told.left, value=rest_s, error=min(told.left.error, rest_s)))
+    value = min(told.left.value, rest_s)
+    # The truth lies between now and the limit, so nothing can be farther off than the farther one of the two.
+    error = min(told.left.error, max(value, rest_s - value))
+    return replace(told, left=replace(told.left, value=value, error=error))

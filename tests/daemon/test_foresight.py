@@ -19,6 +19,7 @@ from sqlalchemy import select, text
 
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
+from tests.daemon.records import record
 
 Start = Callable[..., Daemon]
 SJF = {"policy": {"name": "sjf"}}
@@ -175,3 +176,23 @@ def test_a_column_of_nobody_is_empty(slurm: FakeSlurm, daemon: Start) -> None:
     sodad = daemon(**SJF)
     assert sodad.run().error == ""
     assert math.isfinite(sodad.cycles._foresight._next_s)
+
+
+@pytest.mark.parametrize(
+    ("types", "asked", "node_names", "expected"),
+    [
+        ({"n1": "a100", "n2": "a100"}, "", "", "a100"),
+        ({"n1": "a100", "n2": "v100"}, "", "", ""),
+        ({"n1": "a100", "n2": "v100"}, "", "n2", "v100"),
+        ({"n1": "a100", "n2": "v100"}, "", "n[1-2]", ""),
+        ({"n1": "a100"}, "v100", "", "v100"),
+        ({}, "", "", ""),
+    ],
+)
+def test_on_which_gpus_a_job_is_expected_to_run(
+    fresh_store: Path, types: dict[str, str], asked: str, node_names: str, expected: str
+) -> None:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    ahead = Foresight(store, _gpu_types=types)
+    assert ahead._gpu_type(record(gpu_type=asked, node_names=node_names)) == expected
+    store.close()
