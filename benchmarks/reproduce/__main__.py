@@ -12,8 +12,10 @@ from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.slurm_ext.errors import SodaError
 
 from benchmarks.reproduce import (
+    chapter6,
     interference,
     lower_bounds,
+    ojpp,
     philly,
     pollux,
     predicted,
@@ -46,6 +48,8 @@ def sections(*, data: bool) -> list[Section]:
         philly.table_5(data=data),
         sensitivity.section(),
         soda.section(),
+        ojpp.section(),
+        chapter6.section(),
         *([lower_bounds.section()] if data else []),
     ]
 
