@@ -41,6 +41,9 @@ SHARES = "shares"
 MIN_RUN = "min_run_s"
 """The parameter that keeps preemptions of one job apart."""
 
+CHANGE = "change_s"
+"""The parameter that says what a job loses when it is stopped and started again."""
+
 SLICE, SLICE_S, STOPS_IN_A_SLICE = "quantum_s", 60.0, 10.0
 """The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
 stop a job and start another one: Gandiva's own stops take a second of the minute."""
@@ -98,6 +101,8 @@ class Scenario:
             learnt[SHARES] = shares_by(self.past or self.workload, self.cluster)
         if MIN_RUN in wanted and self.preemption_is_free:
             learnt[MIN_RUN] = 0.0
+        if CHANGE in wanted:
+            learnt[CHANGE] = self.change_s
         if SLICE in wanted:
             learnt[SLICE] = max(SLICE_S, STOPS_IN_A_SLICE * self.change_s)
         if MOVE in wanted:

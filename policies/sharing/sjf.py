@@ -162,6 +162,7 @@ class _Pass:
         if code not in self._masks:
             self._masks[code] = self._tenancy.classes.mask(shape)
         nodes = self._masks[code]
+        gpus = int(self._snapshot.jobs.gpus[row])
         together, after, apart = screen.means_s(row)
         if self._policy.name == FIRST:
             order = np.flatnonzero(np.isfinite(together))
@@ -169,10 +170,11 @@ class _Pass:
             gains = np.flatnonzero(together < after)
             cost = together
             if not self._policy.literal:
-                used = np.minimum(screen.room(nodes), self._snapshot.jobs.gpus[row])
+                used = np.minimum(screen.room(nodes), gpus)
                 cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
             order = gains[np.argsort(cost[gains], kind="stable")]
-        picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen))
+        room = int(screen.room(nodes)[order].sum()) + int(self._walk.room.now.gpus[nodes].sum())
+        picked = None if room < gpus else self._tenancy.pick(shape, self._ranked(order, nodes, screen))
         if picked is not None:
             yield picked
 
