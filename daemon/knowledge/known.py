@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain
 from slurm_soda.policies.errors import PolicyError
@@ -28,6 +29,15 @@ PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
 """What the evaluations of Pollux and SJF-BSBF take; Tiresias saw 5 to 80 s (Section 5.2)."""
 PRIOR_MIGRATION_S = Estimate(60.0, 60.0, Source.PRIOR)
 """Our choice: a checkpoint and a restart."""
+
+
+@runtime_checkable
+class TellsFits(Protocol):
+    """A predictor of slowdowns that predicts memory as well."""
+
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        """As :meth:`.Known.fits`."""
+        ...
 
 
 class Knowledge:
@@ -92,7 +102,9 @@ class Knowledge:
         return found
 
     def fits(self, together: Sequence[Workload]) -> bool | None:
-        """As :meth:`.Known.fits`: by what was seen of pairs, else by memory, where that of jobs and GPU is known."""
+        """As :meth:`.Known.fits`: by what was seen of pairs, else by memory, where that of jobs and GPU is known, else by
+        the trained model.
+        """
         pairs = [(one, other) for at, one in enumerate(together) for other in together[at + 1 :]]
         seen = [self.estimate("fits", one, other) or self.estimate("fits", other, one) for one, other in pairs]
         if any(found is not None and found.value < 0.5 for found in seen):
@@ -102,7 +114,7 @@ class Knowledge:
         needed = [self.estimate("memory_mib", kind) for kind in together]
         device = self.device_mib(together[0].gpu_type) if together else None
         if device is None or any(one is None for one in needed):
-            return None
+            return self._guess.fits([plain(kind) for kind in together]) if isinstance(self._guess, TellsFits) else None
         return math.fsum(one.value for one in needed if one is not None) <= device.value
 
     def device_mib(self, gpu_type: str) -> Estimate | None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from slurm_soda.daemon.knowledge import foresight
 from slurm_soda.daemon.knowledge.foresight import SETTLING_S, Foresight
+from slurm_soda.daemon.pictures import Head, Story
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob, RunTimeTold
 from slurm_soda.daemon.store.schema import Job, Run, Usage
+from slurm_soda.daemon.transfer import decode, encode
 from slurm_soda.policies.run_times.sources import By
 from slurm_soda.slurm_ext.hints import Hints
 from sqlalchemy import select, text
@@ -196,3 +198,14 @@ def test_on_which_gpus_a_job_is_expected_to_run(
     ahead = Foresight(store, _gpu_types=types)
     assert ahead._gpu_type(record(gpu_type=asked, node_names=node_names)) == expected
     store.close()
+
+
+def test_what_is_told_travels_as_it_is() -> None:
+    row = RunTimeTold(
+        job_pk=1, at_s=1.0, told_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff", curve=[[0.0, 1.0, 2.0]],
+        actual_s=None,
+    )  # fmt: skip
+    story = Story(Head(None, daemon_alive=False, mode="observe", policy="fifo", parameters={}), None, run_time=row)
+    there = decode(Story, encode(story)).run_time
+    assert there is not None
+    assert (there.basis, there.curve, there.error_s, there.jobs) == ("named \udcff", [[0.0, 1.0, 2.0]], None, 3)

@@ -56,6 +56,10 @@ def test_a_pair_that_nobody_measured_is_predicted_with_an_error(trained: Bench) 
     assert 1.0 <= missing.value <= 3.0
     assert knowledge.xi(kind("alpha"), [kind("gamma")]).source is Source.IMPORTED
     assert knowledge.xi(kind("alpha"), [kind("unheard")]).source is Source.PRIOR
+    assert knowledge.fits([kind("alpha"), kind("beta")]) is True, (
+        "none of the pairs that were measured ran out of memory"
+    )
+    assert knowledge.fits([kind("alpha"), kind("unheard")]) is None
 
 
 def test_pairs_shows_predictions_only_where_nothing_was_measured(trained: Bench) -> None:
