@@ -202,7 +202,8 @@ def test_on_which_gpus_a_job_is_expected_to_run(
 
 def test_what_is_told_travels_as_it_is() -> None:
     row = RunTimeTold(
-        job_pk=1, at_s=1.0, told_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff", curve=[[0.0, 1.0, 2.0]],
+        job_pk=1, at_s=1.0, told_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff",
+        curve=[[0.0, 1.0, 2.0]],
         actual_s=None,
     )  # fmt: skip
     story = Story(Head(None, daemon_alive=False, mode="observe", policy="fifo", parameters={}), None, run_time=row)
