@@ -39,7 +39,9 @@ def test_estimates(estimates: str, expected_s: list[float]) -> None:
 
 
 def test_unknown_estimates() -> None:
-    with pytest.raises(SimulatorError, match="no estimates 'oracle'; choose one of: trace, exact, limit, predicted, none"):
+    with pytest.raises(
+        SimulatorError, match="no estimates 'oracle'; choose one of: trace, exact, limit, predicted, none"
+    ):
         estimated(WORKLOAD, "oracle")
 
 
