@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 from slurm_soda.policies.sharing.knowledge import Workload
@@ -35,3 +37,18 @@ def table(seed: int = 1, noise: float = 0.0, gpu_types: tuple[str, ...] = ("fast
                 off = np.exp(rng.normal(0.0, noise, 2)) if noise else (1.0, 1.0)
                 shared[kind, other] = alone[kind] / (mine * off[0]), alone[other] / (theirs * off[1])
     return SpeedTable(alone, shared)
+
+
+def written(measured: SpeedTable, path: Path) -> Path:
+    """The table as Gavel writes it."""
+
+    def key(kind: Workload) -> str:
+        return f"('{kind.model} (batch size {kind.batch})', {kind.gpus})"
+
+    document: dict[str, dict[str, dict[str, object]]] = {}
+    for kind, speed in measured.alone.items():
+        document.setdefault(kind.gpu_type, {})[key(kind)] = {"null": speed}
+    for (one, other), both in measured.shared.items():
+        document[one.gpu_type][key(one)][key(other)] = list(both)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
