@@ -21,6 +21,7 @@ from benchmarks.reproduce import (
     predicted,
     preface,
     sensitivity,
+    sharing,
     soda,
     soda_pictures,
     speed,
@@ -37,8 +38,8 @@ MONTHS, TESTBED, SODA = "philly-month", "tiresias480", "soda-month"
 SODA_CORES = 80 * 28
 
 
-def sections(*, data: bool) -> list[Section]:
-    """All sections in their order; without traces those of generated workloads."""
+def sections(*, data: bool, pairs: bool = False) -> list[Section]:
+    """All sections in their order; without traces those of generated workloads; ``pairs``: the pair table is there."""
     return [
         *([tiresias_simulator.yardsticks(), tiresias_simulator.least_attained()] if data else []),
         unseen.section(data=data),
@@ -48,6 +49,7 @@ def sections(*, data: bool) -> list[Section]:
         philly.table_5(data=data),
         sensitivity.section(),
         soda.section(),
+        *([sharing.section(pairs=pairs)] if data else []),
         ojpp.section(),
         chapter6.section(),
         *([lower_bounds.section()] if data else []),
@@ -90,12 +92,13 @@ def _progress(done: int, total: int) -> None:
 def main(data: Path, generated: bool, out: Path | None, workers: int | None) -> None:
     """Figures of papers and peers, side by side with ours, as a document."""
     began_s = time.monotonic()
-    whole = sections(data=not generated)
+    whole = sections(data=not generated, pairs=not generated and (data / sharing.PAIRS).exists())
     lines = [line for section in whole for line in section.commands]
     path = out or Path("build/reproduction.md" if generated else "docs/reproduction.md")
     try:
         if not generated:
             check_data(lines, data)
+            sharing.prepare(data)
         click.echo("measuring speed first, alone", err=True)
         speeds = measure_all(None if generated else data, lambda name: click.echo(f"  {name}", err=True))
         results = run_commands(lines, None if generated else data, workers, _progress)

@@ -66,9 +66,9 @@ def test_a_figure_is_what_its_command_prints(capsys: pytest.CaptureFixture[str])
     assert found.avg_s == pytest.approx(json.loads(capsys.readouterr().out)["avg_jct_s"], abs=1e-3)
 
 
-@pytest.mark.parametrize("data", [False, True])
-def test_sections_name_their_commands(data: bool) -> None:
-    parts = sections(data=data)
+@pytest.mark.parametrize(("data", "pairs"), [(False, False), (True, False), (True, True)])
+def test_sections_name_their_commands(data: bool, pairs: bool) -> None:
+    parts = sections(data=data, pairs=pairs)
     lines = [line for part in parts for line in part.commands]
     assert len({part.title for part in parts}) == len(parts) > 3
     assert all(line.startswith("sodactl simulate ") for line in lines)
