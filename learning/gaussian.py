@@ -18,6 +18,10 @@ NOISE = -4.0
 WIDTH = 3.0
 """How far off their start the (logarithmic) numbers of a shape are expected: evidence alone would let some run away."""
 STEPS = 40
+FEWEST = 3
+"""Different pairs: two tell no difference from noise."""
+EXACT = 1e-3
+"""Nobody is told that predictions are better than that, in log xi."""
 MOST = 1000
 """Measurements that the shape is found from, drawn where there are more."""
 SEED = 1
@@ -29,11 +33,11 @@ def fit_shape(pairs: Pairs, start: tuple[PairKernel, ...] = START) -> Shape:
     Complexity: O(n^3) a step for n pairs, but no more than :data:`MOST`; some seconds for 650.
 
     Raises:
-        LearningError: fewer than 3 different pairs, or no SciPy.
+        LearningError: fewer than :data:`FEWEST` different pairs, or no SciPy.
     """
-    if len(pairs) < 3 or int(pairs.unordered().max()) < 2:
+    if len(pairs) < FEWEST or int(pairs.unordered().max()) < FEWEST - 1:
         raise LearningError(
-            f"interference needs 3 or more measured pairs to learn from, not {len(pairs)}: measure more"
+            f"interference needs {FEWEST} or more measured pairs to learn from, not {len(pairs)}: measure more"
         )
     centre, unit = _centred(pairs.log_xi)
     some = pairs.rows(np.random.default_rng(SEED).permutation(len(pairs))[:MOST]) if len(pairs) > MOST else pairs
@@ -49,7 +53,7 @@ def fit_shape(pairs: Pairs, start: tuple[PairKernel, ...] = START) -> Shape:
 def calibrated(shape: Shape, pairs: Pairs) -> Shape:
     """With deviations that are right on average for pairs left out."""
     means, deviations = Posterior(replace(shape, calibration=1.0), pairs).left_out(pairs.unordered())
-    off = float(np.abs(means - pairs.log_xi).mean())
+    off = max(float(np.abs(means - pairs.log_xi).mean()), EXACT)
     return replace(shape, calibration=off / (MEAN_DEVIATION * float(deviations.mean())))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from slurm_soda.learning.errors import LearningError
+from slurm_soda.learning.gaussian import FEWEST
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
 from slurm_soda.learning.memory import fit_sizes, fits_without_each, meetings_of
 from slurm_soda.learning.methods import CHOSEN, METHODS, MOST
@@ -15,7 +18,7 @@ def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN
     """Learn slowdowns and memory from all measured pairs. Deterministic.
 
     Args:
-        gpu_type: one type of GPU; empty for all on which pairs were measured.
+        gpu_type: one type of GPU; empty for all on which enough pairs were measured.
         method: one of :data:`.methods.METHODS`.
 
     Raises:
@@ -28,7 +31,9 @@ def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN
         )
     types = (gpu_type,) if gpu_type else measured_types(table)
     if not types:
-        raise LearningError("the table has no pair of jobs on one GPU that fits: measure some")
+        raise LearningError(
+            f"the table has less than {FEWEST} pairs of jobs on one GPU of a type that fit: measure more"
+        )
     return Predicted(
         {name: METHODS[method](pairs_of(table, name)) for name in types},
         {name: fit_sizes(meetings_of(table, name)) for name in types},
@@ -59,6 +64,7 @@ def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> 
 
 
 def measured_types(table: SpeedTable) -> tuple[str, ...]:
-    """Types of GPU on which pairs were measured, each on one GPU; spread gangs are left out."""
-    shared = {one.gpu_type for (one, _), both in table.shared.items() if one.gpus == 1 and all(both)}
-    return tuple(name for name in table.gpu_types if name in shared and not name.endswith(SPREAD))
+    """Types of GPU on which enough pairs that fit were measured, each on one GPU; spread gangs are left out."""
+    pairs = {frozenset(pair) for pair, both in table.shared.items() if pair[0].gpus == pair[1].gpus == 1 and all(both)}
+    count = Counter(next(iter(pair)).gpu_type for pair in pairs)
+    return tuple(name for name in table.gpu_types if count[name] >= FEWEST and not name.endswith(SPREAD))

@@ -79,5 +79,21 @@ def test_too_little_is_refused() -> None:
     bare = SpeedTable(SMOOTH.alone, {})
     with pytest.raises(LearningError, match="3 or more measured pairs"):
         fit_interference(bare, "fast")
+    with pytest.raises(LearningError, match="less than 3 pairs of jobs on one GPU of a type that fit: measure more"):
+        fit_interference(bare)
     with pytest.raises(LearningError, match="3 or more measured pairs"):
         fit_without_each(bare, "fast")
+    few = SpeedTable(SMOOTH.alone, dict(list(SMOOTH.shared.items())[:4]))
+    assert set(fit_interference(few).models) == {"fast"}
+    with pytest.raises(LearningError, match="10 pairs have to be measured to judge predictions of them, not 4"):
+        fit_without_each(few, "fast")
+
+
+def test_slowdowns_that_are_all_alike_are_not_said_to_be_exact() -> None:
+    alike = {key: (SMOOTH.alone[key[0]] / 1.5, SMOOTH.alone[key[1]] / 1.5) for key in SMOOTH.shared}
+    found = fit_interference(SpeedTable(SMOOTH.alone, alike), "fast").xi(
+        Workload("Talk", 16, "fast"), (Workload("Wide", 16, "fast"),)
+    )
+    assert found is not None
+    assert found.value == pytest.approx(1.5, rel=1e-3)
+    assert found.error > 0
