@@ -25,6 +25,9 @@ from tests.simulator.engine.worlds import job
 from tests.simulator.sharing.players import Restless
 from tests.simulator.sharing.replay import devices_of, progress_s
 
+BRIEF = settings.get_current_profile_name() != "thorough"
+on_some_worlds = settings(max_examples=30 if BRIEF else 500)
+"""Decorator of properties: seconds in a test run."""
 CLUSTERS = tuple(parse_cluster(text) for text in ("1x2/8c", "2x2/6c", "3x3", "1x1/4c+2x4/12c"))
 MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))
 
@@ -79,7 +82,7 @@ def check_cpus(outcome: Outcome) -> None:
         assert (held <= outcome.cluster.cpus).all()
 
 
-@settings(max_examples=60)
+@on_some_worlds
 @given(workloads(), st.sampled_from(CLUSTERS), COSTS, PLAYERS)
 def test_work_is_done_once_and_nothing_is_given_twice(
     pairs: Path, workload: Workload, cluster: Cluster, costs: Costs, player: Restless
@@ -99,7 +102,7 @@ def test_work_is_done_once_and_nothing_is_given_twice(
     assert per_job_csv(again) == per_job_csv(outcome)
 
 
-@settings(max_examples=60)
+@on_some_worlds
 @given(
     workloads(), st.sampled_from(CLUSTERS), st.sampled_from(("fifo", "sjf", "srsf", "tiresias-las")),
     st.sampled_from((Costs(), Costs(start_s=1, restart_s=2), Costs(checkpoint_s=2), Costs(round_s=7))),
@@ -117,7 +120,7 @@ def test_with_nobody_sharing_nothing_differs_to_the_bit(
     assert not beside.sharing.shared_s.any()
 
 
-@settings(max_examples=40)
+@on_some_worlds
 @given(workloads(), st.sampled_from(CLUSTERS), PLAYERS, st.sampled_from(("prior", "truth")))
 def test_who_runs_out_of_memory_ends_all_the_same(
     pairs: Path, workload: Workload, cluster: Cluster, player: Restless, knowledge: str
