@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from slurm_soda.policies.sharing.demands import NEVER
 from slurm_soda.policies.sharing.ojpp import Placement
-from slurm_soda.policies.sharing.packing import Jobs
+from slurm_soda.policies.sharing.packing import Jobs, Rules
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together
 from benchmarks.chapter6.gpu import Training, run_together
 from benchmarks.ojpp.evaluation import PATTERNS, Case, evaluate, placed
+from benchmarks.ojpp.measured import WAYS as SAVING
+from benchmarks.ojpp.measured import saved, world_of
 from benchmarks.ojpp.networks import KINDS, NETWORKS, World, draw
 from benchmarks.ojpp.performance import speeds
 from benchmarks.reproduce.ojpp import MAIN, WAYS, cases
@@ -99,3 +104,15 @@ def test_a_gpu_each_or_all_at_once() -> None:
     assert shared.wait_s == 0
     assert shared.makespan_s < alone.makespan_s
     assert shared.jct_s > alone.jct_s
+
+
+def test_full_size_trainings_from_a_pair_table(tmp_path: Path) -> None:
+    one, other = "('A', 1)", "('B', 1)"
+    shared = {one: {"null": 10.0, one: [9.5, 9.5], other: [9.5, 18.0]}, other: {"null": 20.0, other: [0.0, 0.0]}}
+    (tmp_path / "pairs.json").write_text(json.dumps({"v100": shared}), encoding="utf-8")
+    world = world_of(tmp_path / "pairs.json", "v100", 1)
+    assert world.slowdown[0].tolist() == pytest.approx([10 / 9.5 - 1] * 2)
+    assert world.slowdown[1, 1] == NEVER  # they do not fit
+    found = [saved(world, way, Rules(0.1, 0.2, 0.1)) for way in SAVING]
+    assert all(0 < part <= 0.9 for part in found)
+    assert saved(world, "greedy", Rules(0.1, 0.0, 0.0)) == 0
