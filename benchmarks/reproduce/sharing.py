@@ -152,9 +152,9 @@ def _pollux(results: Results) -> Written:
     lines += table(["workload", "policy", "average JCT", "of Tiresias", "of ours"], body, text=(0, 1))
     lines += ["", *commands(used)]
     lines += paragraph(
-        "**Why less than in the paper at load 1.5.** There plain SJF is already better than Tiresias (1.25 h against 1.51 h);",
-        "here it is worse, as a few jobs of 24 to 48 GPUs and 5 to 9 hours hold the cluster and nobody is preempted, and the",
-        "measured slowdowns of these models are harsh. Even clairvoyant, preemptive `srsf` is near the wanted ratio.",
+        "**Why less than in the paper at load 1.5.** There plain SJF is already better than Tiresias (1.25 h against",
+        "1.51 h); here it is worse, as a few jobs of 24 to 48 GPUs and 5 to 9 hours hold the cluster and nobody is",
+        "preempted, and the measured slowdowns are harsh. Even clairvoyant, preemptive `srsf` is near the wanted ratio.",
     )
     return Written(lines, claims)
 
@@ -180,8 +180,8 @@ def _table_4(results: Results) -> Written:
 
 def _sweep(results: Results) -> Written:
     lines = paragraph(
-        "**Figure 6(b)**: every pair slows down by the same xi; load 1.5, mean of four seeds, average JCT in seconds. In the",
-        "paper both are the same up to 1.25, and SJF-BSBF is 8 to 13 % better from 1.5 to 2.0.",
+        "**Figure 6(b)**: every pair slows down by the same xi; load 1.5, mean of four seeds, average JCT in seconds. In",
+        "the paper both are the same up to 1.25, and SJF-BSBF is 8 to 13 % better from 1.5 to 2.0.",
     )
     body, never_worse, used = [], True, []
     for xi in XI:
