@@ -89,10 +89,12 @@ class Predicted:
 class HeldOut:
     """Predictions of measured pairs, each by models that did not see that pair: to judge policies that may not know it.
 
+    A batch that nobody measured counts as the measured one next to it.
+
     Attributes:
         pairs: slowdowns by kinds on one GPU, both directions.
         fit: whether they fit, either order.
-        otherwise: for all that was not measured; it may have seen everything.
+        otherwise: for pairs that were not measured; it may have seen everything.
     """
 
     pairs: Mapping[tuple[Workload, Workload], Estimate]
@@ -101,10 +103,11 @@ class HeldOut:
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
         """As :meth:`Predicted.xi`."""
-        one = _one_gpu(slowed)
-        return added(
-            [self.pairs.get((one, _one_gpu(other))) or self.otherwise.xi(slowed, (other,)) for other in others]
-        )
+        one, found = self._nearest(slowed), []
+        for other in others:
+            two = self._nearest(other)
+            found.append(self.pairs.get((one, two)) or self.otherwise.xi(one, (two,)))
+        return added(found)
 
     def fits(self, together: Sequence[Workload]) -> bool | None:
         """As :meth:`Predicted.fits`."""
@@ -114,13 +117,20 @@ class HeldOut:
         return None if None in found or len(together) > 2 else True
 
     def _fits(self, one: Workload, other: Workload) -> bool | None:
-        key = _one_gpu(one), _one_gpu(other)
+        key = self._nearest(one), self._nearest(other)
         known = self.fit.get(key, self.fit.get(key[::-1]))
-        return self.otherwise.fits((one, other)) if known is None else known
+        return self.otherwise.fits(key) if known is None else known
 
+    def _nearest(self, kind: Workload) -> Workload:
+        """One of its workers, with the measured batch next to its own by ratio, the larger of equals.
 
-def _one_gpu(kind: Workload) -> Workload:
-    return Workload(kind.model, kind.batch, kind.gpu_type)
+        Whoever predicts a batch between from all that was measured may know the very pair that is kept from it.
+        """
+        model = self.otherwise.models.get(kind.gpu_type)
+        same = [] if model is None else [known for known in model.traits.kinds if known.model == kind.model]
+        if not same:
+            return Workload(kind.model, kind.batch, kind.gpu_type)
+        return min(same, key=lambda one: (abs(math.log(max(one.batch, 1) / max(kind.batch, 1))), -one.batch))
 
 
 def added(pairs: Sequence[Estimate | None]) -> Estimate | None:

@@ -46,6 +46,12 @@ def test_a_pair_that_lies_shows_only_in_what_it_does_not_predict() -> None:
     assert max(abs(lying.pairs[key].value - found.value) for key, found in held_out().pairs.items()) > 0.005
 
 
+def test_a_batch_that_nobody_measured_learns_nothing_of_the_pair_next_to_it() -> None:
+    pair = Workload("Talk", 32, "fast"), Workload("Wide", 16, "fast")
+    assert held_out().xi(Workload("Talk", 30, "fast", gpus=4), (pair[1],)) == held_out().pairs[pair]
+    assert held_out().xi(Workload("Nobody", 30, "fast"), (pair[1],)) is None
+
+
 def test_it_is_the_same_each_time() -> None:
     assert fit_without_each(SMOOTH, "fast").pairs == held_out().pairs
 
