@@ -186,7 +186,7 @@ POLICIES: tuple[Entry, ...] = (
     Entry("colocation", "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
           "Co-location, Chapter 5, Algorithm 2", Colocation, COLOCATION),
     Entry(NAME, "least predicted remaining GPU service first, in pairs where two get more done than one; preempts",
-          "docs/policies/srsf-share.md", SrsfShare, (MIN_RUN_S, CHANGE_S, CAUTION)),
+          "docs/policies/sjf-bsbf.md", SrsfShare, (MIN_RUN_S, CHANGE_S, CAUTION)),
 )  # fmt: skip
 
 

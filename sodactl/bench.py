@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -15,8 +16,11 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.sodactl.synthetic import busy_cluster, idle_cluster
+from slurm_soda.sodactl.synthetic_sharing import shared_cluster
 
-CLUSTERS = {"busy": busy_cluster, "idle": idle_cluster}
+CLUSTERS: Mapping[str, Callable[[int, int, int], ClusterSnapshot]] = {
+    "busy": busy_cluster, "idle": idle_cluster, "shared": shared_cluster
+}  # fmt: skip
 
 
 @click.group()
@@ -29,7 +33,8 @@ def bench() -> None:
 @click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(min=2), help="Nodes of 8 GPUs each.")
 @click.option("--policy", "policies", multiple=True, type=click.Choice(policy_names()), help="One policy; repeatable.")
 @click.option("--cluster", default="busy", show_default=True, type=click.Choice(sorted(CLUSTERS)),
-              help="busy: nodes full, most jobs wait; idle: all jobs wait before empty nodes.")  # fmt: skip
+              help="busy: nodes full, most jobs wait; idle: all jobs wait before empty nodes; shared: busy, and jobs may "
+              "share GPUs.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, type=int, help="Another cluster of the same kind.")
 @click.option(
     "--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Decisions; the median counts."

@@ -31,6 +31,7 @@ class Company:
         self._kinds: dict[tuple[int, int], Workload] = {}
         self._models: dict[Workload, tuple[Throughput | None, Footprint | None]] = {}
         self._pace: dict[int, float] = {}
+        self._runs: list[bool] = (snapshot.jobs.state == JobState.RUNNING).tolist()
 
     def kind(self, row: int, sub_batch: int | None = None) -> Workload | None:
         """What a job is while it runs, with this sub-batch or the one it has; None if nobody can tell."""
@@ -38,8 +39,7 @@ class Company:
         if number < 0:
             return None
         if sub_batch is None:
-            running = self._snapshot.jobs.state[row] == JobState.RUNNING
-            sub_batch = int(self._jobs.sub_batch[row]) if running else int(self._jobs.batch[row])
+            sub_batch = int(self._jobs.sub_batch[row]) if self._runs[row] else int(self._jobs.batch[row])
         key = (number, sub_batch)
         if key not in self._kinds:
             kind = self._jobs.kinds[number]

@@ -136,6 +136,13 @@ class Screen:
         left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
         return np.bincount(self._of_group[left], minlength=len(self.groups)).astype(np.int64)
 
+    def by_node(self, order: IntColumn) -> IntColumn:
+        """GPUs of these groups on each node that this decision has not given away."""
+        wanted = np.zeros(len(self.groups), dtype=np.bool_)
+        wanted[order] = True
+        left = self._device[~self._tenancy.taken[self._device] & wanted[self._of_group]]
+        return np.bincount(self._tenancy.node[left], minlength=len(self._snapshot.nodes)).astype(np.int64)
+
     def devices(self, order: IntColumn, nodes: BoolColumn) -> Iterator[int]:
         """Devices of groups, in this order, on these nodes, that this decision has not given away."""
         tenancy = self._tenancy

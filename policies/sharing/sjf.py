@@ -173,8 +173,11 @@ class _Pass:
                 used = np.minimum(screen.room(nodes), gpus)
                 cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
             order = gains[np.argsort(cost[gains], kind="stable")]
-        room = int(screen.room(nodes)[order].sum()) + int(self._walk.room.now.gpus[nodes].sum())
-        picked = None if room < gpus else self._tenancy.pick(shape, self._ranked(order, nodes, screen))
+        per_node = screen.by_node(order) + self._walk.room.now.gpus
+        per_node[~nodes] = 0
+        full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
+        enough = int(per_node.sum()) >= gpus if shape.units else full
+        picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen)) if enough else None
         if picked is not None:
             yield picked
 

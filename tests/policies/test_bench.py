@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from slurm_soda.policies.registry import policy_names
+from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.sodactl.bench import CLUSTERS, bench
+from slurm_soda.sodactl.synthetic_sharing import shared_cluster
 
 
 @pytest.mark.parametrize("cluster", sorted(CLUSTERS))
@@ -22,9 +23,18 @@ def test_made_up_clusters_are_consistent_and_repeatable(cluster: str) -> None:
     assert nodes.memory_free_mib.min() >= 0
     held = int(jobs.gpus[jobs.state == JobState.RUNNING].sum())
     assert nodes.gpus_free.sum() == nodes.gpus.sum() - held
-    assert (held > 0) == (cluster == "busy")
+    assert (held > 0) == (cluster != "idle")
     np.testing.assert_array_equal(jobs.executed_s, again.jobs.executed_s)
     np.testing.assert_array_equal(nodes.gpus_free, again.nodes.gpus_free)
+
+
+def test_jobs_share_on_the_shared_cluster() -> None:
+    snapshot = shared_cluster(2000, 40, 7)
+    for row in np.flatnonzero(snapshot.jobs.state == JobState.RUNNING).tolist():
+        nodes = np.repeat([node for node, _, _ in snapshot.jobs.alloc(row)], snapshot.jobs.gpus_per_node[row])
+        np.testing.assert_array_equal(snapshot.devices.of(row) // 8, nodes)
+    for name in ("sjf-ffs", "sjf-bsbf"):
+        assert make_policy(name).decide(snapshot).facts["starts_beside_others"] > 0
 
 
 def test_json_has_a_result_for_every_policy() -> None:
