@@ -24,7 +24,7 @@ from slurm_soda.learning.judging import (
     without_each_pair,
     without_each_pair_exactly,
 )
-from slurm_soda.learning.memory import fits_without_each, meetings_of
+from slurm_soda.learning.memory import excess_without_each, meetings_of
 from slurm_soda.learning.methods import AIP, CHOSEN, METHODS
 from slurm_soda.policies.sharing.prediction import pairs_of
 from slurm_soda.policies.sharing.tables import SpeedTable, parse
@@ -108,7 +108,7 @@ def judge(path: Path, gpu_type: str, method: str) -> Line:
 def memory(table: SpeedTable, gpu_type: str) -> Memory:
     """How often it is predicted wrongly whether two jobs fit."""
     meetings = meetings_of(table, gpu_type)
-    told = fits_without_each(meetings)
+    told = excess_without_each(meetings) <= 0
     return Memory(
         len(meetings),
         int((~meetings.fits).sum()),

@@ -14,6 +14,8 @@ from slurm_soda.policies.sharing.traits import Matrix, Traits, traits_of
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 
 FOLDS = 20
+ALL = 1e6
+"""A limit that everything keeps."""
 PENALTY = 10.0
 """C of scikit-learn: the reciprocal of how much weights are held back."""
 
@@ -60,25 +62,21 @@ def fit_sizes(meetings: Meetings) -> Sizes:
     """
     traits, features = meetings.traits, _features(meetings.traits)
     if not len(meetings) or meetings.fits.all() or not meetings.fits.any():
-        limit = -1.0 if len(meetings) and not meetings.fits.any() else 1.0
+        limit = -ALL if len(meetings) and not meetings.fits.any() else ALL
         return Sizes(traits.kinds, np.zeros(len(traits)), limit)
     rows = features[meetings.one] + features[meetings.other]
     found = library("sklearn.linear_model").LogisticRegression(C=PENALTY, max_iter=5000).fit(rows, meetings.fits)
     return Sizes(traits.kinds, -features @ found.coef_[0], float(found.intercept_[0]))
 
 
-def fits_without_each(meetings: Meetings, folds: int = FOLDS) -> BoolColumn:
-    """Whether each pair fits, by sizes that were learned without it."""
+def excess_without_each(meetings: Meetings, folds: int = FOLDS) -> Vector:
+    """By how much the sizes of each pair exceed the limit, as learned without it; it fits up to 0."""
     fold = folds_by_pair(np.arange(len(meetings)), folds)
-    found = np.empty(len(meetings), dtype=np.bool_)
+    found = np.empty(len(meetings))
     for number in range(folds):
         out = fold == number
-        found[out] = _fits(fit_sizes(meetings.rows(~out)), meetings.rows(out))
-    return found
-
-
-def _fits(sizes: Sizes, meetings: Meetings) -> BoolColumn:
-    found: BoolColumn = sizes.sizes[meetings.one] + sizes.sizes[meetings.other] <= sizes.limit
+        sizes, asked = fit_sizes(meetings.rows(~out)), meetings.rows(out)
+        found[out] = sizes.sizes[asked.one] + sizes.sizes[asked.other] - sizes.limit
     return found
 
 

@@ -98,7 +98,7 @@ class HeldOut:
     """
 
     pairs: Mapping[tuple[Workload, Workload], Estimate]
-    fit: Mapping[tuple[Workload, Workload], bool]
+    fit: Mapping[tuple[Workload, Workload], bool | None]
     otherwise: Predicted
 
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
@@ -118,8 +118,10 @@ class HeldOut:
 
     def _fits(self, one: Workload, other: Workload) -> bool | None:
         key = self._nearest(one), self._nearest(other)
-        known = self.fit.get(key, self.fit.get(key[::-1]))
-        return self.otherwise.fits(key) if known is None else known
+        for pair in (key, key[::-1]):
+            if pair in self.fit:
+                return self.fit[pair]
+        return self.otherwise.fits(key)
 
     def _nearest(self, kind: Workload) -> Workload:
         """One of its workers, with the measured batch next to its own by ratio, the larger of equals.

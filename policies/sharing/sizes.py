@@ -10,10 +10,22 @@ import numpy as np
 from slurm_soda.policies.sharing.kernels import Vector
 from slurm_soda.policies.sharing.knowledge import Workload
 
+SURE = math.log(9)
+"""Jobs are kept apart where it is nine times as likely that they do not fit: whoever is kept apart never finds out."""
+
+
+def verdict(excess: float) -> bool | None:
+    """Whether two jobs fit whose sizes exceed the limit by so much; None where that is in doubt."""
+    if excess > SURE:
+        return False
+    return True if excess <= 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Two kinds fit where their sizes add up to ``limit`` at most; sizes mean nothing else.
+    """Two kinds fit where their sizes add up to ``limit`` at most, and surely do not beyond :data:`SURE` more.
+
+    What sizes exceed the limit by is the logarithm of the odds that jobs do not fit.
 
     A batch that nobody measured has a size between those next to it.
     """
@@ -38,6 +50,5 @@ class Sizes:
         """As :meth:`.view.Known.fits`; of three or more it knows only whether two of them exclude that."""
         sizes = [self.size(kind) for kind in together]
         known = sorted(size for size in sizes if size is not None)
-        if len(known) > 1 and known[-1] + known[-2] > self.limit:
-            return False
-        return None if len(sizes) > 2 or len(known) < len(sizes) else True
+        told = verdict(known[-1] + known[-2] - self.limit) if len(known) > 1 else True
+        return None if told and (len(sizes) > 2 or len(known) < len(sizes)) else told
