@@ -101,6 +101,9 @@ def tail() -> list[str]:
         ),
         ("Lucid's simulator", "its policies need profiles and share GPUs; its speed stands above"),
         ("SODA's placement of inference jobs (Figures 16, 17, 19)", "another part of it"),
-        ("SJF-BSBF, Tables II and III, Figure 4", "measured on its hardware; or the mix of 240 jobs, which is not public"),
+        (
+            "SJF-BSBF, Tables II and III, Figure 4",
+            "measured on its hardware; or the mix of 240 jobs, which is not public",
+        ),
     )
     return ["## What is missing", "", *table(["what", "why"], rows, text=(0, 1)), ""]
