@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Literal
 
@@ -26,7 +26,7 @@ from slurm_soda.policies.sharing.colocation import (
 )
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.sharing.view import Known, SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
@@ -75,8 +75,7 @@ class Colocation:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, then O(GPUs) for each GPU given and for each distinct request that finds no room."""
         if not isinstance(snapshot, SharingSnapshot):
-            plan = Fifo(skip=True).decide(snapshot)
-            return replace(plan, policy=self.name, facts={**plan.facts, "sharing_known": 0.0})
+            return unshared(Fifo(skip=True).decide(snapshot), self.name)
         return _Pass(self, snapshot).run()
 
 
@@ -252,11 +251,7 @@ class _Pass:
 
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
         plan = assemble(self._walk, self._policy.name, ranked, score=score, score_name="occupancy")
-        job_id = self._snapshot.jobs.job_id
-        facts = {**plan.facts, "sharing_known": 1.0, "gpus_active": float(np.count_nonzero(self._count))}
+        facts = {"gpus_active": float(np.count_nonzero(self._count))}
         if isinstance(self._judge, OccupancyThreshold):
             facts["occupancy_limit"] = self._judge.most_occupancy_s
-        values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
-        return SharingPlan(
-            **{**values, "facts": facts}, devices={int(job_id[row]): held for row, held in self._devices.items()}
-        )
+        return shared(plan, self._snapshot.jobs.job_id, self._devices, facts)

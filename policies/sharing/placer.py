@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from slurm_soda.policies.sharing.lodging import Lodging
 from slurm_soda.policies.sharing.moving import Trigger, move
 from slurm_soda.policies.sharing.ojpp import Strategy, strategy
 from slurm_soda.policies.sharing.packing import Rules
-from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
 
@@ -89,7 +89,7 @@ class Ojpp(Placing):
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As :meth:`.lodging.Lodging.place`, and O(jobs on GPUs x models) to begin with."""
         if not isinstance(snapshot, SharingSnapshot):
-            return _unshared(self.name, snapshot)
+            return unshared(Fifo(skip=True).decide(snapshot), self.name)
         lodging = self.lodging(snapshot)
         ranked = self.ranked(lodging)
         lodging.place(ranked)
@@ -121,15 +121,15 @@ class Ojpap(Placing):
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """First the moves, then the places of waiting jobs; as :func:`.moving.move` and :class:`Ojpp`."""
         if not isinstance(snapshot, SharingSnapshot):
-            return _unshared(self.name, snapshot)
+            return unshared(Fifo(skip=True).decide(snapshot), self.name)
         lodging = self.lodging(snapshot)
         trigger = Trigger(self.weight, self.interval_s)
         preempts = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
         ranked = self.ranked(lodging)
         lodging.place(ranked)
         # Slowdowns may have been seen by the next observation.
-        shared = any(len(rows) > 1 for rows in lodging.packing.residents)
-        return plan_of(lodging, self.name, ranked, preempts, snapshot.now_s + self.interval_s if shared else math.inf)
+        mixed = any(len(rows) > 1 for rows in lodging.packing.residents)
+        return plan_of(lodging, self.name, ranked, preempts, snapshot.now_s + self.interval_s if mixed else math.inf)
 
 
 def plan_of(
@@ -140,14 +140,4 @@ def plan_of(
     plan = assemble(
         lodging.walk, name, ranked, score=jobs.submit_s, score_name="submit_s", preempts=preempts, next_event_s=next_event_s,
     )  # fmt: skip
-    facts = {**plan.facts, "sharing_known": 1.0, "gpus_active": float(lodging.packing.used)}
-    values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
-    return SharingPlan(
-        **{**values, "facts": facts},
-        devices={int(jobs.job_id[row]): devices for row, devices in lodging.devices.items()},
-    )
-
-
-def _unshared(name: str, snapshot: ClusterSnapshot) -> Plan:
-    plan = Fifo(skip=True).decide(snapshot)
-    return replace(plan, policy=name, facts={**plan.facts, "sharing_known": 0.0})
+    return shared(plan, jobs.job_id, lodging.devices, {"gpus_active": float(lodging.packing.used)})

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.subbatch import Decision
+from slurm_soda.policies.snapshot import IntColumn
+
+_KNOWN = "sharing_known"
+"""The fact by which a plan says whether its snapshot knew single GPUs: 1, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +28,31 @@ class SharingPlan(Plan):
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
     decisions: Mapping[int, Decision] = field(default_factory=dict)
     """By job id: the arithmetic behind sharing or waiting, for ``explain``."""
+
+
+def unshared(plan: Plan, name: str) -> Plan:
+    """What policy ``name`` says of a snapshot that does not know single GPUs: another policy's plan, under its own name."""
+    return replace(plan, policy=name, facts={**plan.facts, _KNOWN: 0.0})
+
+
+def shared(
+    plan: Plan,
+    job_id: IntColumn,
+    devices: Mapping[int, tuple[int, ...]],
+    facts: Mapping[str, float],
+    *,
+    sub_batches: Mapping[int, int] | None = None,
+    decisions: Mapping[int, Decision] | None = None,
+) -> SharingPlan:
+    """A plan with its devices, sub-batches and decisions; all of these by row of ``job_id``.
+
+    Args:
+        facts: more numbers about the decision as a whole.
+    """
+    values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
+    return SharingPlan(
+        **{**values, "facts": {**plan.facts, _KNOWN: 1.0, **facts}},
+        devices={int(job_id[row]): held for row, held in devices.items()},
+        sub_batches={int(job_id[row]): size for row, size in (sub_batches or {}).items()},
+        decisions={int(job_id[row]): decision for row, decision in (decisions or {}).items()},
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.screening import Screen
 from slurm_soda.policies.sharing.subbatch import Decision, decide
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
@@ -66,8 +66,7 @@ class SharingSjf:
         looks as GPUs that are joined, plus one a kind and size.
         """
         if not isinstance(snapshot, SharingSnapshot):
-            plan = Ordered("sjf").decide(snapshot)
-            return replace(plan, policy=self.name, facts={**plan.facts, "sharing_known": 0.0})
+            return unshared(Ordered("sjf").decide(snapshot), self.name)
         return _Pass(self, snapshot).run()
 
 
@@ -214,20 +213,15 @@ class _Pass:
             self._sub_batches[row] = decision.chosen.sub_batch
 
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
-        job_id, state = self._snapshot.jobs.job_id, self._walk
-        waits = bool(len(state.candidates(ranked)))
+        waits = bool(len(self._walk.candidates(ranked)))
         # Those who start alone now can be joined by those who wait as soon as they run.
         soon = self._alone and waits and bool(self._snapshot.sharing.shares.any())
         plan = assemble(
             self._walk, self._policy.name, ranked, score=score, score_name="run_time_s",
             next_event_s=self._snapshot.now_s if soon else math.inf,
         )  # fmt: skip
-        beside = len(self._devices) - self._alone
-        facts = {**plan.facts, "sharing_known": 1.0, "starts_beside_others": float(beside)}
-        values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
-        return SharingPlan(
-            **{**values, "facts": facts},
-            devices={int(job_id[row]): devices for row, devices in self._devices.items()},
-            sub_batches={int(job_id[row]): size for row, size in self._sub_batches.items()},
-            decisions={int(job_id[row]): decision for row, decision in self._decisions.items()},
-        )
+        beside = {"starts_beside_others": float(len(self._devices) - self._alone)}
+        return shared(
+            plan, self._snapshot.jobs.job_id, self._devices, beside,
+            sub_batches=self._sub_batches, decisions=self._decisions,
+        )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -16,7 +16,7 @@ from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.matching import Contest, Seats
-from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.seating import Seat, Seating
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.sharing.view import SharingSnapshot
@@ -64,8 +64,7 @@ class SrsfShare:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
         if not isinstance(snapshot, SharingSnapshot):
-            plan = Ordered("srsf", self.min_run_s).decide(snapshot)
-            return replace(plan, policy=NAME, facts={**plan.facts, "sharing_known": 0.0})
+            return unshared(Ordered("srsf", self.min_run_s).decide(snapshot), NAME)
         return _Round(self, snapshot).run()
 
 
@@ -221,11 +220,7 @@ class _Round:
             walk, NAME, ranked, score=self._score, score_name="remaining_gpu_s", preempts=self._preempts(leaving),
             next_event_s=snapshot.now_s if seating.deferred else next_event_s,
         )  # fmt: skip
-        values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
-        facts = {**plan.facts, "sharing_known": 1.0, "gpus_free_after": float(seating.gpus_left)}
-        job_id = snapshot.jobs.job_id
-        devices = {int(job_id[row]): held for row, held in seating.devices.items()}
-        return SharingPlan(**{**values, "facts": facts}, devices=devices)
+        return shared(plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)})
 
     def _preempts(self, leaving: Sequence[int]) -> tuple[Preempt, ...]:
         seating, job_id = self._seating, self._snapshot.jobs.job_id
