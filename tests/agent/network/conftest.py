@@ -17,6 +17,8 @@ import pytest
 from slurm_soda.agent.network.netcls import NetClasses
 from slurm_soda.agent.network.shaper import NetworkError
 
+from tests.agent.network.node import Node
+
 CLONE_NEWNET = 0x40000000
 PROGRAMS = ("ip", "tc", "nft")
 T = TypeVar("T")
@@ -115,3 +117,18 @@ def _groups(tmp_path: Path) -> Iterator[Groups]:
     classes.remove()
     yield found
     classes.remove()
+
+
+@pytest.fixture
+def node(namespace: Namespace, groups: Groups, tmp_path: Path) -> Node:
+    return Node(namespace, groups, tmp_path / "state")
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[int]]:
+    """Two processes that do nothing."""
+    made = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    yield [process.pid for process in made]
+    for process in made:
+        process.kill()
+        process.wait()

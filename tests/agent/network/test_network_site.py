@@ -1,0 +1,148 @@
+"""What the site has on its link stays as it is, and what an agent left when it was killed goes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from slurm_soda.agent.network.keeper import MARK, NetworkKeeper, Ports
+from slurm_soda.agent.network.settings import NetworkSettings
+
+from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
+
+
+def test_a_qdisc_of_the_site_is_never_touched_and_said(node: Node) -> None:
+    node.namespace.do("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7:", "tbf", *TBF)
+    before = node.namespace.qdiscs()
+    keeper = node.keeper()
+    (fault,) = node.turn(keeper, WIDE, CPU_JOB)
+    assert fault.startswith("network: eth0 has a queueing discipline of somebody else (tbf 7:), which is left alone")
+    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert node.namespace.qdiscs() == before
+    assert not (node.state / MARK).exists()
+    node.namespace.do("tc", "qdisc", "del", "dev", "eth0", "root")
+    assert node.turn(keeper, WIDE, CPU_JOB, later_s=60.0) == ()
+    assert node.is_shared_out()
+
+
+TBF = ("rate", "1mbit", "burst", "10k", "latency", "50ms")
+
+
+def test_a_qdisc_of_the_site_that_has_our_number_is_not_ours(node: Node) -> None:
+    node.namespace.do("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "50da:", "tbf", *TBF)
+    before = node.namespace.qdiscs()
+    (fault,) = node.turn(node.keeper(), WIDE, CPU_JOB)
+    assert "a queueing discipline of somebody else (tbf 50da:)" in fault
+    assert node.namespace.qdiscs() == before
+    assert "soda" not in node.namespace.rules()
+
+
+def test_a_mark_that_will_not_go_is_a_fault_and_nothing_else_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    assert node.is_shared_out()
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (fault,) = node.turn(keeper)
+    monkeypatch.undo()
+    assert "Read-only file system" in fault
+    assert "soda" not in node.namespace.rules()
+    assert node.turn(keeper) == ()
+    assert node.untouched()
+
+
+def test_the_sites_rules_stay_as_they_are(node: Node) -> None:
+    node.namespace.do("nft", "add", "table", "inet", "site")
+    node.namespace.do("nft", "add", "chain", "inet", "site", "output", "{ type filter hook output priority 0; }")
+    before = node.namespace.rules()
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    node.turn(keeper)
+    assert node.namespace.rules() == before
+
+
+def test_what_others_removed_is_set_again(node: Node) -> None:
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    node.namespace.do("nft", "flush", "ruleset")
+    assert node.turn(keeper, WIDE, CPU_JOB, later_s=31.0) == ()
+    assert "50da:20" in node.namespace.rules()
+    node.namespace.do("tc", "qdisc", "del", "dev", "eth0", "root")
+    assert node.turn(keeper, WIDE, CPU_JOB, later_s=31.0) == ()
+    assert node.is_shared_out()
+
+
+def test_a_qdisc_that_somebody_put_in_our_trees_place_is_left_alone(node: Node, sleepers: list[int]) -> None:
+    node.pids[CPU_JOB] = set(sleepers)
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    node.namespace.do("tc", "qdisc", "replace", "dev", "eth0", "root", "handle", "7:", "tbf", *TBF)
+    (fault,) = node.turn(keeper, WIDE, CPU_JOB, later_s=31.0)
+    assert "left alone" in fault
+    assert node.namespace.qdiscs().startswith("qdisc tbf 7:")
+    assert "soda" not in node.namespace.rules()
+    assert not node.groups.top().exists()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_an_agent_that_was_killed_leaves_nothing_for_ever(node: Node, sleepers: list[int], enabled: bool) -> None:
+    node.pids[CPU_JOB] = set(sleepers)
+    node.turn(node.keeper(), WIDE, CPU_JOB)
+    assert node.groups.pids("cpu") == sorted(sleepers)
+    node.keeper(SETTINGS if enabled else NetworkSettings())
+    assert node.untouched()
+
+
+def test_the_next_agent_goes_on_where_it_is_still_wanted(node: Node, sleepers: list[int]) -> None:
+    node.pids[CPU_JOB] = set(sleepers)
+    node.turn(node.keeper(), WIDE, CPU_JOB)
+    keeper = node.keeper()
+    node.turn(keeper, WIDE, CPU_JOB)
+    assert node.is_shared_out()
+    assert node.groups.pids("cpu") == sorted(sleepers)
+    assert node.namespace.run(keeper.close) == ()
+    assert node.untouched()
+
+
+def test_a_damaged_mark_is_enough_to_take_everything_back(node: Node) -> None:
+    node.turn(node.keeper(), WIDE, CPU_JOB)
+    (node.state / MARK).write_text("{")
+    node.groups.node = "elsewhere"
+    node.keeper()
+    assert node.namespace.qdiscs().startswith("qdisc noqueue 0:")
+    assert "soda" not in node.namespace.rules()
+
+
+def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
+    node.state.write_text("a file where the directory should be")
+    (fault,) = node.turn(node.keeper(), WIDE, CPU_JOB)
+    assert str(node.state) in fault
+    assert node.namespace.qdiscs().startswith("qdisc noqueue 0:")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (NetworkSettings(gpu_interface="none0", link_mbit=10.0), "there is no interface none0"),
+        (NetworkSettings(gpu_interface="none0"), "there is no interface none0"),
+        (NetworkSettings(gpu_interface="lo"), "lo does not tell its speed: set network.link_mbit"),
+    ],
+)
+def test_an_interface_that_cannot_be_shared_out(node: Node, settings: NetworkSettings, said: str) -> None:
+    (fault,) = node.turn(node.keeper(settings), WIDE, CPU_JOB)
+    assert said in fault
+    assert node.untouched()
+
+
+def test_nothing_is_done_unless_the_site_says_so(node: Node) -> None:
+    keeper = node.keeper(NetworkSettings())
+    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert node.untouched()
+    fresh = NetworkKeeper(SETTINGS, node.state, Ports(Table({}, {}), net_classes=node.groups))
+    assert node.turn(fresh, WIDE, CPU_JOB) == (), "an agent that only reports once must not set what nobody takes back"
+    assert node.untouched()
