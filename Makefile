@@ -63,6 +63,7 @@ install: | system ## Install on a Slurm machine (as root; PREFIX=/opt/slurm-soda
 	install -m 755 prolog/prolog epilog/epilog epilog/epilogctld $(PREFIX)/libexec
 	install -m 644 slurm_ext/lua/soda.lua $(PREFIX)/lib
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec
 	[ ! -d $(UNITS) ] || install -m 644 daemon/sodad.service agent/soda-agent.service $(UNITS)
 
 lock: $(READY) ## Renew requirements.lock and requirements-dev.lock

@@ -19,6 +19,7 @@ from slurm_soda.agent.intake import Intake
 from slurm_soda.agent.keeper import Keeper, Sample
 from slurm_soda.agent.ledger import Ledger, Run
 from slurm_soda.agent.outbox import Outbox
+from slurm_soda.agent.raw import as_event
 from slurm_soda.agent.upload import Backoff, Uploader, UploadError
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
@@ -109,6 +110,7 @@ class Agent:
         """Take one event of prolog or epilog; gives the reason why not, or empty text."""
         now_s = self._parts.clock()
         try:
+            line = as_event(line)
             event = read_event(line)
             run = self._parts.ledger.take(event, line, now_s)
         except (RecordError, SpoolError) as error:

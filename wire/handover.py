@@ -1,7 +1,8 @@
 """How prolog and epilog hand an event to the agent: over its socket, else into the spool by themselves.
 
-One JSON line each way: the event, then ``ok`` once the agent has it in its spool, or ``no`` and the reason. Imported by
-the prolog: keep the imports few (typing alone costs 3 ms), they are paid by every job.
+One JSON line each way: the event, then ``ok`` once the agent has it in its spool, or ``no`` and the reason. As a rule
+``hand_over.c`` has done it already and none of this is imported; it is what prolog and epilog do otherwise. Imported by
+them: keep the imports few (typing alone costs 3 ms), they are paid by every job.
 """
 
 from __future__ import annotations
@@ -33,21 +34,26 @@ def hand_over(event: dict[str, object], agent_socket: str = AGENT_SOCKET, spool:
         SpoolError: neither was possible.
     """
     try:
-        _tell_agent(_line(event), agent_socket)
+        _tell_agent(event_line(event), agent_socket)
     except AgentAwayError as error:
         event = {**event, "fault": str(error)}
         directory = Spool(spool)
         try:
             directory.trim()  # an agent that never comes back must not fill the disk
             name = f"{event['job_id']}.{event['start_s']}.{event['kind']}"
-            directory.write(name, _line(event), durable=True)
+            directory.write(name, event_line(event), durable=True)
         finally:
             directory.close()
         return str(error)
     return ""
 
 
-def _line(event: dict[str, object]) -> bytes:
+def event_line(event: dict[str, object]) -> bytes:
+    """An event as it is sent and kept.
+
+    Raises:
+        SpoolError: it is too long.
+    """
     line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
     if len(line) > MAX_EVENT_BYTES:
         raise SpoolError(f"event of {len(line)} bytes; at most {MAX_EVENT_BYTES} are kept")

@@ -24,6 +24,11 @@ class Installed:
     socket: Path
     spool: Path
 
+    @property
+    def program(self) -> Path:
+        """Where soda-hand-over is, if it is installed."""
+        return self.prefix / "libexec" / "soda-hand-over"
+
     def run(self, hook: str, environ: dict[str, str] | dict[bytes, bytes]) -> subprocess.CompletedProcess[bytes]:
         """Run a hook as slurmd does: no arguments but our places, no PATH, nothing in the environment but ``environ``."""
         argv = [str(self.prefix / "libexec" / hook), str(self.socket), str(self.spool)]
@@ -36,8 +41,29 @@ class Installed:
         return {path.name: json.loads(path.read_bytes()) for path in self.spool.iterdir()}
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Installed:
+@pytest.fixture(scope="session")
+def hand_over_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """soda-hand-over, compiled to stop at whatever the sanitizers find."""
+    if shutil.which("gcc") is None or shutil.which("make") is None:
+        pytest.skip("soda-hand-over is C: install gcc and make")
+    build = tmp_path_factory.mktemp("hand-over")
+    flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    argv = ["make", "-s", "-C", str(CHECKOUT / "wire"), f"BUILD={build}", f"CFLAGS={flags}", "HARDENING="]
+    subprocess.run(argv, check=True, timeout=120)
+    return build / "soda-hand-over"
+
+
+@pytest.fixture(params=["with the program", "Python alone"])
+def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
+    """As a site has it, and as one without soda-hand-over."""
+    installed = make_installed(tmp_path)
+    if request.param == "with the program":
+        shutil.copy(request.getfixturevalue("hand_over_program"), installed.program)
+    return installed
+
+
+def make_installed(tmp_path: Path) -> Installed:
+    """Hooks and package, without soda-hand-over."""
     prefix = tmp_path / "opt"
     packages = prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     for folder in (prefix / "bin", prefix / "libexec", packages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_soda.agent.raw import as_event
 
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Installed
 
@@ -64,7 +66,8 @@ def test_an_agent_that_takes_the_event_leaves_nothing_to_spool(installed: Instal
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert installed.records() == {}
     assert len(agent.heard) == 1
-    assert b'"job_id":10' in agent.heard[0]
+    event = json.loads(as_event(agent.heard[0]))
+    assert (event["kind"], event["job_id"]) == ("open" if hook == "prolog" else "close", 10)
 
 
 @pytest.mark.parametrize("answer", [None, b"no spool is full\n", b"", b"o", b"x" * 4096, b"\xff\n"])
