@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_soda.agent.intake import Intake
+from slurm_soda.agent.raw import MAKERS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +58,46 @@ def hand_over_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build / "soda-hand-over"
 
 
+class Desk:
+    """The agent's own socket server in a thread. ``refusal``: what it answers; ``lines``: what it was given."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[bytes] = []
+        self.refusal = ""
+        self._loop = asyncio.new_event_loop()
+        self._intake = Intake(str(path), self._take, lambda: None)
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._do(self._intake.start())
+
+    def _take(self, line: bytes) -> str:
+        self.lines.append(line)
+        return self.refusal
+
+    def _do(self, what: Any) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+
+    def stop(self) -> None:
+        self._do(self._intake.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def heard(self) -> bytes | None:
+        """The one line since the last call, if there was one."""
+        lines, self.lines = self.lines, []
+        assert len(lines) <= 1
+        return lines[0] if lines else None
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    desk = Desk(tmp_path_factory.mktemp("desk") / "agent.sock")
+    yield desk
+    desk.stop()
+
+
 @pytest.fixture(params=["with the program", "Python alone"])
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
     """As a site has it, and as one without soda-hand-over."""
@@ -92,3 +137,8 @@ EPILOG_ENV = {
     "SLURM_JOB_EXIT_CODE": "768",
     "SLURM_JOB_EXIT_CODE2": "3:0",
 }
+
+
+def python_s_event(kind: str, environ: Mapping[str, str], at_s: float) -> dict[str, object]:
+    """What the Python hook makes of the same environment."""
+    return MAKERS[kind](environ, at_s, os.uname().nodename)
