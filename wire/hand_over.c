@@ -26,9 +26,9 @@
 #define AGENT_SOCKET "/run/slurm-soda/agent.sock"
 enum { TIMEOUT_MS = 300, MAX_EVENT_BYTES = 32 << 10 };
 
-/* As in wire/slurm_env.py. It takes fewer hints; jobs with more than these are not in a hurry. */
+/* As in wire/slurm_env.py, which takes fewer of them; a job with more than these is in no hurry. */
 #define HINT_PREFIX "SPANK_SODA_"
-enum { MAX_HINT_NAME = 64, MAX_HINTS = 64 };
+enum { MAX_HINTS = 64 };
 
 static const char *const of_both[] = {"SLURM_JOB_ID", "SLURM_JOB_START_TIME", "SLURM_JOB_RESTART_COUNT",
                                       "SLURM_JOB_UID", "SLURMD_NODENAME", NULL};
@@ -108,10 +108,7 @@ static void put_hints(struct line *line)
             line->too_long = true;
         const char *equals = strchr(*entry, '=');
         size_t length = equals == NULL ? 0 : (size_t)(equals - *entry);
-        bool ascii = true;
-        for (size_t i = 0; i < length; i++)
-            ascii = ascii && (unsigned char)(*entry)[i] < 0x80;
-        if (length > 0 && length <= MAX_HINT_NAME && ascii && value_of(*entry, length) == equals + 1)
+        if (length > 0 && value_of(*entry, length) == equals + 1)
             put_variable(line, *entry, length, equals + 1);
     }
 }

@@ -129,6 +129,19 @@ def test_cpu_seconds_are_sacct_s_to_the_end_and_the_exit_code_too(site: Site) ->
     assert site.heard().closed[job_id, 0, "n1"].exit_code == "3:0"
 
 
+def test_python_is_not_started_for_a_job_while_the_agent_is_there(site: Site) -> None:
+    python = "/opt/slurm-soda/bin/python"
+    site.cluster.exec("root", ("mv", python, f"{python}.away"), node="n1").check()
+    try:
+        job_id = site.submit("true", "--nodelist=n1", "--soda-model=resnet50")
+        site.wait_closed(job_id)
+    finally:
+        site.cluster.exec("root", ("mv", f"{python}.away", python), node="n1").check()
+    heard, key = site.heard(), (job_id, 0, "n1")
+    assert heard.opened[key].hints == {"model": "resnet50"}
+    assert heard.closed[key].exit_code == "0:0"
+
+
 def test_each_run_of_a_requeued_job_has_its_own_record(site: Site) -> None:
     job_id = site.submit("sleep 30", "--requeue", "--nodelist=n1")
     site.wait_running(job_id)
