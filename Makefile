@@ -43,6 +43,7 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 	$(BIN)/sodactl bench decide
 	$(BIN)/python -m benchmarks.simulate --data $(DATA)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.hooks
 	$(BIN)/python -m benchmarks.queue
 
 reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slurm_soda.sodactl.checks.finding import Config, Finding, Probe, values_of
 
 PLUGIN = "soda_spank.so"
 LUA = "soda.lua"
+PROGRAM = "soda-hand-over"
 INSTALLED = "/opt/slurm-soda"
 
 
@@ -76,9 +77,17 @@ def scripts(config: Config) -> Iterator[Finding]:
         found = f"{key}={', '.join(paths) or '(null)'}"
         # A site's own script, or a directory of them, may call ours: its name says nothing about that.
         if any("soda" in path or _mentions(Path(path)) for path in paths):
-            yield Finding(script, "ok", found)
+            yield Finding(script, "ok", found + _way(paths, script))
         else:
             yield Finding(script, "warn", found, f"run {INSTALLED}/libexec/{script} from it; without it {loss}")
+
+
+def _way(paths: Sequence[str], script: str) -> str:
+    """What is said of our own prolog or epilog here that has no soda-hand-over beside it: it works, but slower."""
+    ours = [Path(path) for path in paths if Path(path).name == script]
+    if script == "epilogctld" or all((path.parent / PROGRAM).exists() or not path.exists() for path in ours):
+        return ""
+    return f"; takes Python's way, some 20 ms a job more: {PROGRAM} is not beside it (make install)"
 
 
 def _mentions(path: Path) -> bool:

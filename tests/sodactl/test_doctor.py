@@ -186,6 +186,19 @@ def test_a_sites_own_prolog_may_call_ours(
     assert finding(soda("doctor", "--json"), "prolog")[0] == state
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_prolog_without_the_program_beside_it_is_slower(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, there: bool
+) -> None:
+    (tmp_path / "slurm-soda").mkdir()
+    (tmp_path / "slurm-soda" / "prolog").write_text("")
+    if there:
+        (tmp_path / "slurm-soda" / "soda-hand-over").write_text("")
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/slurm-soda/prolog")
+    state, found, _ = finding(soda("doctor", "--json"), "prolog")
+    assert (state, "Python's way" in found) == ("ok", not there)
+
+
 def test_slurmctld_down_is_said_once_and_the_rest_goes_on(soda: Bench, recorded: RecordedSlurm) -> None:
     recorded.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is DOWN\n", status=1)
     result = soda("doctor", "--json", status=1)
