@@ -24,7 +24,7 @@ from slurm_soda.learning.judging import (
     without_each_pair,
     without_each_pair_exactly,
 )
-from slurm_soda.learning.memory import excess_without_each, meetings_of
+from slurm_soda.learning.memory import meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import AIP, CHOSEN, METHODS
 from slurm_soda.policies.sharing.prediction import pairs_of
 from slurm_soda.policies.sharing.tables import SpeedTable, parse
@@ -61,6 +61,8 @@ class Memory(NamedTuple):
     """Do not fit, predicted to."""
     refused: int
     """Fit, predicted not to."""
+    doubted: int
+    """Nothing is predicted, so that they may be tried."""
 
 
 class Part(NamedTuple):
@@ -108,12 +110,14 @@ def judge(path: Path, gpu_type: str, method: str) -> Line:
 def memory(table: SpeedTable, gpu_type: str) -> Memory:
     """How often it is predicted wrongly whether two jobs fit."""
     meetings = meetings_of(table, gpu_type)
-    told = excess_without_each(meetings) <= 0
+    told = verdicts_without_each(meetings)
+    truth = meetings.fits.tolist()
     return Memory(
-        len(meetings),
-        int((~meetings.fits).sum()),
-        int((told & ~meetings.fits).sum()),
-        int((~told & meetings.fits).sum()),
+        len(truth),
+        truth.count(False),
+        sum(said is True and not fits for said, fits in zip(told, truth, strict=True)),
+        sum(said is False and fits for said, fits in zip(told, truth, strict=True)),
+        told.count(None),
     )
 
 

@@ -7,10 +7,9 @@ from collections import Counter
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.gaussian import FEWEST
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
-from slurm_soda.learning.memory import excess_without_each, fit_sizes, meetings_of
+from slurm_soda.learning.memory import fit_sizes, meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import CHOSEN, METHODS, MOST
 from slurm_soda.policies.sharing.prediction import HeldOut, Predicted, estimate, pairs_of
-from slurm_soda.policies.sharing.sizes import verdict
 from slurm_soda.policies.sharing.tables import SpeedTable
 from slurm_soda.policies.sharing.traits import SPREAD
 
@@ -60,8 +59,8 @@ def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> 
     found = {
         (kinds[one], kinds[other]): estimate(float(mean), float(deviation)) for one, other, mean, deviation in rows
     }
-    fits = zip(meetings.one.tolist(), meetings.other.tolist(), excess_without_each(meetings).tolist(), strict=True)
-    return HeldOut(found, {(kinds[one], kinds[other]): verdict(excess) for one, other, excess in fits}, otherwise)
+    fits = zip(meetings.seen(), verdicts_without_each(meetings), strict=True)
+    return HeldOut(found, {(seen.one, seen.other): told for seen, told in fits}, otherwise)
 
 
 def measured_types(table: SpeedTable) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
 from slurm_soda.policies.sharing.kernels import Scaling, Vector
-from slurm_soda.policies.sharing.sizes import Sizes
+from slurm_soda.policies.sharing.sizes import Seen, Sizes, other_batches, verdict
 from slurm_soda.policies.sharing.tables import SpeedTable
 from slurm_soda.policies.sharing.traits import Matrix, Traits, traits_of
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
@@ -31,6 +31,12 @@ class Meetings:
 
     def __len__(self) -> int:
         return len(self.fits)
+
+    def seen(self) -> tuple[Seen, ...]:
+        """The same, told by kinds."""
+        kinds = self.traits.kinds
+        columns = zip(self.one.tolist(), self.other.tolist(), self.fits.tolist(), strict=True)
+        return tuple(Seen(kinds[one], kinds[other], fits) for one, other, fits in columns)
 
     def rows(self, chosen: BoolColumn) -> Meetings:
         """Some of them, of the same jobs."""
@@ -63,10 +69,10 @@ def fit_sizes(meetings: Meetings) -> Sizes:
     traits, features = meetings.traits, _features(meetings.traits)
     if not len(meetings) or meetings.fits.all() or not meetings.fits.any():
         limit = -ALL if len(meetings) and not meetings.fits.any() else ALL
-        return Sizes(traits.kinds, np.zeros(len(traits)), limit)
+        return Sizes(traits.kinds, np.zeros(len(traits)), limit, meetings.seen())
     rows = features[meetings.one] + features[meetings.other]
     found = library("sklearn.linear_model").LogisticRegression(C=PENALTY, max_iter=5000).fit(rows, meetings.fits)
-    return Sizes(traits.kinds, -features @ found.coef_[0], float(found.intercept_[0]))
+    return Sizes(traits.kinds, -features @ found.coef_[0], float(found.intercept_[0]), meetings.seen())
 
 
 def excess_without_each(meetings: Meetings, folds: int = FOLDS) -> Vector:
@@ -77,6 +83,19 @@ def excess_without_each(meetings: Meetings, folds: int = FOLDS) -> Vector:
         out = fold == number
         sizes, asked = fit_sizes(meetings.rows(~out)), meetings.rows(out)
         found[out] = sizes.sizes[asked.one] + sizes.sizes[asked.other] - sizes.limit
+    return found
+
+
+def verdicts_without_each(meetings: Meetings) -> list[bool | None]:
+    """What is said of each pair by whoever did not see it; None where that is in doubt.
+
+    Complexity: O(pairs squared).
+    """
+    seen = meetings.seen()
+    found = []
+    for row, excess in enumerate(excess_without_each(meetings).tolist()):
+        one, other, _ = seen[row]
+        found.append(verdict(excess, other_batches(one, other, seen[:row] + seen[row + 1 :])))
     return found
 
 

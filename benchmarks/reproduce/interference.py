@@ -89,7 +89,8 @@ def _part(part: Part) -> list[str]:
         *table(head, rows),
         "",
         f"Whether two jobs fit, of {fit.pairs} pairs ({fit.apart} do not), without each: {fit.missed + fit.refused} wrong"
-        f" ({(fit.missed + fit.refused) / fit.pairs:.1%}), of them {fit.missed} that do not fit though predicted to.",
+        f" ({(fit.missed + fit.refused) / fit.pairs:.1%}), of them {fit.missed} that do not fit though predicted to;"
+        f" {fit.doubted} are in doubt, and may be tried.",
         "",
     ]
 

@@ -15,10 +15,10 @@ from slurm_soda.policies.sharing.model import PairModel
 from slurm_soda.policies.sharing.prediction import Predicted
 from slurm_soda.policies.sharing.regression import Features, Regression, View
 from slurm_soda.policies.sharing.regressors import Factors, Linear, Neighbours, Regressor, SupportVectors, Trees
-from slurm_soda.policies.sharing.sizes import Sizes
+from slurm_soda.policies.sharing.sizes import Seen, Sizes
 from slurm_soda.policies.sharing.traits import Traits
 
-FORMAT = "slurm-soda interference 1"
+FORMAT = "slurm-soda interference 2"
 Document = dict[str, Any]
 _REGRESSORS: Mapping[str, Callable[..., Regressor]] = {
     kind.__name__: kind for kind in (Linear, SupportVectors, Neighbours, Trees, Factors)
@@ -106,12 +106,15 @@ def _traits_of(document: Document) -> Traits:
 def _sizes(sizes: Sizes | None) -> Document | None:
     if sizes is None:
         return None
-    return {"kinds": [_kind(kind) for kind in sizes.kinds], "sizes": sizes.sizes.tolist(), "limit": sizes.limit}
+    seen = [[_kind(one), _kind(other), fits] for one, other, fits in sizes.seen]
+    kinds = [_kind(kind) for kind in sizes.kinds]
+    return {"kinds": kinds, "sizes": sizes.sizes.tolist(), "limit": sizes.limit, "seen": seen}
 
 
 def _sizes_of(document: Document) -> Sizes:
     kinds = tuple(Workload(*kind) for kind in document["kinds"])
-    return Sizes(kinds, np.array(document["sizes"], np.float64), float(document["limit"]))
+    seen = tuple(Seen(Workload(*one), Workload(*other), bool(fits)) for one, other, fits in document["seen"])
+    return Sizes(kinds, np.array(document["sizes"], np.float64), float(document["limit"]), seen)
 
 
 def _kind(kind: Workload) -> list[Any]:

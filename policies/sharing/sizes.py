@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.sharing.kernels import Vector
@@ -14,10 +16,57 @@ SURE = math.log(9)
 """Jobs are kept apart where it is nine times as likely that they do not fit: whoever is kept apart never finds out."""
 
 
-def verdict(excess: float) -> bool | None:
-    """Whether two jobs fit whose sizes exceed the limit by so much; None where that is in doubt."""
+class Seen(NamedTuple):
+    """Two kinds of jobs on one GPU, and whether they fit."""
+
+    one: Workload
+    other: Workload
+    fits: bool
+
+
+class OtherBatches(NamedTuple):
+    """What is known of the same two models with other batches. Memory only grows with them."""
+
+    fits: bool = False
+    """A pair at least as large fits."""
+    apart: bool = False
+    """A pair at most as large does not."""
+    between: bool = False
+    """A smaller pair fits, and a larger one does not."""
+
+
+def other_batches(one: Workload, other: Workload, seen: Iterable[Seen]) -> OtherBatches:
+    """What was seen of two models, told for these batches of theirs; the very same batches count as well."""
+    fits = apart = smaller_fits = larger_apart = False
+    for known in seen:
+        for mine, its in ((known.one, known.other), (known.other, known.one)):
+            if not (_same_model(mine, one) and _same_model(its, other)):
+                continue
+            larger = mine.batch >= one.batch and its.batch >= other.batch
+            smaller = mine.batch <= one.batch and its.batch <= other.batch
+            fits |= known.fits and larger
+            smaller_fits |= known.fits and smaller
+            apart |= not known.fits and smaller
+            larger_apart |= not known.fits and larger
+    return OtherBatches(fits, apart, smaller_fits and larger_apart)
+
+
+def _same_model(one: Workload, other: Workload) -> bool:
+    return (one.model, one.gpu_type) == (other.model, other.gpu_type)
+
+
+def verdict(excess: float | None, batches: OtherBatches = OtherBatches()) -> bool | None:  # noqa: B008 - a constant
+    """Whether two jobs fit whose sizes exceed the limit by so much (None: nobody knows); None where that is in doubt.
+
+    What other batches of the same models tell goes before sizes, which speak of one kind at a time; where they contradict
+    each other, or only leave the border open, nobody is kept apart.
+    """
+    if batches.fits or batches.apart:
+        return None if batches.fits and batches.apart else batches.fits
+    if excess is None:
+        return None
     if excess > SURE:
-        return False
+        return None if batches.between else False
     return True if excess <= 0 else None
 
 
@@ -25,7 +74,8 @@ def verdict(excess: float) -> bool | None:
 class Sizes:
     """Two kinds fit where their sizes add up to ``limit`` at most, and surely do not beyond :data:`SURE` more.
 
-    What sizes exceed the limit by is the logarithm of the odds that jobs do not fit.
+    What sizes exceed the limit by is the logarithm of the odds that jobs do not fit. ``seen`` is what they were learned
+    from, and has the first word (:func:`verdict`).
 
     A batch that nobody measured has a size between those next to it.
     """
@@ -33,6 +83,7 @@ class Sizes:
     kinds: tuple[Workload, ...]
     sizes: Vector
     limit: float
+    seen: tuple[Seen, ...] = ()
 
     def size(self, kind: Workload) -> float | None:
         """Of one kind on one of its GPUs; None for a model or a type of GPU that is not known."""
@@ -48,7 +99,12 @@ class Sizes:
 
     def fits(self, together: Sequence[Workload]) -> bool | None:
         """As :meth:`.view.Known.fits`; of three or more it knows only whether two of them exclude that."""
-        sizes = [self.size(kind) for kind in together]
-        known = sorted(size for size in sizes if size is not None)
-        told = verdict(known[-1] + known[-2] - self.limit) if len(known) > 1 else True
-        return None if told and (len(sizes) > 2 or len(known) < len(sizes)) else told
+        told = [self._pair(one, other) for one, other in combinations(together, 2)]
+        if False in told:
+            return False
+        return None if None in told or len(together) > 2 else True
+
+    def _pair(self, one: Workload, other: Workload) -> bool | None:
+        sizes = self.size(one), self.size(other)
+        excess = None if sizes[0] is None or sizes[1] is None else sizes[0] + sizes[1] - self.limit
+        return verdict(excess, other_batches(one, other, self.seen))

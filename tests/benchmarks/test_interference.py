@@ -24,6 +24,7 @@ def test_methods_and_memory_are_judged(tmp_path: Path) -> None:
     assert svr.pairs.of_slowdown < mean.pairs.of_slowdown
     told = memory(table(noise=0.02), "fast")
     assert told.missed + told.refused < told.apart < told.pairs
+    assert told.doubted < told.pairs / 10
 
 
 def test_what_two_types_of_gpu_have_in_common_is_carried_over(tmp_path: Path) -> None:
@@ -34,9 +35,9 @@ def test_what_two_types_of_gpu_have_in_common_is_carried_over(tmp_path: Path) ->
 
 def test_the_document_marks_the_choice_of_aip() -> None:
     good, bad = Figures(0.05, 0.1, 0.6, 0.9), Figures(0.4, 0.8, 0.6, 0.9)
-    part = Part("v100", 10, 0.9, (Line("linear", bad, bad), Line("tree", good, bad)), Memory(50, 5, 2, 1))
+    part = Part("v100", 10, 0.9, (Line("linear", bad, bad), Line("tree", good, bad)), Memory(50, 5, 2, 1, 4))
     assert aip_of(part).method == "tree"
     text = "\n".join(lines(Report((part,), (Transfer("v100", "k80", bad, good, ((7, good),)),))))
     assert "| AIP: decision tree (AIP's choice) | 5.0% | 10.0% | 40.0% | 80.0% | 60% | 90% |" in text
-    assert "3 wrong (6.0%), of them 2 that do not fit though predicted to" in text
+    assert "3 wrong (6.0%), of them 2 that do not fit though predicted to; 4 are in doubt" in text
     assert "| 7 pairs, three draws: learned anew, on the others | 5.0% | 10.0% |" in text

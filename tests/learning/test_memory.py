@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 from slurm_soda.learning.interference import fit_without_each
-from slurm_soda.learning.memory import excess_without_each, fit_sizes, meetings_of
+from slurm_soda.learning.memory import excess_without_each, fit_sizes, meetings_of, verdicts_without_each
 from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.sizes import verdict
 from slurm_soda.policies.sharing.tables import SpeedTable
 
 from tests.learning.tables import table
@@ -39,6 +40,16 @@ def test_where_all_fit_everything_does() -> None:
     fitting = {key: both for key, both in TABLE.shared.items() if all(both)}
     sizes = fit_sizes(meetings_of(SpeedTable(TABLE.alone, fitting), "fast"))
     assert sizes.fits((Workload("Wide", 64, "fast"), Workload("Wide", 64, "fast"))) is True
+
+
+def test_other_batches_leave_the_border_open_and_tell_no_worse() -> None:
+    by_sizes = [verdict(excess) for excess in excess_without_each(MEETINGS).tolist()]
+    told = verdicts_without_each(MEETINGS)
+    right, right_by_sizes = (
+        sum(said is fits for said, fits in zip(each, MEETINGS.fits.tolist(), strict=True)) for each in (told, by_sizes)
+    )
+    assert right >= right_by_sizes
+    assert None in told  # at the borders
 
 
 def test_predictions_for_a_policy_tell_what_fits_in_either_order_and_of_three() -> None:

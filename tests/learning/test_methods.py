@@ -117,10 +117,10 @@ def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ([], "has the format 'slurm-soda interference 1', not None: train it anew"),
+        ([], "has the format 'slurm-soda interference 2', not None: train it anew"),
         ({"format": "other"}, "not 'other'"),
-        ({"format": "slurm-soda interference 1"}, r"is damaged \(KeyError: 'gpu_types'\): train it anew"),
-        ({"format": "slurm-soda interference 1", "gpu_types": {"x": {"model": 3}}}, r"is damaged \(TypeError"),
+        ({"format": "slurm-soda interference 2"}, r"is damaged \(KeyError: 'gpu_types'\): train it anew"),
+        ({"format": "slurm-soda interference 2", "gpu_types": {"x": {"model": 3}}}, r"is damaged \(TypeError"),
     ],
 )
 def test_other_documents_are_refused(document: object, problem: str) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
-from slurm_soda.learning.memory import excess_without_each, meetings_of
+from slurm_soda.learning.memory import excess_without_each, meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import METHODS
 from slurm_soda.policies.sharing.prediction import pairs_of
+from slurm_soda.policies.sharing.sizes import verdict
 from slurm_soda.policies.sharing.tables import SpeedTable, parse
 
 PAIRS = Path(__file__).parents[3] / "shared/data/gavel/throughputs.json"
@@ -34,3 +35,15 @@ def test_pairs_left_out_are_off_by_a_tenth_at_most_and_by_as_much_as_is_said(tab
 def test_most_pairs_that_fit_are_told_from_those_that_do_not(table: SpeedTable) -> None:
     meetings = meetings_of(table, "k80")
     assert ((excess_without_each(meetings) <= 0) != meetings.fits).mean() < 0.06
+
+
+def test_other_batches_tell_more_pairs_that_do_not_fit_and_no_more_wrong_ones(table: SpeedTable) -> None:
+    meetings = meetings_of(table, "v100")
+    by_sizes = [verdict(excess) for excess in excess_without_each(meetings).tolist()]
+    right, wrong = (
+        [sum(said is False and fits is right for said, fits in zip(told, meetings.fits.tolist(), strict=True))
+         for told in (verdicts_without_each(meetings), by_sizes)]
+        for right in (False, True)
+    )  # fmt: skip
+    assert right[0] > right[1]
+    assert wrong[0] <= wrong[1]
