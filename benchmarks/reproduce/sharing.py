@@ -138,13 +138,15 @@ def _pollux(results: Results) -> Written:
             total[name] = total.get(name, 0.0) + value_s
         ratio = found["sjf-bsbf"] / tiresias_s
         least = found["sjf-bsbf"] < min(found["sjf"], found["sjf-ffs"])
-        claims.append(Claim(
-            ratio <= RATIO and least,
-            f"SJF-BSBF at load {load}: {ratio:.3f} of Pollux' Tiresias (at most {RATIO} wanted, the paper's ratio),"
-            f" {'' if least else 'not '}below SJF and SJF-FFS; literally read"
-            f" {found['sjf-bsbf --set literal=true'] / tiresias_s:.3f}, with 3 jobs a GPU"
-            f" {found['sjf-bsbf --set most=3'] / tiresias_s:.3f}; srsf-share {found['srsf-share'] / tiresias_s:.3f}.",
-        ))  # fmt: skip
+        three = found["sjf-bsbf --set most=3"] / tiresias_s
+        claims += [
+            Claim(ratio <= RATIO and least,
+                  f"SJF-BSBF at load {load}: {ratio:.3f} of Pollux' Tiresias (at most {RATIO} wanted, the paper's ratio),"
+                  f" {'' if least else 'not '}below SJF and SJF-FFS; literally read"
+                  f" {found['sjf-bsbf --set literal=true'] / tiresias_s:.3f}; srsf-share {found['srsf-share'] / tiresias_s:.3f}."),
+            Claim(three <= RATIO,
+                  f"SJF-BSBF at load {load} with 3 jobs a GPU (`--set most=3`, slowdowns of pairs added up): {three:.3f}."),
+        ]  # fmt: skip
     both = total["sjf-bsbf"] / total["tiresias"]
     claims.append(
         Claim(both <= RATIO, f"SJF-BSBF over both loads together: {both:.3f} of Pollux' Tiresias ({RATIO} wanted).")
@@ -154,7 +156,7 @@ def _pollux(results: Results) -> Written:
     lines += paragraph(
         "**Why less than in the paper at load 1.5.** There plain SJF is already better than Tiresias (1.25 h against",
         "1.51 h); here it is worse, as a few jobs of 24 to 48 GPUs and 5 to 9 hours hold the cluster and nobody is",
-        "preempted, and the measured slowdowns are harsh. Even clairvoyant, preemptive `srsf` is near the wanted ratio.",
+        "preempted, and the measured slowdowns are harsh: even clairvoyant, preemptive `srsf` is near the wanted ratio.",
     )
     return Written(lines, claims)
 

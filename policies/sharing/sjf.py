@@ -12,22 +12,21 @@ from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.placement import Piece
-from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.newcomers import Newcomers
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.screening import Screen
 from slurm_soda.policies.sharing.subbatch import Decision, decide
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
 from slurm_soda.policies.sharing.view import SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 from slurm_soda.policies.walk import Refusals, Walk
 
 BEST, FIRST = "sjf-bsbf", "sjf-ffs"
 MOST = 2
 """Jobs on a GPU: more "rarely improve performance" (Section IV-B)."""
-MUCH_LONGER = 2.0
-PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +90,13 @@ class _Pass:
         """Walk the order."""
         jobs, walk = self._snapshot.jobs, self._walk
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
-        self._score, self._want = score, self._wants()
+        newcomers = None if self._policy.literal or self._policy.name == FIRST else self._newcomers(score)
         ranked = rank(rankable(self._snapshot), score, jobs.submit_s)
         rows = walk.candidates(ranked)
         refusals = Refusals()
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             shape = walk.demand.shapes[code]
-            if shape.wants_gpus and self._holds_back(row):
+            if newcomers is not None and shape.wants_gpus and self._holds_back(row, float(score[row]), newcomers):
                 continue
             pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
             if pieces is not None:
@@ -108,26 +107,17 @@ class _Pass:
                 self._join(row, code, shape)
         return self._plan(ranked, score)
 
-    def _holds_back(self, row: int) -> bool:
-        """Whether a job had better leave free GPUs to others, as it would hold them for long and cannot be stopped.
-
-        Others are jobs of less than half its run time that wait, or that run on shared GPUs: as many more are expected
-        to come. It waits so for at most :data:`PATIENCE` times its run time.
-        """
-        if self._policy.literal or self._policy.name == FIRST:
-            return False
-        jobs, run_s = self._snapshot.jobs, float(self._score[row])
-        if jobs.waited_s[row] >= PATIENCE * run_s:
-            return False
-        wanted = float(self._want[self._score < run_s / MUCH_LONGER].sum())
-        return wanted > 0 and int(self._walk.room.now.gpus.sum()) - int(jobs.gpus[row]) < wanted
-
-    def _wants(self) -> FloatColumn:
-        """GPUs that jobs wait for, or have only in part."""
-        jobs = self._snapshot.jobs
-        in_want: BoolColumn = jobs.state == JobState.PENDING
+    def _newcomers(self, run_s: FloatColumn) -> Newcomers:
+        jobs, verdict = self._snapshot.jobs, self._walk.verdict
+        in_want: BoolColumn = verdict == Verdict.WAIT
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
-        return np.where(in_want, jobs.gpus, 0).astype(np.float64)
+        return Newcomers(run_s, jobs.gpus, in_want, verdict == Verdict.RUN)
+
+    def _holds_back(self, row: int, run_s: float, newcomers: Newcomers) -> bool:
+        """Whether a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
+        jobs = self._snapshot.jobs
+        free_gpus = int(self._walk.room.now.gpus.sum())
+        return newcomers.go_first(run_s, int(jobs.gpus[row]), float(jobs.waited_s[row]), free_gpus)
 
     def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
         devices = self._tenancy.take_empty(pieces)

@@ -1,0 +1,51 @@
+"""How many GPUs a long job, which nobody can stop once it runs, had better leave to shorter ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+
+MUCH_LONGER = 2.0
+PATIENCE = 2.0
+
+
+class Newcomers:
+    """GPUs that are wanted by jobs of less than half a job's run time, now and soon.
+
+    Now: by those that wait, or that share theirs. Soon: as many shorter jobs are expected to come as run alone. A gang that
+    is larger than they are on average displaces more than one of them, so they count up to the GPUs by which it is larger.
+
+    Complexity: O(n log n) once, O(log n) for each question.
+    """
+
+    def __init__(self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, runs: BoolColumn) -> None:
+        """Columns by job: run time alone, GPUs, and whether it waits or shares, or runs."""
+        counted = (gpus > 0) & (in_want | runs) & np.isfinite(run_s)
+        order = np.argsort(run_s[counted], kind="stable")
+        sizes = gpus[counted][order]
+        wants = in_want[counted][order]
+        self._run_s = run_s[counted][order]
+        self._wanted = _sums(np.where(wants, sizes, 0))
+        self._held = _sums(np.where(wants, 0, sizes))
+
+    def wanted_gpus(self, run_s: float, gpus: int) -> float:
+        """By jobs much shorter than one of this run time and size."""
+        shorter = int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
+        if not shorter:
+            return 0.0
+        wanted, held = int(self._wanted[shorter]), int(self._held[shorter])
+        return wanted + min(held, max(gpus - (wanted + held) / shorter, 0.0))
+
+    def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
+        """Whether a job leaves free GPUs to them. It waits so for at most :data:`PATIENCE` times its run time."""
+        if not math.isfinite(run_s) or waited_s >= PATIENCE * run_s:
+            return False
+        wanted = self.wanted_gpus(run_s, gpus)
+        return wanted > 0 and free_gpus - gpus < wanted
+
+
+def _sums(column: IntColumn) -> IntColumn:
+    """Of the first 0, 1, 2 … entries."""
+    return np.concatenate(([0], np.cumsum(column)))
