@@ -143,7 +143,8 @@ def _pollux(results: Results) -> Written:
             Claim(ratio <= RATIO and least,
                   f"SJF-BSBF at load {load}: {ratio:.3f} of Pollux' Tiresias (at most {RATIO} wanted, the paper's ratio),"
                   f" {'' if least else 'not '}below SJF and SJF-FFS; literally read"
-                  f" {found['sjf-bsbf --set literal=true'] / tiresias_s:.3f}; srsf-share {found['srsf-share'] / tiresias_s:.3f}."),
+                  f" {found['sjf-bsbf --set literal=true'] / tiresias_s:.3f}; srsf-share"
+                  f" {found['srsf-share'] / tiresias_s:.3f}."),
             Claim(three <= RATIO,
                   f"SJF-BSBF at load {load} with 3 jobs a GPU (`--set most=3`, slowdowns of pairs added up): {three:.3f}."),
         ]  # fmt: skip
