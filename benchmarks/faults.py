@@ -1,0 +1,199 @@
+"""The demo with ``kill -9`` of sodad at random moments, and its history beside accounting: ``python -m benchmarks.faults``.
+
+The demo runs as ``sodactl demo`` does; in its second phase, where sodad enforces, sodad is killed again and again (what
+watches over it starts it anew after a second). Then the cluster is asked, before it goes: whether all jobs completed,
+whether one is held, whether Slurm's requeues are those of the audit trail, whether the trail has a gap or an end left open,
+and whether ``sodactl history`` has every figure of every job and agrees with sacct. Ends with status 1 if not all of it
+holds. With ``--kills 0`` it is the demo alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.demo.driver import Event
+from slurm_soda.demo.run import PYTHON, SODACTL, Phase, Watch
+from slurm_soda.demo.settings import DemoSettings
+from slurm_soda.demo.story import tell
+from slurm_soda.slurm_ext.cli.values import cpu_time_s
+from slurm_soda.slurm_ext.errors import SodaError
+
+FIGURES = ("gpu_util_ratio", "gpu_memory_peak_mib", "cpu_s", "memory_peak_mib", "queue_s", "run_s")
+TIMES_WITHIN_S, USE_WITHIN_RATIO = 2.0, 0.05
+ACCOUNTED_WITHIN_S = 60.0
+LONGEST_WAIT_S = 8.0
+"""Between two kills."""
+
+ASK = """
+import json, sqlite3, sys
+store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
+print(json.dumps([store.execute(query).fetchall() for query in json.load(sys.stdin)]))
+"""
+TRAIL = (
+    "select count(*), min(id), max(id) from action",
+    "select count(*) from action where state in ('intended', 'sent')",
+    "select count(*) from preemption where phase = 'done'",
+    "select count(*) from preemption where phase not in ('done', 'lost')",
+    "select count(*) from job where accounted = 0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that must hold, what was found, and whether it holds."""
+
+    what: str
+    found: str
+    holds: bool
+
+
+class Killer:
+    """Kills sodad at random moments, from the first submission of the second phase on."""
+
+    def __init__(self, name: str, kills: int, seed: int) -> None:
+        self.done = 0
+        self._name, self._kills, self._random = name, kills, random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def look_on(self, phase: Phase, event: Event) -> None:
+        """Starts with the phase and ends with it."""
+        if phase == "soda" and self._thread.ident is None:
+            self._thread.start()
+        if phase == "soda" and event["event"] == "done":
+            self._over.set()
+
+    def _run(self) -> None:
+        cluster = Cluster.find(self._name)
+        while self.done < self._kills and not self._over.wait(self._random.uniform(1.0, LONGEST_WAIT_S)):
+            try:
+                cluster.kill("sodad")
+                self.done += 1
+            except SodaError:
+                continue  # it was not up again
+
+
+def trail(cluster: Cluster, restarts: int) -> Iterator[Finding]:
+    """What the store's audit trail says, beside the number of requeues that Slurm tells."""
+    (count, first, last), (unsettled,), (preempted,), (ongoing,), _ = ask(cluster)
+    yield Finding("requeues in accounting, in the trail", f"{restarts}, {preempted}", restarts == preempted)
+    yield Finding("actions, first and last number", f"{count}, {first} to {last}", last - first + 1 == count)
+    yield Finding("actions left open", str(unsettled), unsettled == 0)
+    yield Finding("preemptions left open", str(ongoing), ongoing == 0)
+
+
+def ask(cluster: Cluster) -> list[list[Any]]:
+    """The first row of each question about the trail."""
+    reply = cluster.exec("root", (PYTHON, "-c", ASK), input=json.dumps(TRAIL)).check()
+    return [rows[0] for rows in json.loads(reply.stdout)]
+
+
+def queue(cluster: Cluster) -> Finding:
+    """Jobs that are still in Slurm's queue, held ones among them."""
+    left = cluster.exec("root", ("squeue", "--noheader", "--format=%i %T %r")).check().stdout.strip()
+    return Finding("jobs left in the queue", left or "0", not left)
+
+
+def history(cluster: Cluster, asked: set[int]) -> Iterator[Finding]:
+    """Every one of these finished jobs beside sacct."""
+    cluster.wait_until(lambda: ask(cluster)[4] == [0], "sodad has every job's accounting", ACCOUNTED_WITHIN_S)
+    reply = cluster.exec("root", (SODACTL, "history", "--json")).check()
+    jobs = {row["job_id"]: row for row in json.loads(reply.stdout)["jobs"] if row["job_id"] in asked}
+    whole = [row for row in jobs.values() if all(row[figure] is not None for figure in FIGURES)]
+    counts = f"{len(asked)}, {len(jobs)}, {len(whole)}"
+    yield Finding("jobs, in the history, with all six figures", counts, len(asked) == len(jobs) == len(whole) > 0)
+    known = {job: row for job, row in accounting(cluster).items() if job in asked}
+    yield Finding("the same in accounting", str(len(known)), set(known) == asked)
+    for field in ("jct_s", "queue_s", "run_s"):
+        worst = max(abs(jobs[job][field] - known[job][field]) for job in jobs)
+        yield Finding(f"largest difference of {field}", f"{worst:.1f} s", worst <= TIMES_WITHIN_S)
+    for field in ("cpu_s", "memory_peak_mib"):
+        told = {job: row[field] for job, row in known.items() if row[field]}
+        worst = max((abs(jobs[job][field] - figure) / figure for job, figure in told.items()), default=0.0)
+        yield Finding(f"largest difference of {field}", f"{worst:.1%} of {len(told)} jobs", worst <= USE_WITHIN_RATIO)
+
+
+def accounting(cluster: Cluster) -> dict[int, dict[str, float]]:
+    """Times, CPU seconds and peak memory (of its largest step, 0 where sacct knows none) of every job, after sacct."""
+    fields = "JobIDRaw,Submit,Start,End,TotalCPU,MaxRSS"
+    argv = ("env", "SLURM_TIME_FORMAT=%s", "sacct", "-nPDa", "--noconvert", "-S", "now-1days", "-o", fields)
+    runs: dict[int, list[list[str]]] = {}
+    rss_mib: dict[int, float] = {}
+    for line in cluster.exec("root", argv).check().stdout.splitlines():
+        raw, *rest = line.split("|")
+        job, _, step = raw.partition(".")
+        if not step:
+            runs.setdefault(int(job), []).append(rest)
+        elif rest[4]:
+            rss_mib[int(job)] = max(rss_mib.get(int(job), 0.0), int(rest[4].rstrip("K")) / 1024**2)
+    return {job: _sums(rows) | {"memory_peak_mib": rss_mib.get(job, 0.0)} for job, rows in runs.items()}
+
+
+def _sums(rows: list[list[str]]) -> dict[str, float]:
+    began = [row for row in rows if row[1].isdigit() and row[2].isdigit()]
+    jct_s = max(int(row[2]) for row in rows if row[2].isdigit()) - min(int(row[0]) for row in rows)
+    run_s = sum(int(row[2]) - int(row[1]) for row in began)
+    cpu_s = sum(cpu_time_s(row[3], "sacct") or 0.0 for row in began)
+    return {"jct_s": jct_s, "run_s": run_s, "queue_s": jct_s - run_s, "cpu_s": cpu_s, "restarts": len(began) - 1}
+
+
+def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> list[Finding]:
+    """The demo with kills, and all that must hold after it."""
+    killer = Killer(settings.cluster, kills, settings.seed)
+    try:
+        report = tell(settings, Watch(say, killer.look_on))
+        cluster = Cluster.find(settings.cluster)
+        soda = report["runs"]["soda"]
+        states = [job["state"] for job in soda["per_job"]]
+        time.sleep(2.0)  # a last cycle settles what it found
+        return [
+            Finding("kills of sodad", str(killer.done), killer.done == kills),
+            Finding("jobs completed", f"{states.count('COMPLETED')} of {len(states)}", set(states) == {"COMPLETED"}),
+            queue(cluster),
+            *trail(cluster, soda["preemptions"]),
+            *history(cluster, {job["job_id"] for run in report["runs"].values() for job in run["per_job"]}),
+            Finding("average JCT, stock and soda", f"{report['runs']['stock']['avg_jct_s']:.1f} s,"
+                    f" {soda['avg_jct_s']:.1f} s", True),
+        ]  # fmt: skip
+    finally:
+        with suppress(SodaError):  # it never came up
+            Cluster.find(settings.cluster).down()
+
+
+def show(findings: list[Finding]) -> None:
+    """A table for people."""
+    table = Table(box=None, header_style="bold")
+    for title in ("", "found", "holds"):
+        table.add_column(title)
+    for finding in findings:
+        table.add_row(finding.what, finding.found, "yes" if finding.holds else "NO")
+    Console(width=120).print(table)
+
+
+@click.command()
+@click.option("--seed", default=2, show_default=True, help="Of the demo's mix, and of the moments.")
+@click.option("--kills", default=10, show_default=True, type=click.IntRange(0))
+@click.option("--out", default="build/faults", show_default=True, type=click.Path(path_type=Path))
+@click.option("--name", default="faults", show_default=True, help="Name of the cluster.")
+def main(seed: int, kills: int, out: Path, name: str) -> None:
+    """The demo with kill -9 of sodad at random moments, and its history beside accounting."""
+    settings = DemoSettings(seed=seed, out=out, keep=True, cluster=name)
+    findings = measure(settings, kills, lambda line: click.echo(line, err=True))
+    show(findings)
+    raise SystemExit(0 if all(finding.holds for finding in findings) else 1)
+
+
+if __name__ == "__main__":
+    main()
