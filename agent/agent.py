@@ -131,9 +131,9 @@ class Agent:
         readings = self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
         for run in runs:
             if run.closed is not None:
-                run.over = True
+                ledger.end(run)
             elif self._lost(run, now_s):
-                run.over = True
+                ledger.end(run)
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)

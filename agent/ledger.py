@@ -33,6 +33,8 @@ class Run:
     opened: JobOpened | None = None
     closed: JobClosed | None = None
     usage: RunUsage | None = None
+    least_cpu_s: float = 0.0
+    """What the epilog read itself. The agent's own last reading, which comes after it, may find the same seconds."""
     over: bool = False
     """No more readings: closed, or lost."""
     seen_s: float = 0.0
@@ -116,6 +118,13 @@ class Ledger:
             if run is not None:
                 changed.append(run)
         return changed
+
+    def end(self, run: Run) -> None:
+        """Count a run as over, after its last reading; CPU seconds that only its epilog saw are added now."""
+        run.over = True
+        if run.usage and run.least_cpu_s > run.usage.cpu_s:
+            at_s = run.closed.at_s if run.closed else 0.0
+            run.usage.add_found(max(at_s, run.usage.last_s), run.least_cpu_s - run.usage.cpu_s)
 
     def save(self, run: Run, now_s: float) -> None:
         """Write a run's sums to the spool, and count them as news."""
@@ -202,9 +211,11 @@ class Ledger:
             restart = run.opened.restart if run.opened else record.restart
             run.closed = JobClosed(record.job_id, restart, record.node, record.at_s, record.exit_code)
             run.revision += 1
-        if run.usage and event.cpu_s > run.usage.cpu_s:
-            run.usage.add_found(record.at_s, event.cpu_s - run.usage.cpu_s)
+        run.least_cpu_s = max(run.least_cpu_s, event.cpu_s)
+        if run.usage:
             run.usage.memory_peak_mib = max(run.usage.memory_peak_mib, event.memory_mib)
+        if run.over:
+            self.end(run)
         return run
 
     def _only_open_run(self, key: RunKey) -> Run | None:
