@@ -8,7 +8,7 @@ import numpy as np
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
 from slurm_soda.policies.sharing.kernels import Scaling, Vector
-from slurm_soda.policies.sharing.sizes import Seen, Sizes, other_batches, verdict
+from slurm_soda.policies.sharing.sizes import Seen, Sizes, by_models, models_of, other_batches, verdict
 from slurm_soda.policies.sharing.tables import SpeedTable
 from slurm_soda.policies.sharing.traits import Matrix, Traits, traits_of
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
@@ -89,13 +89,15 @@ def excess_without_each(meetings: Meetings, folds: int = FOLDS) -> Vector:
 def verdicts_without_each(meetings: Meetings) -> list[bool | None]:
     """What is said of each pair by whoever did not see it; None where that is in doubt.
 
-    Complexity: O(pairs squared).
+    Complexity: :data:`FOLDS` fits, then O(pairs of the same two models) for each pair.
     """
     seen = meetings.seen()
+    alike = by_models(seen)
     found = []
-    for row, excess in enumerate(excess_without_each(meetings).tolist()):
-        one, other, _ = seen[row]
-        found.append(verdict(excess, other_batches(one, other, seen[:row] + seen[row + 1 :])))
+    for known, excess in zip(seen, excess_without_each(meetings).tolist(), strict=True):
+        one, other, _ = known
+        others = (each for each in alike[models_of(one, other)] if each is not known)
+        found.append(verdict(excess, other_batches(one, other, others)))
     return found
 
 

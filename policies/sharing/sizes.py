@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -24,6 +25,23 @@ class Seen(NamedTuple):
     fits: bool
 
 
+Models = frozenset[tuple[str, str]]
+"""Two models, or one beside itself, each with its type of GPU."""
+
+
+def models_of(one: Workload, other: Workload) -> Models:
+    """What pairs have in common that differ in batches only."""
+    return frozenset(((one.model, one.gpu_type), (other.model, other.gpu_type)))
+
+
+def by_models(seen: Iterable[Seen]) -> Mapping[Models, Sequence[Seen]]:
+    """Pairs that can tell something of each other, in the order given."""
+    found: dict[Models, list[Seen]] = defaultdict(list)
+    for known in seen:
+        found[models_of(known.one, known.other)].append(known)
+    return dict(found)
+
+
 class OtherBatches(NamedTuple):
     """What is known of the same two models with other batches. Memory only grows with them."""
 
@@ -36,14 +54,17 @@ class OtherBatches(NamedTuple):
 
 
 def other_batches(one: Workload, other: Workload, seen: Iterable[Seen]) -> OtherBatches:
-    """What was seen of two models, told for these batches of theirs; the very same batches count as well."""
+    """What was seen of two models, told for these batches of theirs; the very same batches count as well.
+
+    A batch of 0, which nobody told, is neither more nor less than another.
+    """
     fits = apart = smaller_fits = larger_apart = False
     for known in seen:
         for mine, its in ((known.one, known.other), (known.other, known.one)):
             if not (_same_model(mine, one) and _same_model(its, other)):
                 continue
-            larger = mine.batch >= one.batch and its.batch >= other.batch
-            smaller = mine.batch <= one.batch and its.batch <= other.batch
+            larger = _covers(mine, one) and _covers(its, other)
+            smaller = _covers(one, mine) and _covers(other, its)
             fits |= known.fits and larger
             smaller_fits |= known.fits and smaller
             apart |= not known.fits and smaller
@@ -53,6 +74,11 @@ def other_batches(one: Workload, other: Workload, seen: Iterable[Seen]) -> Other
 
 def _same_model(one: Workload, other: Workload) -> bool:
     return (one.model, one.gpu_type) == (other.model, other.gpu_type)
+
+
+def _covers(one: Workload, other: Workload) -> bool:
+    """Whether the first is known to take as much memory as the second of the same model."""
+    return one.batch == other.batch or one.batch > other.batch > 0
 
 
 def verdict(excess: float | None, batches: OtherBatches = OtherBatches()) -> bool | None:  # noqa: B008 - a constant
@@ -77,16 +103,29 @@ class Sizes:
     What sizes exceed the limit by is the logarithm of the odds that jobs do not fit. ``seen`` is what they were learned
     from, and has the first word (:func:`verdict`).
 
-    A batch that nobody measured has a size between those next to it.
+    A batch that nobody measured has a size between those next to it. Answers are kept: policies ask again and again.
     """
 
     kinds: tuple[Workload, ...]
     sizes: Vector
     limit: float
     seen: tuple[Seen, ...] = ()
+    _by_models: Mapping[Models, Sequence[Seen]] = field(init=False, repr=False, compare=False)
+    _told: dict[tuple[Workload, Workload], bool | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _size_of: dict[Workload, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_models", by_models(self.seen))
 
     def size(self, kind: Workload) -> float | None:
         """Of one kind on one of its GPUs; None for a model or a type of GPU that is not known."""
+        if kind not in self._size_of:
+            self._size_of[kind] = self._between(kind)
+        return self._size_of[kind]
+
+    def _between(self, kind: Workload) -> float | None:
         same = sorted(
             (math.log2(max(known.batch, 1)), float(size))
             for known, size in zip(self.kinds, self.sizes, strict=True)
@@ -105,6 +144,11 @@ class Sizes:
         return None if None in told or len(together) > 2 else True
 
     def _pair(self, one: Workload, other: Workload) -> bool | None:
+        if (one, other) not in self._told:
+            self._told[one, other] = self._think(one, other)
+        return self._told[one, other]
+
+    def _think(self, one: Workload, other: Workload) -> bool | None:
         sizes = self.size(one), self.size(other)
         excess = None if sizes[0] is None or sizes[1] is None else sizes[0] + sizes[1] - self.limit
-        return verdict(excess, other_batches(one, other, self.seen))
+        return verdict(excess, other_batches(one, other, self._by_models.get(models_of(one, other), ())))

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.sizes import SURE, OtherBatches, Seen, Sizes, other_batches, verdict
+from slurm_soda.policies.sharing.sizes import (
+    SURE,
+    OtherBatches,
+    Seen,
+    Sizes,
+    by_models,
+    models_of,
+    other_batches,
+    verdict,
+)
 
 BATCHES = (16, 32, 64, 128, 256)
 
@@ -34,11 +43,38 @@ def seen(one: int, other: int, fits: bool) -> Seen:
         ([Seen(kind("B", 64), kind("A", 64), True)], OtherBatches(fits=True)),
         ([Seen(kind("A", 64), kind("C", 64), True)], OtherBatches()),
         ([Seen(Workload("A", 64, "k80"), Workload("B", 64, "k80"), True)], OtherBatches()),
+        ([seen(0, 32, False)], OtherBatches()),  # nobody told which batch that was
+        ([seen(0, 64, True)], OtherBatches()),
     ],
 )
 def test_what_other_batches_tell(known: list[Seen], told: OtherBatches) -> None:
     assert other_batches(kind("A", 32), kind("B", 32), known) == told
     assert other_batches(kind("B", 32), kind("A", 32), known) == told
+
+
+def test_nothing_is_told_of_a_batch_that_nobody_knows_but_by_its_like() -> None:
+    known = [seen(16, 16, True), seen(64, 64, False)]
+    assert other_batches(kind("A", 0), kind("B", 16), known) == OtherBatches()
+    assert other_batches(kind("A", 0), kind("B", 16), [*known, seen(0, 32, True)]) == OtherBatches(fits=True)
+
+
+def test_what_was_seen_is_found_by_models_and_kept() -> None:
+    """The very answers of a search through everything, in a time that does not grow with other models."""
+    kinds = tuple(kind(model, batch) for model in "ABC" for batch in BATCHES)
+    said = [
+        Seen(one, other, one.batch + other.batch < 150)
+        for at, one in enumerate(kinds) for other in kinds[at:] if (one.batch + other.batch) % 3
+    ]  # fmt: skip
+    by_model = by_models(said)
+    assert sorted(map(repr, (one for part in by_model.values() for one in part))) == sorted(map(repr, said))
+    sizes = Sizes(kinds, np.array([one.batch / 64 for one in kinds]), 3.0, tuple(said))
+    for one in kinds:
+        for other in kinds:
+            told = other_batches(one, other, by_model.get(models_of(one, other), ()))
+            assert told == other_batches(one, other, said)
+            expected = verdict((one.batch + other.batch) / 64 - 3.0, told)
+            assert sizes.fits((one, other)) is sizes.fits((other, one)) is sizes.fits((one, other)) is expected
+    assert sizes == Sizes(kinds, sizes.sizes, 3.0, tuple(said))
 
 
 @pytest.mark.parametrize(
