@@ -122,7 +122,7 @@ def test_it_sends_just_what_the_event_is_made_of(hand_over_program: Path, desk: 
 
 def test_it_says_in_c_what_the_package_says_in_python() -> None:
     source = (CHECKOUT / "wire" / "hand_over.c").read_text()
-    said = dict(re.findall(r'#define (\w+) "(.*)"', source)) | dict(
+    said = dict(re.findall(r'#define (\w+) "?([^"\n]*)"?', source)) | dict(
         re.findall(r"\b([A-Z_]{9,}) = ([0-9< ]+)\b", source)
     )
     assert said["AGENT_SOCKET"] == AGENT_SOCKET
@@ -210,7 +210,7 @@ def test_no_other_answer_counts(hand_over_program: Path, tmp_path: Path, answer:
 
 @pytest.mark.parametrize("accepts", [True, False])
 def test_an_agent_that_never_answers_costs_the_time_limit(
-    hand_over_program: Path, tmp_path: Path, accepts: bool
+    impatient_program: Path, tmp_path: Path, accepts: bool
 ) -> None:
     kept: list[object] = []
     with socket.socket(socket.AF_UNIX) as server:
@@ -220,7 +220,7 @@ def test_an_agent_that_never_answers_costs_the_time_limit(
         if accepts:
             thread = threading.Thread(target=lambda: kept.append(server.accept()))
             thread.start()
-        assert run(hand_over_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
+        assert run(impatient_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
         took_s = time.monotonic() - begun_s
         if accepts:
             thread.join(10)
