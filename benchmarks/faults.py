@@ -42,7 +42,7 @@ store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
 print(json.dumps([store.execute(query).fetchall() for query in json.load(sys.stdin)]))
 """
 TRAIL = (
-    "select count(*), min(id), max(id) from action",
+    "select count(*), coalesce(min(id), 1), coalesce(max(id), 0) from action",
     "select count(*) from action where state in ('intended', 'sent')",
     "select count(*) from preemption where phase = 'done'",
     "select count(*) from preemption where phase not in ('done', 'lost')",

@@ -40,7 +40,7 @@ class Newcomers:
 
     def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
         """Whether a job leaves free GPUs to them. It waits so for at most :data:`PATIENCE` times its run time."""
-        if not math.isfinite(run_s) or waited_s >= PATIENCE * run_s:
+        if not (math.isfinite(run_s) and waited_s < PATIENCE * run_s):
             return False
         wanted = self.wanted_gpus(run_s, gpus)
         return wanted > 0 and free_gpus - gpus < wanted

@@ -60,4 +60,5 @@ def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
     assert not few.go_first(100.0, 8, PATIENCE * 100.0, 11)
     assert not few.go_first(15.0, 8, 0.0, 8)
     assert not few.go_first(math.nan, 8, 0.0, 8)
+    assert not few.go_first(100.0, 8, math.nan, 8)
     assert not newcomers([]).go_first(100.0, 8, 0.0, 8)
