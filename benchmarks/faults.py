@@ -13,7 +13,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,13 @@ from rich.console import Console
 from rich.table import Table
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.demo.driver import Event
-from slurm_soda.demo.run import PYTHON, SODACTL, Phase, Watch
+from slurm_soda.demo.run import SODACTL, Phase, Watch
 from slurm_soda.demo.settings import DemoSettings
 from slurm_soda.demo.story import tell
-from slurm_soda.slurm_ext.cli.values import cpu_time_s
+from slurm_soda.slurm_ext.cli.values import cpu_time_s, peak_mib
 from slurm_soda.slurm_ext.errors import SodaError
+
+from benchmarks.store import asked, rows
 
 FIGURES = ("gpu_util_ratio", "gpu_memory_peak_mib", "cpu_s", "memory_peak_mib", "queue_s", "run_s")
 TIMES_WITHIN_S, USE_WITHIN_RATIO = 2.0, 0.05
@@ -36,18 +38,13 @@ ACCOUNTED_WITHIN_S = 60.0
 LONGEST_WAIT_S = 8.0
 """Between two kills."""
 
-ASK = """
-import json, sqlite3, sys
-store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
-print(json.dumps([store.execute(query).fetchall() for query in json.load(sys.stdin)]))
-"""
 TRAIL = (
     "select count(*), coalesce(min(id), 1), coalesce(max(id), 0) from action",
     "select count(*) from action where state in ('intended', 'sent')",
     "select count(*) from preemption where phase = 'done'",
     "select count(*) from preemption where phase not in ('done', 'lost')",
-    "select count(*) from job where accounted = 0",
 )
+UNACCOUNTED = "select count(*) from job where accounted = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +84,16 @@ class Killer:
 
 def trail(cluster: Cluster, restarts: int) -> Iterator[Finding]:
     """What the store's audit trail says, beside the number of requeues that Slurm tells."""
-    (count, first, last), (unsettled,), (preempted,), (ongoing,), _ = ask(cluster)
+    (count, first, last), (unsettled,), (preempted,), (ongoing,) = first_rows(cluster, *TRAIL)
     yield Finding("requeues in accounting, in the trail", f"{restarts}, {preempted}", restarts == preempted)
     yield Finding("actions, first and last number", f"{count}, {first} to {last}", last - first + 1 == count)
     yield Finding("actions left open", str(unsettled), unsettled == 0)
     yield Finding("preemptions left open", str(ongoing), ongoing == 0)
 
 
-def ask(cluster: Cluster) -> list[list[Any]]:
-    """The first row of each question about the trail."""
-    reply = cluster.exec("root", (PYTHON, "-c", ASK), input=json.dumps(TRAIL)).check()
-    return [rows[0] for rows in json.loads(reply.stdout)]
+def first_rows(cluster: Cluster, *queries: str) -> list[list[Any]]:
+    """The first row of each question to the store."""
+    return [found[0] for found in rows(asked(cluster, *queries).check())]
 
 
 def queue(cluster: Cluster) -> Finding:
@@ -106,47 +102,43 @@ def queue(cluster: Cluster) -> Finding:
     return Finding("jobs left in the queue", left or "0", not left)
 
 
-def history(cluster: Cluster, asked: set[int]) -> Iterator[Finding]:
-    """Every one of these finished jobs beside sacct."""
-    cluster.wait_until(lambda: ask(cluster)[4] == [0], "sodad has every job's accounting", ACCOUNTED_WITHIN_S)
+def history(cluster: Cluster, known: Mapping[int, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Every one of these finished jobs, with the times that the demo has from accounting, beside sacct."""
+    cluster.wait_until(
+        lambda: first_rows(cluster, UNACCOUNTED) == [[0]], "sodad has every job's accounting", ACCOUNTED_WITHIN_S
+    )
     reply = cluster.exec("root", (SODACTL, "history", "--json")).check()
-    jobs = {row["job_id"]: row for row in json.loads(reply.stdout)["jobs"] if row["job_id"] in asked}
+    jobs = {row["job_id"]: row for row in json.loads(reply.stdout)["jobs"] if row["job_id"] in known}
     whole = [row for row in jobs.values() if all(row[figure] is not None for figure in FIGURES)]
-    counts = f"{len(asked)}, {len(jobs)}, {len(whole)}"
-    yield Finding("jobs, in the history, with all six figures", counts, len(asked) == len(jobs) == len(whole) > 0)
-    known = {job: row for job, row in accounting(cluster).items() if job in asked}
-    yield Finding("the same in accounting", str(len(known)), set(known) == asked)
+    counts = f"{len(known)}, {len(jobs)}, {len(whole)}"
+    yield Finding("jobs, in the history, with all six figures", counts, len(known) == len(jobs) == len(whole) > 0)
     for field in ("jct_s", "queue_s", "run_s"):
-        worst = max(abs(jobs[job][field] - known[job][field]) for job in jobs)
+        worst = max(abs(row[field] - known[job][field]) for job, row in jobs.items())
         yield Finding(f"largest difference of {field}", f"{worst:.1f} s", worst <= TIMES_WITHIN_S)
+    used = accounting(cluster, known)
+    yield Finding("the same in accounting", str(len(used)), set(used) == set(known))
     for field in ("cpu_s", "memory_peak_mib"):
-        told = {job: row[field] for job, row in known.items() if row[field]}
+        told = {job: row[field] for job, row in used.items() if row[field]}
         worst = max((abs(jobs[job][field] - figure) / figure for job, figure in told.items()), default=0.0)
         yield Finding(f"largest difference of {field}", f"{worst:.1%} of {len(told)} jobs", worst <= USE_WITHIN_RATIO)
 
 
-def accounting(cluster: Cluster) -> dict[int, dict[str, float]]:
-    """Times, CPU seconds and peak memory (of its largest step, 0 where sacct knows none) of every job, after sacct."""
-    fields = "JobIDRaw,Submit,Start,End,TotalCPU,MaxRSS"
-    argv = ("env", "SLURM_TIME_FORMAT=%s", "sacct", "-nPDa", "--noconvert", "-S", "now-1days", "-o", fields)
-    runs: dict[int, list[list[str]]] = {}
-    rss_mib: dict[int, float] = {}
+def accounting(cluster: Cluster, jobs: Iterable[int]) -> dict[int, dict[str, float]]:
+    """CPU seconds of all runs and peak memory of the largest step, after sacct; 0 where it knows none.
+
+    Read here and not by what sodad reads it with, which is to be checked.
+    """
+    argv = ("sacct", "-nPDa", f"--jobs={','.join(map(str, jobs))}", "-o", "JobIDRaw,TotalCPU,MaxRSS")
+    found: dict[int, dict[str, float]] = {}
     for line in cluster.exec("root", argv).check().stdout.splitlines():
-        raw, *rest = line.split("|")
+        raw, cpu, rss = line.split("|")
         job, _, step = raw.partition(".")
-        if not step:
-            runs.setdefault(int(job), []).append(rest)
-        elif rest[4]:
-            rss_mib[int(job)] = max(rss_mib.get(int(job), 0.0), int(rest[4].rstrip("K")) / 1024**2)
-    return {job: _sums(rows) | {"memory_peak_mib": rss_mib.get(job, 0.0)} for job, rows in runs.items()}
-
-
-def _sums(rows: list[list[str]]) -> dict[str, float]:
-    began = [row for row in rows if row[1].isdigit() and row[2].isdigit()]
-    jct_s = max(int(row[2]) for row in rows if row[2].isdigit()) - min(int(row[0]) for row in rows)
-    run_s = sum(int(row[2]) - int(row[1]) for row in began)
-    cpu_s = sum(cpu_time_s(row[3], "sacct") or 0.0 for row in began)
-    return {"jct_s": jct_s, "run_s": run_s, "queue_s": jct_s - run_s, "cpu_s": cpu_s, "restarts": len(began) - 1}
+        used = found.setdefault(int(job), {"cpu_s": 0.0, "memory_peak_mib": 0.0})
+        if not step and cpu:
+            used["cpu_s"] += cpu_time_s(cpu, "sacct")
+        if rss:
+            used["memory_peak_mib"] = max(used["memory_peak_mib"], peak_mib(rss, "sacct"))
+    return found
 
 
 def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> list[Finding]:
@@ -163,7 +155,7 @@ def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> l
             Finding("jobs completed", f"{states.count('COMPLETED')} of {len(states)}", set(states) == {"COMPLETED"}),
             queue(cluster),
             *trail(cluster, soda["preemptions"]),
-            *history(cluster, {job["job_id"] for run in report["runs"].values() for job in run["per_job"]}),
+            *history(cluster, {job["job_id"]: job for run in report["runs"].values() for job in run["per_job"]}),
             Finding("average JCT, stock and soda", f"{report['runs']['stock']['avg_jct_s']:.1f} s,"
                     f" {soda['avg_jct_s']:.1f} s", True),
         ]  # fmt: skip

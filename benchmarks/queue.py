@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from slurm_soda.containers.cluster import Cluster
 
+from benchmarks.store import asked, rows
+
 NODES, GPUS = 64, 4
 UNCHANGED_CYCLES = 10
 SUBMIT = """
@@ -59,18 +61,16 @@ class Queue:
 
     def cycles(self) -> list[dict[str, Any]]:
         """The cycles so far that took place without error, oldest first, as the store has them."""
-        read = (
-            "import json, sqlite3; rows = sqlite3.connect('file:/var/lib/slurm-soda/soda.db?mode=ro', uri=True).execute("
-            "'select pending, planned, sent, timings_s from cycle where error = x\\'\\' order by id').fetchall(); "
-            "print(json.dumps([r for r in rows if json.loads(r[3]).get('record') is not None]))"
+        answer = asked(
+            self._cluster, "select pending, planned, sent, timings_s from cycle where error = x'' order by id"
         )
-        reply = self._cluster.exec("root", ("/opt/slurm-soda/bin/python", "-c", read))
-        if reply.status != 0:
+        if answer.status != 0:
             return []  # sodad is only making its store
-        return [
+        cycles = [
             {"pending": pending, "planned": planned, "sent": sent, "timings_s": json.loads(timings)}
-            for pending, planned, sent, timings in json.loads(reply.stdout)
+            for pending, planned, sent, timings in rows(answer)[0]
         ]
+        return [cycle for cycle in cycles if cycle["timings_s"].get("record") is not None]
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """Wait until there are so many cycles."""

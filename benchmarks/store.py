@@ -1,0 +1,27 @@
+"""sodad's store on a cluster, asked from outside."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.execution import Completed
+from slurm_soda.demo.run import PYTHON
+
+_ASK = """
+import json, sqlite3, sys
+store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
+print(json.dumps([store.execute(query).fetchall() for query in json.load(sys.stdin)]))
+"""
+
+
+def asked(cluster: Cluster, *queries: str) -> Completed:
+    """The command's end; it fails while sodad is only making its store. :func:`rows` reads its output."""
+    return cluster.exec("root", (PYTHON, "-c", _ASK), input=json.dumps(queries))
+
+
+def rows(answer: Completed) -> list[list[list[Any]]]:
+    """The rows of each query."""
+    found: list[list[list[Any]]] = json.loads(answer.stdout)
+    return found
