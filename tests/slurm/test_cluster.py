@@ -203,7 +203,7 @@ def test_an_interrupt_during_up_leaves_nothing_behind() -> None:
 
 
 def cli(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run((SODACTL, "cluster", *words), input=stdin, capture_output=True, check=False)
+    return subprocess.run((SODACTL, "cluster", *words), input=stdin, capture_output=True, check=False, timeout=120)
 
 
 def test_the_command_line_shows_and_runs(cluster: Cluster) -> None:
@@ -240,9 +240,12 @@ def test_a_stopped_command_line_leaves_nothing_behind(
     name = f"test-{secrets.token_hex(3)}"
     argv = (SODACTL, *words, "--name", name, *(("--out", str(tmp_path)) if words[0] == "demo" else ()))
     with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
-        assert up.stderr
-        for line in up.stderr:
-            if line.startswith("starting Slurm"):
-                up.send_signal(number)
-        assert up.wait() == 130
+        try:
+            assert up.stderr
+            for line in up.stderr:
+                if line.startswith("starting Slurm"):
+                    up.send_signal(number)
+            assert up.wait(60) == 130
+        finally:
+            up.kill()  # leaving the block waits for it
     assert cli("down", "--name", name).stdout.decode() == f"there is no cluster {name}; nothing to remove\n"
