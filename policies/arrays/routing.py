@@ -1,6 +1,6 @@
 """Which array partitions a job may start in: what job_submit.lua does at submission, and sodad when it moves a waiting job.
 
-slurm_ext/lua/soda.lua follows the same rules; a test compares the two.
+slurm_ext/lua/soda_routes.lua follows the same rules; a test compares the two.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from slurm_soda.sodactl.checks.finding import Config, Finding, Probe, values_of
 
 PLUGIN = "soda_spank.so"
 LUA = "soda.lua"
+LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
+"""What soda.lua loads from its own folder."""
+_INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
 PROGRAM = "soda-hand-over"
 INSTALLED = "/opt/slurm-soda"
 
@@ -58,6 +62,16 @@ def job_submit(config: Config) -> Finding:
     if LUA not in text:
         return Finding(
             "job_submit", "fail", f"{path} does not include {LUA}", f"add pcall(dofile, '{INSTALLED}/lib/{LUA}')"
+        )
+    included = _INCLUDED.search(text)
+    folder = Path(included[1]) if included else None
+    missing = [name for name in (LUA, *LUA_PARTS) if folder and not (folder / name).exists()]
+    if missing:
+        return Finding(
+            "job_submit",
+            "fail",
+            f"{folder} has no {', '.join(missing)}: jobs are taken without hints",
+            f"install slurm-soda on the controller again, then touch {path}",
         )
     return Finding("job_submit", "ok", f"{path} includes {LUA}")
 

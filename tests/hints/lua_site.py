@@ -18,13 +18,17 @@ function slurm.log_error(...) table.insert(slurm.errors, string.format(...)) end
 
 
 class LuaSite:
-    """One lua state in which soda.lua is loaded as :attr:`soda`, with the wake file at a path of the test's choice."""
+    """One lua state with soda.lua as :attr:`soda`, and each part of it by itself; the wake file is where a test wants it."""
 
     def __init__(self, version: str, wake_path: Path | None = None) -> None:
         self.runtime: Any = import_module(f"lupa.{version}").LuaRuntime(encoding=None)
         self.runtime.execute(_SLURM.encode())
-        self.soda: Any = self.runtime.execute((LUA_DIR / "soda.lua").read_bytes())
+        self.soda, self.hints, self.routes = map(self.load, ("soda.lua", "soda_hints.lua", "soda_routes.lua"))
         self.soda[b"wake_path"] = False if wake_path is None else str(wake_path).encode()
+
+    def load(self, name: str) -> Any:
+        """What a file of ours returns, loaded as a site loads it."""
+        return self.runtime.globals()[b"dofile"](bytes(LUA_DIR / name))
 
     def table(self, values: dict[Any, Any]) -> Any:
         """A real lua table."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,21 @@ def test_lua_attaches_like_python(version: str, comment: str, hints: Hints) -> N
 
 
 SITES: dict[str, LuaSite] = {}
+
+
+@pytest.mark.parametrize("part", ["soda_hints.lua", "soda_routes.lua"])
+def test_a_part_that_is_missing_turns_the_module_off_and_jobs_go_on(part: str, tmp_path: Path) -> None:
+    for file in LUA_DIR.glob("soda*.lua"):
+        if file.name != part:
+            shutil.copy(file, tmp_path)
+    site = LuaSite("lua51")
+    example = (LUA_DIR / "job_submit.lua").read_text()
+    site.runtime.execute(example.replace("/opt/slurm-soda/lib/", f"{tmp_path}/").encode())
+    (line,) = site.said("errors")
+    assert line.startswith(f"slurm-soda is off: cannot open {tmp_path}/{part}")
+    job = site.job(None, [b"SODA_MODEL=resnet50"])
+    assert site.runtime.globals()[b"slurm_job_submit"](job, None, 1000) == 0
+    assert job[b"comment"] is None
 
 
 @pytest.mark.parametrize("version", LUA_VERSIONS)

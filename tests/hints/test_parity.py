@@ -77,9 +77,9 @@ def site(request: pytest.FixtureRequest) -> LuaSite:
 
 
 def lua_verdict(site: LuaSite, flag: Flag, text: str) -> str:
-    found = next(f for f in site.soda[b"flags"].values() if f[b"key"] == flag.key.encode())
+    found = next(f for f in site.hints[b"flags"].values() if f[b"key"] == flag.key.encode())
     value = found[b"rule"](raw(text))
-    verdict: bytes = b"!" + site.soda[b"refusal"](found, raw(text)) if value is None else b"=" + value
+    verdict: bytes = b"!" + site.hints[b"refusal"](found, raw(text)) if value is None else b"=" + value
     return verdict.decode("ascii")
 
 
@@ -117,13 +117,13 @@ def test_lua_any_value(site: LuaSite, flag: Flag, text: str) -> None:
 
 
 def test_lua_table_of_flags(site: LuaSite) -> None:
-    found = [tuple(f[name].decode() for name in (b"option", b"env", b"allowed")) for f in site.soda[b"flags"].values()]
+    found = [tuple(f[name].decode() for name in (b"option", b"env", b"allowed")) for f in site.hints[b"flags"].values()]
     assert found == [(flag.option, flag.env, flag.allowed) for flag in FLAGS]
 
 
 @given(comments)
 def test_lua_strips_like_python(site: LuaSite, comment: str) -> None:
-    assert site.soda[b"strip"](raw(comment)) == raw(codec.strip(comment))
+    assert site.hints[b"strip"](raw(comment)) == raw(codec.strip(comment))
 
 
 @given(some_hints)
@@ -131,5 +131,5 @@ def test_lua_writes_the_tag_that_python_writes(site: LuaSite, hints: Any) -> Non
     values = codec.to_dict(hints)
     env = [f"{FLAG_BY_KEY[key].env}={text}".encode() for key, text in values.items()]
     refused: list[bytes] = []
-    assert site.soda[b"tag_from_env"](site.table(dict(enumerate(env))), refused.append) == codec.encode(hints).encode()
+    assert site.hints[b"tag_from_env"](site.table(dict(enumerate(env))), refused.append) == codec.encode(hints).encode()
     assert refused == []

@@ -199,10 +199,10 @@ def test_lua_and_python_route_alike(
     members = [(f"{c.gpu_type}{i}", c) for c, n in zip((A100, V100, PLAIN), counts, strict=True) for i in range(n)]
     divided = {A100: shares[0], V100: shares[1], PLAIN: Share(64, 0)}
     table = lay_out("p", 3, 2, members, divided) if members else ArrayTable()
-    routes = plain_site.soda[b"parse_routes"](render_routes(table, RoutingRules()).encode())
+    routes = plain_site.routes[b"parse_routes"](render_routes(table, RoutingRules()).encode())
     asked = {
         key.encode(): value.encode() if isinstance(value := getattr(ask, key), str) else value for key in Ask.__slots__
     }
-    found = plain_site.soda[b"route"](routes, b"p", plain_site.table(asked), borrow)
+    found = plain_site.routes[b"route"](routes, b"p", plain_site.table(asked), borrow)
     list_ = (found[0] if isinstance(found, tuple) else found) or b""
     assert tuple(name for name in list_.decode().split(",") if name) == route(table, "p", ask, may_borrow=borrow)

@@ -15,7 +15,8 @@ from slurm_soda.sodactl.checks.slurm import node_gres
 from .conftest import NOW_S, SUBMIT_S, Bench, Result, stored_job
 
 REPLIES = Path(__file__).parent / "replies"
-GOOD_LUA = 'local soda_found, soda = pcall(dofile, "/opt/slurm-soda/lib/soda.lua")\n'
+LUA_DIR = Path(__file__).parents[2] / "slurm_ext" / "lua"
+GOOD_LUA = f'local soda_found, soda = pcall(dofile, "{LUA_DIR}/soda.lua")\n'
 
 
 @dataclass
@@ -172,6 +173,15 @@ def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, te
     else:
         path.write_text(text)
     assert finding(soda("doctor", "--json", status=None), "job_submit")[0] == state
+
+
+def test_a_part_of_the_lua_module_that_is_missing(soda: Bench, recorded: RecordedSlurm, tmp_path: Path) -> None:
+    (tmp_path / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{tmp_path}/soda.lua')\n")
+    for name in ("soda.lua", "soda_hints.lua"):
+        (tmp_path / name).touch()
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "job_submit")
+    assert (state, found) == ("fail", f"{tmp_path} has no soda_routes.lua: jobs are taken without hints")
+    assert remedy == f"install slurm-soda on the controller again, then touch {tmp_path}/job_submit.lua"
 
 
 @pytest.mark.parametrize(

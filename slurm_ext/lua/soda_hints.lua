@@ -1,0 +1,202 @@
+-- The hints of the --soda-... flags: their rules, and the tag at the end of a job's Comment in which they travel. Loaded by
+-- soda.lua, which lies beside it.
+--
+-- The rules and the grammar of the tag are those of slurm_ext/hints.py and slurm_ext/codec.py; tests/hints proves that
+-- both agree. Values are checked again here: a user can put anything into the environment that carries them.
+
+local M = {}
+
+local TAG_PREFIX = "soda:1:"
+local COMMENT_MAX_BYTES = 1024 -- slurmctld refuses a job with a longer comment
+local SHOWN_BYTES = 40
+local CATEGORIES = { cv = true, nlp = true, speech = true, other = true }
+local YES = { yes = true }
+local YES_NO = { yes = true, no = true }
+local SIGNALS = {
+    HUP = true, INT = true, QUIT = true, ABRT = true, ALRM = true, TERM = true, USR1 = true, USR2 = true, XCPU = true,
+}
+local MIB_PER_UNIT = { [""] = 1, m = 1, g = 1024, t = 1024 * 1024 }
+local SECONDS_PER_UNIT = { [""] = 1, s = 1, m = 60 }
+
+-- Rules: text -> canonical text, or nil if it is not allowed. Bracketed ranges do not depend on the locale, %a would.
+
+local function one_of(choices)
+    return function(text)
+        local lowered = text:lower()
+        return choices[lowered] and lowered or nil
+    end
+end
+
+local function count(max_digits)
+    return function(text)
+        return #text <= max_digits and text:match("^[1-9][0-9]*$") or nil
+    end
+end
+
+local function name(text)
+    return #text <= 64 and text:match("^[0-9A-Za-z][0-9A-Za-z._+/%-]*$") or nil
+end
+
+local function factor(text)
+    local whole, fraction = text:match("^([1-9][0-9]?)%.([0-9][0-9]?[0-9]?)$")
+    if not whole then
+        return text:match("^[1-9][0-9]?$")
+    end
+    fraction = fraction:gsub("0+$", "")
+    return fraction == "" and whole or whole .. "." .. fraction
+end
+
+local function scaled(digits, unit, units, largest)
+    if not digits or #digits > #tostring(largest) or not units[unit] then
+        return nil
+    end
+    local value = tonumber(digits) * units[unit]
+    return value <= largest and value or nil
+end
+
+local function size(text)
+    local digits, unit = text:match("^([1-9][0-9]*)([a-zA-Z]?)$")
+    local mib = scaled(digits, digits and unit:lower(), MIB_PER_UNIT, 9999999)
+    return mib and string.format("%dM", mib)
+end
+
+local function checkpoint(text)
+    local signal, at_grace = text:match("^([^@]*)(.*)$")
+    signal = signal:upper():gsub("^SIG", "")
+    if not SIGNALS[signal] then
+        return nil
+    end
+    if at_grace == "" then
+        return signal
+    end
+    local digits, unit = at_grace:match("^@([1-9][0-9]*)([a-z]?)$")
+    local grace_s = scaled(digits, unit, SECONDS_PER_UNIT, 3600)
+    return grace_s and string.format("%s@%d", signal, grace_s)
+end
+
+-- In the order of the tag.
+M.flags = {
+    { key = "category", rule = one_of(CATEGORIES), allowed = "cv, nlp, speech or other" },
+    { key = "model", rule = name,
+      allowed = "1 to 64 letters, digits and . _ + - /, beginning with a letter or digit" },
+    { key = "batch_size", rule = count(7), allowed = "a whole number from 1 to 9999999" },
+    { key = "iterations", rule = count(12), allowed = "a whole number from 1 to 999999999999" },
+    { key = "pipelined", rule = one_of(YES), allowed = "yes" },
+    { key = "large_weights", rule = one_of(YES), allowed = "yes" },
+    { key = "heavy_preprocessing", rule = one_of(YES), allowed = "yes" },
+    { key = "share", rule = one_of(YES_NO), allowed = "yes or no" },
+    { key = "max_slowdown", rule = factor,
+      allowed = "a factor from 1 to 99.999 with at most three decimals, such as 1.2" },
+    { key = "gpu_memory", rule = size,
+      allowed = "a size from 1M to 9999999M with M, G or T, such as 800M or 12G" },
+    { key = "checkpoint", rule = checkpoint,
+      allowed = "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and "
+          .. "GRACE from 1 to 3600 seconds, such as USR1@90 or USR1@2m" },
+}
+for _, flag in ipairs(M.flags) do
+    flag.option = "--soda-" .. flag.key:gsub("_", "-")
+    flag.env = "SODA_" .. flag.key:upper()
+end
+
+local function shown(value)
+    local safe = value:sub(1, SHOWN_BYTES):gsub("[^ -~]", "?")
+    return '"' .. safe .. '"' .. (#value > SHOWN_BYTES and "..." or "")
+end
+
+-- The one line that says why a value is not taken.
+function M.refusal(flag, text)
+    return flag.option .. ": " .. shown(text) .. " is not allowed; use " .. flag.allowed
+end
+
+local function is_tag(word)
+    return word:find("^soda:[0-9]+:") ~= nil
+end
+
+-- The user's own text: the comment without words that begin like a tag, each with one space beside it.
+function M.strip(comment)
+    if not comment:find("soda:", 1, true) then
+        return comment
+    end
+    local kept = {}
+    for word in (comment .. " "):gmatch("([^ ]*) ") do
+        if not is_tag(word) then
+            kept[#kept + 1] = word
+        end
+    end
+    return table.concat(kept, " ")
+end
+
+-- The tag of a comment as it stands, or "".
+function M.tag_of(comment)
+    local last = comment:match("[^ ]*$")
+    return is_tag(last) and last or ""
+end
+
+local function join(text, tag)
+    if text == "" or tag == "" then
+        return text .. tag
+    end
+    return text .. " " .. tag
+end
+
+-- Tag for a list of NAME=VALUE texts; refused(line) is called for each value that is not allowed.
+function M.tag_from_env(env, refused)
+    local values = {}
+    for _, entry in pairs(env) do
+        local variable, value = entry:match("^(SODA_[A-Z_]+)=(.*)$")
+        if variable then
+            values[variable] = value
+        end
+    end
+    local pieces = {}
+    for _, flag in ipairs(M.flags) do
+        local text = values[flag.env]
+        local value = text and flag.rule(text)
+        if value then
+            pieces[#pieces + 1] = flag.key .. "=" .. value
+        elseif text then
+            refused(M.refusal(flag, text))
+        end
+    end
+    return #pieces > 0 and TAG_PREFIX .. table.concat(pieces, ",") or ""
+end
+
+local function tell_user(line)
+    slurm.log_user("%s", line)
+end
+
+-- Writes the tag of a new job into its Comment; the tag.
+function M.annotate(job_desc)
+    local comment = job_desc.comment or ""
+    local env = job_desc.spank_job_env
+    local text = M.strip(comment)
+    local tag = env and M.tag_from_env(env, function(line) tell_user(line .. "; it is ignored") end) or ""
+    local wanted = join(text, tag)
+    if #wanted > COMMENT_MAX_BYTES then
+        tell_user("--soda flags are ignored: with them the comment would be longer than 1024 bytes; shorten --comment")
+        wanted, tag = text, ""
+    end
+    if wanted ~= comment then
+        job_desc.comment = wanted
+    end
+    return tag
+end
+
+-- Keeps the tag of a job whose owner writes a new comment.
+function M.modify(job_desc, job_rec)
+    local comment = job_desc.comment
+    if not comment then
+        return
+    end
+    local before = job_rec.comment or ""
+    local wanted = join(M.strip(comment), M.tag_of(before))
+    if #wanted > COMMENT_MAX_BYTES then
+        tell_user("comment left as it was: with slurm-soda's tag it would be longer than 1024 bytes; shorten it")
+        wanted = before
+    end
+    if wanted ~= comment then
+        job_desc.comment = wanted
+    end
+end
+
+return M

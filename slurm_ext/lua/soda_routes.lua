@@ -1,0 +1,225 @@
+-- Arrays: a job submitted to a partition under arrays gets the list of partitions that its array owns or may borrow. The
+-- rules are those of policies/arrays/routing.py; tests/hints/test_routing.py compares both. A local file of a few lines is
+-- read at every submission, because Lua cannot see whether a file has changed. Loaded by soda.lua, which lies beside it.
+
+local M = {}
+
+local ROUTES_HEADER = "soda-arrays 1"
+local ROUTES_MAX_BYTES = 1024 * 1024
+local LARGE_FROM_GPUS = 4
+local NO_VAL16, NO_VAL, INFINITE16, INFINITE = 65534, 4294967294, 65535, 4294967295
+local PART_NUMBERS = { "nodes", "cores", "cpus", "gpus" }
+
+local function words_of(line)
+    local found = {}
+    for key, value in line:gmatch("([a-z_]+)=([^ ]*)") do
+        found[key] = value
+    end
+    return found
+end
+
+-- The table of a routes file, or nil and what is wrong with it.
+function M.parse_routes(text)
+    local header, rest = text:match("^([^\n]*)\n(.*)$")
+    if header ~= ROUTES_HEADER then
+        return nil, "it does not begin with " .. ROUTES_HEADER
+    end
+    if not rest:find("\nend\n$") then
+        return nil, "it has no end"
+    end
+    local routes = { parts = {}, base_of = {} }
+    for line in rest:gmatch("([^\n]+)\n") do
+        local kind, words = line:match("^[a-z]+"), words_of(line)
+        if kind == "rules" then
+            routes.gpu_lending = words.gpu_lending
+            routes.kill_wait_s = tonumber(words.kill_wait_s)
+            routes.job_requeue = words.job_requeue == "1"
+        elseif kind == "part" and words.name and words.base then
+            for _, key in ipairs(PART_NUMBERS) do
+                words[key] = tonumber(words[key])
+                if not words[key] then
+                    return nil, "a partition has no " .. key
+                end
+            end
+            words.borrowing = words.borrowing == "1"
+            routes.parts[#routes.parts + 1] = words
+            routes.base_of[words.name], routes.base_of[words.base] = words.base, words.base
+        elseif kind ~= "end" then
+            return nil, "a line cannot be read"
+        end
+    end
+    if not routes.gpu_lending or not routes.kill_wait_s then
+        return nil, "it has no rules"
+    end
+    return routes
+end
+
+local seen_text, seen_routes
+
+local function routes_in(path)
+    local file = path and io.open(path, "r")
+    if not file then
+        return nil
+    end
+    local text = file:read(ROUTES_MAX_BYTES) or ""
+    file:close()
+    if text ~= seen_text then
+        local routes, problem = M.parse_routes(text)
+        seen_text, seen_routes = text, routes
+        if problem then
+            slurm.log_error("%s", "slurm-soda: no job is routed: " .. path .. ": " .. problem)
+        end
+    end
+    return seen_routes
+end
+
+-- A count that the user gave, or nil.
+local function given(value)
+    local number = tonumber(value)
+    if number and number ~= NO_VAL16 and number ~= NO_VAL and number ~= INFINITE16 and number ~= INFINITE then
+        return number
+    end
+    return nil
+end
+
+-- GPUs, their type and whether anything else is asked for, in a request such as gres/gpu:a100:2,license:1.
+local function gpus_in(request)
+    local total, kind, several, other = 0, "", false, false
+    for piece in (request or ""):gmatch("[^,]+") do
+        local rest = piece:match("^gres[/:]gpu(.*)$") or piece:match("^gpu(.*)$")
+        if rest == "" or rest and rest:find("^[:=/][0-9a-zA-Z_.-]*[:=]?[0-9]*$") then
+            local number = rest:match("[:=]([0-9]+)$")
+            local type_name = rest:match("^[:/]([^:=]*[a-zA-Z][^:=]*)") or ""
+            several = several or (total > 0 and type_name ~= kind)
+            total, kind = total + (tonumber(number) or 1), type_name
+        elseif piece:find("gres", 1, true) then
+            other = true
+        end
+    end
+    return total, kind, several or other
+end
+
+-- The least that a job asks for; nil where it asks in a way that says too little.
+function M.ask(job_desc)
+    local nodes = given(job_desc.min_nodes) or 1
+    local tasks = given(job_desc.num_tasks) or 1
+    local per_job, job_type, odd_job = gpus_in(job_desc.tres_per_job)
+    local per_node, node_type, odd_node = gpus_in(job_desc.tres_per_node or job_desc.gres)
+    local per_socket, socket_type, odd_socket = gpus_in(job_desc.tres_per_socket)
+    local per_task, task_type, odd_task = gpus_in(job_desc.tres_per_task)
+    if odd_job or odd_node or odd_socket or odd_task then
+        return nil
+    end
+    local gpus = math.max(per_job, per_node * nodes, per_socket * nodes, per_task * tasks)
+    local most_nodes = given(job_desc.max_nodes)
+    local cores = math.max(given(job_desc.min_cpus) or 1, tasks * (given(job_desc.cpus_per_task) or 1))
+    local per_node_cores = math.max(
+        given(job_desc.pn_min_cpus) or 1,
+        given(job_desc.cpus_per_task) or 1,
+        (given(job_desc.ntasks_per_node) or 1) * (given(job_desc.cpus_per_task) or 1),
+        most_nodes and math.ceil(cores / most_nodes) or 1
+    )
+    return {
+        gpus = gpus,
+        gpus_per_node = math.max(per_node, per_socket, per_task, most_nodes and math.ceil(gpus / most_nodes) or 0),
+        gpu_type = job_type ~= "" and job_type or node_type ~= "" and node_type or socket_type ~= "" and socket_type
+            or task_type,
+        nodes = nodes,
+        cores = cores,
+        cores_per_node = per_node_cores,
+        whole_nodes = tonumber(job_desc.shared) == 0,
+    }
+end
+
+local function fits(part, ask)
+    local asked = ask.whole_nodes and part.cpus or ask.cores_per_node
+    return ask.nodes <= part.nodes and asked <= part.cores and ask.cores <= part.cores * part.nodes
+        and (ask.gpus == 0 or ask.gpu_type == "" or ask.gpu_type == part.type)
+        and ask.gpus_per_node <= part.gpus and ask.gpus <= part.gpus * part.nodes
+end
+
+-- Partitions for a job that names base, as one text, or nil: it stays there.
+function M.route(routes, base, ask, may_borrow)
+    local kind = ask.gpus == 0 and "cpu" or ask.gpus >= LARGE_FROM_GPUS and "large" or "small"
+    local own, lent = {}, {}
+    for _, part in ipairs(routes.parts) do
+        if part.base == base and part.kind == kind and fits(part, ask) then
+            local list = part.borrowing and lent or own
+            if kind ~= "cpu" and (may_borrow or not part.borrowing)
+                or kind == "cpu" and (part.gpus == 0 or part.borrowing == may_borrow) then
+                list[#list + 1] = part.name
+            end
+        end
+    end
+    if #own == 0 and kind ~= "cpu" then
+        return nil
+    end
+    for _, name in ipairs(lent) do
+        own[#own + 1] = name
+    end
+    return #own > 0 and table.concat(own, ",") or nil
+end
+
+-- Whether Slurm's own preemption may end a run of this job: it can be requeued and, with GPUs, saves its state at SIGTERM
+-- before Slurm kills it. What salloc and srun start has no script, so Slurm would cancel it instead.
+function M.may_borrow(routes, job_desc, gpus, tag)
+    local said = tonumber(job_desc.requeue)
+    local requeue = said == 1 or (said ~= 0 and routes.job_requeue)
+    if not requeue or not job_desc.script then
+        return false
+    end
+    if gpus == 0 or routes.gpu_lending == "requeue" then
+        return true
+    end
+    local signal, grace_s = tag:match("checkpoint=([A-Z0-9]+)@?([0-9]*)")
+    return routes.gpu_lending == "checkpoint" and signal == "TERM" and (tonumber(grace_s) or 0) <= routes.kill_wait_s
+end
+
+local function default_partition(part_list)
+    for name, part in pairs(part_list or {}) do
+        if part.flag_default == 1 then
+            return name
+        end
+    end
+end
+
+-- Fields that name nodes, or make Slurm add cores: nobody can say here which partitions will do.
+local PECULIAR = { "reservation", "req_nodes", "exc_nodes", "features", "cpus_per_tres", "clusters" }
+
+local function peculiar(job_desc)
+    for _, field in ipairs(PECULIAR) do
+        if (job_desc[field] or "") ~= "" then
+            return true
+        end
+    end
+    return given(job_desc.het_job_offset) ~= nil
+end
+
+-- Sends a new job to the partitions of its array, by the arrays in the file at this path. Without the file, or with false
+-- for its path, every job stays where it is.
+function M.arrange(path, job_desc, part_list, tag)
+    local routes = routes_in(path)
+    if not routes or #routes.parts == 0 then
+        return
+    end
+    local named = job_desc.partition
+    if not named or named == "" then
+        named = default_partition(part_list)
+    end
+    local base = named and routes.base_of[named]
+    if not base or peculiar(job_desc) then
+        return
+    end
+    local ask = M.ask(job_desc)
+    if not ask then
+        return
+    end
+    local list = M.route(routes, base, ask, M.may_borrow(routes, job_desc, ask.gpus, tag))
+    if list then
+        job_desc.partition = list
+    elseif base ~= named then
+        job_desc.partition = base
+    end
+end
+
+return M
