@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
+from slurm_soda.daemon.knowledge.kinds import kind_of_record
 from slurm_soda.daemon.knowledge.known import Knowledge
 from slurm_soda.daemon.knowledge.lessons import observe
 from slurm_soda.daemon.knowledge.reading import read_knowledge
@@ -27,11 +28,8 @@ from slurm_soda.policies.run_times.forecast import MOST_KINDS, Forecast
 from slurm_soda.policies.run_times.learner import Learnt
 from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, run_time_left
 from slurm_soda.policies.run_times.traits import Traits
-from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext import hostlist
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
-from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -147,23 +145,11 @@ class Foresight:
         return number
 
     def _work(self, record: JobRecord) -> Iterations | None:
-        hints = record.hints
-        if not hints.iterations or not hints.model or self._knowledge is None:
+        kind = kind_of_record(record, self._gpu_types)
+        if not record.hints.iterations or kind is None or self._knowledge is None:
             return None
-        kind = Workload(hints.model, hints.batch_size or 0, self._gpu_type(record), record.gpus)
         each = self._knowledge.iteration_s(kind)
-        return None if each is None or each.value <= 0 else Iterations(hints.iterations, each)
-
-    def _gpu_type(self, record: JobRecord) -> str:
-        """That it asks for, or runs on, or that all nodes have; empty where it may be one or another."""
-        if record.gpu_type:
-            return record.gpu_type
-        try:
-            names = hostlist.expand(record.node_names)
-        except SodaError:
-            return ""
-        types = {self._gpu_types.get(name, "") for name in names or self._gpu_types}
-        return types.pop() if len(types) == 1 else ""
+        return None if each is None or each.value <= 0 else Iterations(record.hints.iterations, each)
 
     def _left(self, job: RememberedJob, learnt: Learnt, now_s: float) -> RunTime | None:
         assert job.record is not None

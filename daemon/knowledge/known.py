@@ -102,20 +102,29 @@ class Knowledge:
         return found
 
     def fits(self, together: Sequence[Workload]) -> bool | None:
-        """As :meth:`.Known.fits`: by what was seen of pairs, else by memory, where that of jobs and GPU is known, else by
-        the trained model.
+        """As :meth:`.Known.fits`."""
+        told = self.fits_by(together)
+        return None if told is None else told[0]
+
+    def fits_by(self, together: Sequence[Workload]) -> tuple[bool, Source] | None:
+        """Whether they fit and who says so: by what was seen of pairs, else by memory, where that of jobs and GPU is known,
+        else by the trained model. Of several values the least trusted one is named.
         """
         pairs = [(one, other) for at, one in enumerate(together) for other in together[at + 1 :]]
         seen = [self.estimate("fits", one, other) or self.estimate("fits", other, one) for one, other in pairs]
-        if any(found is not None and found.value < 0.5 for found in seen):
-            return False
-        if len(together) == 2 and all(found is not None for found in seen):
-            return True
+        apart = [found.source for found in seen if found is not None and found.value < 0.5]
+        if apart:
+            return False, min(apart)
+        if len(together) == 2 and seen[0] is not None:
+            return True, seen[0].source
         needed = [self.estimate("memory_mib", kind) for kind in together]
+        known = [one for one in needed if one is not None]
         device = self.device_mib(together[0].gpu_type) if together else None
-        if device is None or any(one is None for one in needed):
-            return self._guess.fits([plain(kind) for kind in together]) if isinstance(self._guess, TellsFits) else None
-        return math.fsum(one.value for one in needed if one is not None) <= device.value
+        if device is not None and len(known) == len(needed):
+            source = max(one.source for one in (*known, device))
+            return math.fsum(one.value for one in known) <= device.value, source
+        guessed = self._guess.fits([plain(kind) for kind in together]) if isinstance(self._guess, TellsFits) else None
+        return None if guessed is None else (guessed, Source.PREDICTED)
 
     def device_mib(self, gpu_type: str) -> Estimate | None:
         """Memory of a type of GPU."""

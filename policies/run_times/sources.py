@@ -76,20 +76,21 @@ def run_time_left(
     """
     rest_s = max(limit_s - attained_s, 0.0)
     if progress is not None:
-        return _bounded(RunTime(progress.run_s(), By.PROGRESS), rest_s)
+        return bounded(RunTime(progress.run_s(), By.PROGRESS), rest_s)
     if iterations is not None:
         whole = iterations.run_s()
         left = replace(whole, value=max(whole.value - attained_s, 0.0))
         # One that should have ended long ago tells that its count or its kind's time was wrong: then like jobs know better.
         if attained_s <= whole.value + 2 * whole.error:
-            return _bounded(RunTime(left, By.ITERATIONS), rest_s)
+            return bounded(RunTime(left, By.ITERATIONS), rest_s)
     if learnt is not None and learnt.jobs:
         left = learnt.curve.remaining(attained_s)
-        return _bounded(RunTime(left, By.HISTORY, learnt.jobs, learnt.group.words()), rest_s)
+        return bounded(RunTime(left, By.HISTORY, learnt.jobs, learnt.group.words()), rest_s)
     return None if math.isinf(rest_s) else RunTime(Estimate(rest_s, rest_s, Source.PRIOR), By.LIMIT)
 
 
-def _bounded(told: RunTime, rest_s: float) -> RunTime:
+def bounded(told: RunTime, rest_s: float) -> RunTime:
+    """The same, but never more than the time limit leaves (infinite without one)."""
     value = min(told.left.value, rest_s)
     # The truth lies between now and the limit, so nothing can be farther off than the farther one of the two.
     error = min(told.left.error, max(value, rest_s - value))

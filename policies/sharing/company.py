@@ -103,19 +103,11 @@ class Company:
         return math.inf if found is None else max(found.value, 1.0)
 
     def new_job(self, row: int) -> NewJob:
-        """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch.
-
-        A job whose iteration times or batch nobody knows does not accumulate: its batch counts as one sample. Memory that
-        nobody knows counts as none: then :meth:`fit` alone tells who fits.
-        """
+        """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch: see :func:`newcomer`."""
         remaining_s = float(self._snapshot.jobs.remaining_s[row])
         number, batch = int(self._jobs.kind[row]), int(self._jobs.batch[row])
         throughput, footprint = (None, None) if number < 0 else self.models(self._jobs.kinds[number])
-        if throughput is None or batch < 1 or not throughput.iteration_s(batch):
-            memory = _NO_FOOTPRINT if footprint is None else Footprint(footprint.mib(batch), 0.0)
-            return NewJob(Throughput(1.0, 0.0), 1, remaining_s, memory, self.consent(row))
-        iterations = remaining_s / throughput.iteration_s(batch)
-        return NewJob(throughput, batch, iterations, footprint or _NO_FOOTPRINT, self.consent(row))
+        return newcomer(remaining_s, batch, throughput, footprint, self.consent(row))
 
     def sizes(self, row: int) -> tuple[int, ...]:
         """Sub-batches that a waiting job may run with, its batch first."""
@@ -175,6 +167,21 @@ class Company:
             return None
         before = self.pace(partner) / self.accumulation(partner)
         return Xi(new, replace(running, value=max(running.value, before) / before))
+
+
+def newcomer(
+    work_s: float, batch: int, throughput: Throughput | None, footprint: Footprint | None, consent: Consent
+) -> NewJob:
+    """A job as Algorithm 2 takes it that needs ``work_s`` with its whole batch, alone.
+
+    A job whose iteration times or batch (0) nobody knows does not accumulate: its batch counts as one sample. Memory that
+    nobody knows counts as none: then others must tell who fits.
+    """
+    if throughput is None or batch < 1 or not throughput.iteration_s(batch):
+        memory = _NO_FOOTPRINT if footprint is None else Footprint(footprint.mib(batch), 0.0)
+        return NewJob(Throughput(1.0, 0.0), 1, work_s, memory, consent)
+    iterations = work_s / throughput.iteration_s(batch)
+    return NewJob(throughput, batch, iterations, footprint or _NO_FOOTPRINT, consent)
 
 
 def _added(pairs: Sequence[Estimate | None]) -> Estimate | None:

@@ -22,7 +22,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
     said.append(
         f"One after the other: it ends after {after.new_end_s:,.0f} s, all of them after {after.mean_s:,.0f} s on average."
     )
-    told = decision.chosen or _best_refused(decision)
+    told = trial_of(decision)
     if told is not None:
         said += _trial(told)
     said.append(f"So: {decision.reason}.")
@@ -33,8 +33,10 @@ def _takes(count: int) -> str:
     return "needs" if count == 1 else "need"
 
 
-def _best_refused(decision: Decision) -> Trial | None:
-    """The trial to tell of where none was chosen: one that was allowed and ended later, or else the first refused one."""
+def trial_of(decision: Decision) -> Trial | None:
+    """The trial to tell of: the chosen one; else one that was allowed and ended later, or else the first refused one."""
+    if decision.chosen is not None:
+        return decision.chosen
     allowed = [trial for trial in decision.trials if trial.together is not None]
     if allowed:
         return min(allowed, key=lambda trial: trial.together.mean_s if trial.together else math.inf)

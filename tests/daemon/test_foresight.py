@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from slurm_soda.daemon.knowledge import foresight
 from slurm_soda.daemon.knowledge.foresight import SETTLING_S, Foresight
+from slurm_soda.daemon.knowledge.kinds import gpu_type_of
 from slurm_soda.daemon.pictures import Head, Story
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import open_store
@@ -192,12 +193,9 @@ def test_a_column_of_nobody_is_empty(slurm: FakeSlurm, daemon: Start) -> None:
     ],
 )
 def test_on_which_gpus_a_job_is_expected_to_run(
-    fresh_store: Path, types: dict[str, str], asked: str, node_names: str, expected: str
+    types: dict[str, str], asked: str, node_names: str, expected: str
 ) -> None:
-    store = open_store(f"sqlite:///{fresh_store}/soda.db")
-    ahead = Foresight(store, _gpu_types=types)
-    assert ahead._gpu_type(record(gpu_type=asked, node_names=node_names)) == expected
-    store.close()
+    assert gpu_type_of(record(gpu_type=asked, node_names=node_names), types) == expected
 
 
 def test_what_is_told_travels_as_it_is() -> None:

@@ -1,0 +1,114 @@
+"""What is known of two kinds of jobs that would meet on one GPU: what the arithmetic of a pair is made of.
+
+Plain enough to travel from sodad to whoever asks (:mod:`~slurm_soda.daemon.transfer`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slurm_soda.daemon.knowledge.known import Knowledge
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.subbatch import Footprint, sub_batches
+from slurm_soda.policies.sharing.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """An :class:`Estimate` that can travel: no error (``None``) where nobody can tell it, the source by its name.
+
+    Raises:
+        PolicyError: it is no estimate.
+    """
+
+    value: float
+    error: float | None
+    source: str
+
+    def __post_init__(self) -> None:
+        self.estimate()
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Figure:
+        """The same as an estimate."""
+        error = estimate.error if math.isfinite(estimate.error) else None
+        return cls(estimate.value, error, estimate.source.name.lower())
+
+    def estimate(self) -> Estimate:
+        """As policies take it."""
+        if self.source.upper() not in Source.__members__:
+            raise PolicyError(f"there is no source {self.source!r}")
+        return Estimate(self.value, math.inf if self.error is None else self.error, Source[self.source.upper()])
+
+
+@dataclass(frozen=True, slots=True)
+class KindKnown:
+    """What is known of one kind alone."""
+
+    iteration_s: Figure | None
+    memory_mib: Figure | None
+    throughput: Throughput | None
+    footprint: Footprint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What both do to each other while the new job runs with one sub-batch."""
+
+    sub_batch: int
+    """Of the new job; 0: nobody told its batch."""
+    new_xi: Figure
+    """How many times as long the new job's iterations take."""
+    running_xi: Figure
+    fits: bool | None
+    """Into the memory of one GPU, together; ``None``: nobody knows."""
+    fits_source: str
+    """Empty where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairKnown:
+    """All of it, from one reading of the store."""
+
+    new: KindKnown
+    running: KindKnown
+    device_mib: Figure | None
+    """Memory of a GPU of their type."""
+    meetings: Sequence[Meeting]
+    """By sub-batch of the new job, its whole batch first."""
+
+
+def pair_known(known: Knowledge, new: Workload, running: Workload) -> PairKnown:
+    """What is known of a new job's kind beside a running one's, on GPUs of the new one's type."""
+    device = known.device_mib(new.gpu_type)
+    sizes = sub_batches(new.batch) if new.batch else (0,)
+    return PairKnown(
+        new=_kind(known, new),
+        running=_kind(known, running),
+        device_mib=None if device is None else Figure.of(device),
+        meetings=[_meeting(known, replace(new, batch=size), running) for size in sizes],
+    )
+
+
+def _kind(known: Knowledge, kind: Workload) -> KindKnown:
+    iteration_s, memory_mib = known.iteration_s(kind), known.estimate("memory_mib", kind)
+    return KindKnown(
+        iteration_s=None if iteration_s is None else Figure.of(iteration_s),
+        memory_mib=None if memory_mib is None else Figure.of(memory_mib),
+        throughput=known.throughput(kind),
+        footprint=known.footprint(kind),
+    )
+
+
+def _meeting(known: Knowledge, new: Workload, running: Workload) -> Meeting:
+    fits = known.fits_by((new, running))
+    return Meeting(
+        sub_batch=new.batch,
+        new_xi=Figure.of(known.xi(new, (running,))),
+        running_xi=Figure.of(known.xi(running, (new,))),
+        fits=None if fits is None else fits[0],
+        fits_source="" if fits is None else fits[1].name.lower(),
+    )
