@@ -9,7 +9,8 @@ from slurm_soda.demo.mix import Mix
 from slurm_soda.demo.settings import RESTART_S, DemoSettings, policy_parameters
 from slurm_soda.simulator.traces.sacct import read_dump
 from slurm_soda.simulator.traces.sacct_cluster import cluster_from
-from slurm_soda.simulator.whatif.answer import Candidate, Question, answer
+from slurm_soda.simulator.whatif.answer import answer
+from slurm_soda.simulator.whatif.rig import Candidate, Question
 from slurm_soda.simulator.whatif.site import site_of
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.simulator.report.per_job import per_job_csv
-from slurm_soda.simulator.report.result import Run, reduce
+from slurm_soda.simulator.report.result import Failure, Run, reduce
 from slurm_soda.simulator.scenario import Choice, Scenario
 from slurm_soda.wire.errors import SodaError
 
@@ -61,19 +61,38 @@ class Batch:
             SimulatorError: it cannot be run, or its file cannot be written.
         """
         scenario, choice = self.member(number)
-        try:
-            outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
-        except SimulatorError as error:
-            raise SimulatorError(f"{choice.label}: {error}") from error
+        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
         path = self.csv_path(number)
         if path is not None:
             write_whole(path, per_job_csv(outcome).encode("utf-8", "surrogateescape"))
         first = number % len(self.scenarios) == 0
         return reduce(outcome, choice.label, scenario.seed, charts=self.charts and first)
 
+    def check(self) -> None:
+        """Whether what was asked for makes sense, as far as it shows before anything runs.
 
-def run_batch(batch: Batch, *, workers: int | None = None, progress: Progress | None = None) -> list[Run]:
-    """All runs, in the order of their numbers, whoever finished first.
+        Raises:
+            PolicyError: a parameter is not allowed.
+            SimulatorError: a policy cannot run in such a scenario.
+        """
+        for scenario in self.scenarios[:1]:
+            for choice in self.choices:
+                scenario.check(scenario.policy(choice.name, choice.parameters), choice.nodes)
+
+    def attempt(self, number: int) -> Run | Failure:
+        """One of the runs, or why it failed: it may not take the others along."""
+        try:
+            return self.run(number)
+        except SodaError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault in one policy leaves what the others found
+            reason = f"a fault of slurm-soda, {type(error).__name__}: {error}; sodactl simulate shows where"
+        scenario, choice = self.member(number)
+        return Failure(choice.label, scenario.seed, " ".join(reason.split()))
+
+
+def run_batch(batch: Batch, *, workers: int | None = None, progress: Progress | None = None) -> list[Run | Failure]:
+    """All runs, in the order of their numbers, whoever finished first; a run that fails leaves the others.
 
     Args:
         batch: what to run.
@@ -82,18 +101,16 @@ def run_batch(batch: Batch, *, workers: int | None = None, progress: Progress | 
 
     Raises:
         PolicyError: a parameter is not allowed.
-        SimulatorError: a run failed, or a process died.
+        SimulatorError: a policy cannot run in such a scenario, which is said before anything runs; or a process died.
     """
-    for scenario in batch.scenarios[:1]:
-        for choice in batch.choices:
-            scenario.policy(choice.name, choice.parameters)  # what is wrong is said before anything runs
+    batch.check()
     count = min(workers or _default_workers(batch), len(batch))
     if count <= 1:
-        return [_told(batch.run(number), number + 1, len(batch), progress) for number in range(len(batch))]
+        return [_told(batch.attempt(number), number + 1, len(batch), progress) for number in range(len(batch))]
     return _in_processes(batch, count, progress)
 
 
-def _told(run: Run, done: int, total: int, progress: Progress | None) -> Run:
+def _told(run: Run | Failure, done: int, total: int, progress: Progress | None) -> Run | Failure:
     if progress is not None:
         progress(done, total)
     return run
@@ -104,7 +121,7 @@ def _default_workers(batch: Batch) -> int:
     return 1 if jobs < WORTH_A_PROCESS else len(os.sched_getaffinity(0))
 
 
-def _in_processes(batch: Batch, workers: int, progress: Progress | None) -> list[Run]:
+def _in_processes(batch: Batch, workers: int, progress: Progress | None) -> list[Run | Failure]:
     executor = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (batch,))
     try:
         waiting = _submit(executor, len(batch))
@@ -121,7 +138,7 @@ def _in_processes(batch: Batch, workers: int, progress: Progress | None) -> list
     return [future.result() for future in waiting]
 
 
-def _submit(executor: ProcessPoolExecutor, runs: int) -> list[Future[Run]]:
+def _submit(executor: ProcessPoolExecutor, runs: int) -> list[Future[Run | Failure]]:
     """Start the workers, which inherit that Ctrl-C is held back: it reaches every process, and one speaks for all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -130,7 +147,7 @@ def _submit(executor: ProcessPoolExecutor, runs: int) -> list[Future[Run]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _result(finished: Future[Run]) -> Run:
+def _result(finished: Future[Run | Failure]) -> Run | Failure:
     try:
         return finished.result()
     except BrokenProcessPool:
@@ -156,10 +173,6 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def _work(number: int) -> Run:
+def _work(number: int) -> Run | Failure:
     assert _batch is not None
-    try:
-        return _batch.run(number)
-    except SodaError as error:
-        # Not every error survives the way between processes as it is; its one line does.
-        raise SimulatorError(str(error)) from None
+    return _batch.attempt(number)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -153,6 +152,14 @@ class Scenario:
             placement=self.placement, agents=self._agents(rules), progress=progress,
         )  # fmt: skip
 
+    def check(self, policy: Policy, nodes: NodeRules | None = None) -> None:
+        """What :meth:`run` would refuse of the options, before anything runs.
+
+        Raises:
+            SimulatorError: a policy that shares lacks what it needs, or has what it cannot do.
+        """
+        self._sharing(policy, nodes or self.nodes)
+
     def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
         """What a policy that shares runs by; None for one that does not."""
         if not isinstance(policy, SharingPolicy) and self.engine != SHARING:
@@ -176,10 +183,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy as a person named it, with what was set of its parameters."""
+    """A policy as a person named it, with what was set of its parameters; it can be sent to another process."""
 
     name: str
-    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
     """The system that it is the policy of; empty: it was named itself."""
     nodes: NodeRules | None = None

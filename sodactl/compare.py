@@ -9,7 +9,8 @@ from typing import Any
 import click
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.simulator.batch import Batch, run_batch
-from slurm_soda.simulator.report.result import PolicyRuns, by_policy, times_better
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.result import Failure, PolicyRuns, Run, by_policy, times_better
 from slurm_soda.simulator.report.table import table
 from slurm_soda.simulator.scenario import Choice
 from slurm_soda.simulator.systems import system_names
@@ -67,7 +68,7 @@ def compare(
 
     Each policy runs each workload on a virtual cluster, several at a time. Times better is the first policy's average JCT
     (job completion time, submission to end) over this one's. With several seeds, figures are means over them and ± is the
-    sample standard deviation.
+    sample standard deviation. A run that fails is named with its reason below the table of the others; the exit status is 1.
 
     \b
     Examples:
@@ -85,23 +86,59 @@ def compare(
     tell_left_out(material)
     batch = Batch(material.scenarios, chosen, csv_folder or out, charts=bool(html_path or png_folder or out))
     with progress_bar("runs") as progress:
-        rows = by_policy(run_batch(batch, workers=workers, progress=progress))
-    document = _document(rows, asked, material, chosen)
+        found = run_batch(batch, workers=workers, progress=progress)
+    rows, failed = by_policy([one for one in found if isinstance(one, Run)]), _failures(found)
+    if not rows:
+        raise SimulatorError(_all_failed(failed))
+    document = _document(rows, failed, asked, material, chosen)
     _write(rows, document, material, html_path=html_path, png_folder=png_folder, out=out)
     if as_json:
         output.print_json(document)
-        return
-    output.print_line(material.about)
-    output.print_line()
-    print_runs(*table(rows))
-    if out is not None:
+    else:
+        output.print_line(material.about)
         output.print_line()
-        output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
+        print_runs(*table(rows))
+        _tell_failed(rows, failed, chosen)
+        if out is not None:
+            output.print_line()
+            output.print_line(f"page: {out / 'index.html'}   report: {out / 'report.json'}")
+    if failed:
+        raise SimulatorError(f"{len(failed):,} of {len(found):,} runs failed; the figures are those of the others")
 
 
-def _document(rows: Sequence[PolicyRuns], asked: Asked, material: Material, chosen: Sequence[Choice]) -> dict[str, Any]:
+def _failures(found: Sequence[Run | Failure]) -> list[Failure]:
+    return [one for one in found if isinstance(one, Failure)]
+
+
+def _all_failed(failed: Sequence[Failure]) -> str:
+    """Every run failed: the only reason, or one a policy."""
+    if len(failed) == 1:
+        return str(failed[0])
+    told = {failure.policy: str(failure) for failure in reversed(failed)}
+    return f"all {len(failed):,} runs failed: {'; '.join(reversed(told.values()))}"
+
+
+def _tell_failed(rows: Sequence[PolicyRuns], failed: Sequence[Failure], chosen: Sequence[Choice]) -> None:
+    """What failed, a line each, and what that does to the table above."""
+    if not failed:
+        return
+    output.print_line()
+    for failure in failed:
+        output.print_line(f"failed: {failure}")
+    if rows[0].policy != chosen[0].label:
+        output.print_line(
+            f"Times better is {rows[0].policy}'s average JCT over this one's, as {chosen[0].label} failed."
+        )
+    if any(failure.policy == row.policy for failure in failed for row in rows):
+        output.print_line("Figures are means over the seeds that a policy ran; times better, over those that both ran.")
+
+
+def _document(
+    rows: Sequence[PolicyRuns], failed: Sequence[Failure], asked: Asked, material: Material, chosen: Sequence[Choice]
+) -> dict[str, Any]:
     return {
         "policies": [_row_document(rows[0], row) for row in rows],
+        "failed": [{"policy": one.policy, "seed": one.seed, "reason": one.reason} for one in failed],
         "baseline": rows[0].policy,
         "seeds": [scenario.seed for scenario in material.scenarios],
         **setting(asked, material, chosen),

@@ -9,8 +9,8 @@ from typing import Any
 
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.files import write_whole
-from slurm_soda.simulator.report.page import Story, render
-from slurm_soda.simulator.report.result import PolicyRuns
+from slurm_soda.simulator.report.page import Passage, Story, render
+from slurm_soda.simulator.report.result import Failure, PolicyRuns
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.material import Material
 
@@ -41,7 +41,9 @@ def story(rows: Sequence[PolicyRuns], material: Material, told: Mapping[str, Any
         },
         "Left out": str(len(told["skipped"])),
     }  # fmt: skip
-    return Story(tuple(rows), material.about, told["gpus"], tuple(facts.items()))
+    failed = tuple(str(Failure(**one)) for one in told.get("failed", ()))
+    passages = (Passage("Runs that failed", failed),) if failed else ()
+    return Story(tuple(rows), material.about, told["gpus"], tuple(facts.items()), passages=passages)
 
 
 def write_report(document: Mapping[str, Any], path: Path) -> None:

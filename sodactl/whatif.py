@@ -18,9 +18,10 @@ from slurm_soda.simulator.traces.sacct_cluster import cluster_from
 from slurm_soda.simulator.traces.sacct_columns import COMMAND
 from slurm_soda.simulator.traces.trace import Trace
 from slurm_soda.simulator.whatif import advice
-from slurm_soda.simulator.whatif.answer import Answer, Candidate, Question, answer
+from slurm_soda.simulator.whatif.answer import Answer, answer
 from slurm_soda.simulator.whatif.candidates import STAND_INS, TRIED
 from slurm_soda.simulator.whatif.losers import Group
+from slurm_soda.simulator.whatif.rig import Candidate, Question
 from slurm_soda.simulator.whatif.site import Site, latest, site_of
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.assignments import choices
@@ -98,6 +99,8 @@ def whatif(
         output.print_json(told.document())
     else:
         told.draw()
+    if found.failed:
+        raise SimulatorError(f"{len(found.failed):,} of the policies failed; the answer is that of the others")
 
 
 def _built_in() -> Path:
@@ -199,6 +202,8 @@ class _Told:
         if settings := advice.settings(self.found):
             yield _Passage("For sodad's configuration:", tuple(settings.splitlines()), code=True)
         yield _Passage("What to bear in mind:", self.doubts)
+        if self.found.failed:
+            yield _Passage("Failed, and missing above:", tuple(map(str, self.found.failed)))
         if left := tuple(f"{count:,} {reason}" for reason, count in self.trace.unused.items()):
             yield _Passage("Not simulated:", left)
         if self.trace.skipped:
@@ -221,6 +226,7 @@ class _Told:
             "present": self._candidate(found.present),
             "present_error_ratio": found.error_ratio,
             "policies": [self._candidate(candidate) for candidate in found.others],
+            "failed": [{"policy": one.policy, "reason": one.reason} for one in found.failed],
             "twice_the_restart_cost": None if found.dearer is None else self._candidate(found.dearer),
             "worse": {
                 "compared": found.best.label,

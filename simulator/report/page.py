@@ -12,7 +12,7 @@ from slurm_soda.simulator.report.lane_chart import lane_chart, lane_key
 from slurm_soda.simulator.report.page_style import CSS
 from slurm_soda.simulator.report.palette import hue, stroke, width
 from slurm_soda.simulator.report.plot import PARTS, Line, axis, plot
-from slurm_soda.simulator.report.result import PolicyRuns, times_better
+from slurm_soda.simulator.report.result import PolicyRuns, fastest, on_same_seeds, times_better
 from slurm_soda.simulator.report.table import percent_text, table
 from slurm_soda.simulator.report.times import log_ticks, span_text, time_ticks
 
@@ -68,20 +68,16 @@ def render(story: Story) -> str:
 
 def headline(rows: Sequence[PolicyRuns]) -> str:
     """The result in one line."""
-    first, best = rows[0], min(rows, key=_jct_or_last)
+    first, best = rows[0], fastest(rows)
     if len(rows) == 1:
         return f"{first.policy}: jobs complete in {span_text(first.mean('avg_jct_s'))} on average"
     if best is first or not times_better(first, best) > 1:
         return f"No policy completes jobs faster than {first.policy}: {span_text(first.mean('avg_jct_s'))} on average"
+    first_s, best_s = (one.mean("avg_jct_s") for one in on_same_seeds(first, best) or (first, best))
     return (
-        f"{best.policy} completes jobs in {span_text(best.mean('avg_jct_s'))} on average,"
-        f" {first.policy} in {span_text(first.mean('avg_jct_s'))}: {times_better(first, best):.2f} times better"
+        f"{best.policy} completes jobs in {span_text(best_s)} on average,"
+        f" {first.policy} in {span_text(first_s)}: {times_better(first, best):.2f} times better"
     )
-
-
-def _jct_or_last(row: PolicyRuns) -> float:
-    mean_s = row.mean("avg_jct_s")
-    return mean_s if math.isfinite(mean_s) else math.inf
 
 
 def _card(title: str, body: str) -> str:
@@ -96,12 +92,12 @@ def _text(passage: Passage) -> str:
 
 def _table(rows: Sequence[PolicyRuns]) -> str:
     titles, lines = table(rows)
-    best = min(range(len(rows)), key=lambda at: _jct_or_last(rows[at])) if len(rows) > 1 else -1
+    best = fastest(rows) if len(rows) > 1 else None
     best_class = ' class="best"'
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     body = "".join(
-        f"<tr{best_class if at == best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
-        for at, line in enumerate(lines)
+        f"<tr{best_class if row is best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
+        for row, line in zip(rows, lines, strict=True)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

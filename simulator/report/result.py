@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,22 @@ def reduce(outcome: Outcome, policy: str, seed: int | None = None, *, charts: bo
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that did not come to an end."""
+
+    policy: str
+    """As the user typed it."""
+    seed: int | None
+    """Of the generated workload; None for a trace."""
+    reason: str
+    """One line."""
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.policy}{seed}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyRuns:
     """One policy over all seeds, at least one."""
 
@@ -70,6 +86,11 @@ class PolicyRuns:
         values = self.values(key)
         return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
+    def of_seeds(self, seeds: Collection[int | None]) -> PolicyRuns | None:
+        """The runs of these seeds only; None: there are none."""
+        kept = tuple(run for run in self.runs if run.seed in seeds)
+        return PolicyRuns(self.policy, kept) if kept else None
+
     @property
     def jct(self) -> Distribution:
         """JCTs of the jobs of all seeds."""
@@ -81,10 +102,37 @@ class PolicyRuns:
         return distribution(np.concatenate([run.queue_s for run in self.runs]))
 
 
+def on_same_seeds(first: PolicyRuns, other: PolicyRuns) -> tuple[PolicyRuns, PolicyRuns] | None:
+    """Both over the seeds that both ran, as a run may have failed; None: there is no such seed."""
+    seeds = {run.seed for run in first.runs} & {run.seed for run in other.runs}
+    ours, theirs = first.of_seeds(seeds), other.of_seeds(seeds)
+    return (ours, theirs) if ours and theirs else None
+
+
 def times_better(first: PolicyRuns, other: PolicyRuns, key: str = "avg_jct_s") -> float:
-    """How many times smaller a mean figure is than the first policy's; NaN if it is 0 or unknown."""
-    ours = other.mean(key)
-    return first.mean(key) / ours if ours > 0 else math.nan
+    """How many times smaller a mean figure is than the first policy's, over the seeds that both ran; NaN if it is 0 or
+    unknown.
+    """
+    both = on_same_seeds(first, other)
+    if both is None:
+        return math.nan
+    ours = both[1].mean(key)
+    return both[0].mean(key) / ours if ours > 0 else math.nan
+
+
+def fastest(rows: Sequence[PolicyRuns]) -> PolicyRuns:
+    """The policy of least average JCT, each held against the first over the seeds that both ran; ties: the first one."""
+
+    def relative_jct(row: PolicyRuns) -> float:
+        both = on_same_seeds(rows[0], row)
+        if both is None:
+            return math.inf
+        base_s, mean_s = (one.mean("avg_jct_s") for one in both)
+        if not math.isfinite(mean_s):
+            return math.inf
+        return mean_s / base_s if base_s > 0 else mean_s
+
+    return min(rows, key=relative_jct)
 
 
 def by_policy(runs: Sequence[Run]) -> list[PolicyRuns]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from slurm_soda.policies.registry import find_entry
 from slurm_soda.simulator.report.times import span_text
-from slurm_soda.simulator.whatif.answer import Answer, Candidate
+from slurm_soda.simulator.whatif.answer import Answer
 from slurm_soda.simulator.whatif.candidates import RESTART_S
 from slurm_soda.simulator.whatif.losers import Group
+from slurm_soda.simulator.whatif.rig import Candidate
 
 _TRUSTED_RATIO = 0.15
 """A simulation of the present that is further off is no ground for numbers."""

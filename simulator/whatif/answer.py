@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from slurm_soda.policies.registry import find_entry
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.batch import Batch, Progress, run_batch
-from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.batch import Progress
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.report.result import PolicyRuns
-from slurm_soda.simulator.scenario import PREDICTED, Choice, Scenario, estimated, service_gpu_s
-from slurm_soda.simulator.sharing.rules import SharingRules
+from slurm_soda.simulator.report.result import Failure, PolicyRuns
+from slurm_soda.simulator.scenario import PREDICTED
 from slurm_soda.simulator.whatif import candidates
-from slurm_soda.simulator.whatif.ensemble import ensemble
 from slurm_soda.simulator.whatif.losers import Losers, losers
+from slurm_soda.simulator.whatif.rig import Candidate, Question, Rig, of_least_jct
 from slurm_soda.simulator.whatif.site import Observed, Site, observed
-from slurm_soda.simulator.workload import Workload
 
 WORTH_IT = 1.05
 """A change must make the average JCT so many times better to be recommended."""
 _TUNED_WORTH_IT = 1.02
-_TRIAL_WORKLOADS = 4
-_WORTH_A_PROCESS = 3000
-"""Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
-
-Role = Literal["slurm", "tried", "tuned", "sharing", "bound"]
-"""What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
-thresholds from the trace, one that shares GPUs (which sodad cannot yet do), and what nobody can do. A policy may be there in
-several roles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a person may say."""
-
-    restart_s: float | None = None
-    """What each restart of a job costs; None: :func:`.candidates.likely_restart_s`."""
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
-    """Parameters by policy, in place of its defaults."""
-    policies: tuple[str, ...] = ()
-    """Policies to try besides :data:`.candidates.TRIED`."""
-    workers: int | None = None
-    sharing: SharingRules | None = None
-    """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A policy that was tried."""
-
-    label: str
-    """Its name, with ``(tuned)`` where its thresholds come from the trace."""
-    choice: Choice
-    runs: PolicyRuns
-    role: Role
-
-    @property
-    def avg_jct_s(self) -> float:
-        """Mean over the workloads."""
-        return self.runs.mean("avg_jct_s")
-
-    @property
-    def complete(self) -> bool:
-        """Every job came to its end."""
-        return not any(self.runs.values("unfinished"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +42,8 @@ class Answer:
     restart_is_guessed: bool
     members: int
     """Over so many workloads figures are means."""
+    failed: tuple[Failure, ...] = ()
+    """Why a policy is missing, one for each such policy."""
 
     @property
     def error_ratio(self) -> float:
@@ -102,7 +53,7 @@ class Answer:
     @property
     def best(self) -> Candidate:
         """The recommended candidate, or else the best that could be turned on."""
-        return self.recommended or _best(
+        return self.recommended or of_least_jct(
             [self.present, *(c for c in self.others if c.role not in ("sharing", "bound"))]
         )
 
@@ -110,26 +61,35 @@ class Answer:
 def answer(site: Site, question: Question, progress: Progress | None = None) -> Answer:
     """Simulate all candidates.
 
+    A policy of which a run fails is missing in the answer, which says why, as far as there is one without it.
+
     Raises:
         PolicyError: a parameter is not allowed.
-        SimulatorError: a run failed.
+        SimulatorError: a policy cannot run in such a scenario, nothing that could stand for the present ran, or the bound
+            did not.
     """
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
-    rig = _Rig(site, question, restart_s, progress)
+    rig = Rig(site, question, restart_s, progress)
+    rig.batch(rig.sharing()).check()  # what is missing is said before anything runs
     stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
     tried = rig.run(rig.tried()) + rig.run(rig.tried(by_run_times=True), estimates=PREDICTED)
     seen = observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
         raise SimulatorError(
-            f"some jobs of {site.workload.name} cannot run on {site.cluster.name}; describe the cluster with --cluster"
+            f"nothing that could stand for the present ran: {rig.failed[0]}"
+            if not stand_ins
+            else f"some jobs of {site.workload.name} cannot run on {site.cluster.name}; describe the cluster with --cluster"
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
     sharing = rig.run(rig.sharing(), role="sharing", estimates=PREDICTED)
-    (bound,) = rig.run([rig.bound()], role="bound", estimates="exact")
-    best = _best([*able, *(candidate for candidate in tried if candidate.complete)])
+    bounds = rig.run([rig.bound()], role="bound", estimates="exact")
+    if not bounds:
+        raise SimulatorError(str(next(failure for failure in rig.failed if failure.policy == candidates.BOUND)))
+    (bound,) = bounds
+    best = of_least_jct([*able, *(candidate for candidate in tried if candidate.complete)])
     recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
     return Answer(
         site=site,
@@ -143,134 +103,15 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         restart_s=restart_s,
         restart_is_guessed=question.restart_s is None,
         members=len(rig.workloads),
+        failed=rig.failed,
     )
-
-
-class _Rig:
-    """Everything that the runs of one answer have in common."""
-
-    def __init__(self, site: Site, question: Question, restart_s: float, progress: Progress | None) -> None:
-        self._site, self._question, self._restart_s = site, question, restart_s
-        self._progress = _Counted(progress)
-        self.workloads = ensemble(site.workload)
-
-    def slurm(self) -> Costs:
-        """What Slurm alone takes: its main loop starts the first in line at once, a moment after nodes are free."""
-        return Costs(start_s=self._site.hand_over_s)
-
-    def soda(self, restart_s: float) -> Costs:
-        """What slurm-soda takes, which is woken by every event."""
-        lag_s = self._site.hand_over_s
-        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
-
-    def stand_ins(self) -> Sequence[Choice]:
-        """What may stand for the present."""
-        return candidates.with_parameters(candidates.STAND_INS, self._question.parameters)
-
-    def tried(self, *, by_run_times: bool = False) -> Sequence[Choice]:
-        """What could be turned on: policies that need run times, or the others."""
-        asked = [name for name in (*candidates.TRIED, *self._question.policies) if not candidates.shares(name)]
-        return self._named(name for name in asked if (name in candidates.BY_RUN_TIMES) is by_run_times)
-
-    def sharing(self) -> Sequence[Choice]:
-        """Policies asked for that share GPUs; they are told run times as those are that need them."""
-        return self._named(name for name in self._question.policies if candidates.shares(name))
-
-    def _named(self, names: Iterable[str]) -> Sequence[Choice]:
-        least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
-        known = [Choice(name, least if "min_run_s" in _parameters(name) else {}) for name in dict.fromkeys(names)]
-        return candidates.with_parameters(known, self._question.parameters)
-
-    def tuned(self) -> Candidate | None:
-        """The policy with the best thresholds from the trace, looked for on a few of the workloads."""
-        least = candidates.likely_min_run_s(self._restart_s)
-        fixed = {"min_run_s": least, **self._question.parameters.get(candidates.TUNED, {})}
-        choices = candidates.threshold_choices(self._site.workload, fixed)
-        if not choices:
-            return None
-        best = _best(self.run(choices, workloads=self.workloads[:_TRIAL_WORKLOADS]))
-        return best if len(self.workloads) <= _TRIAL_WORKLOADS else self.run([best.choice])[0]
-
-    def bound(self) -> Choice:
-        """What somebody could do who knew everything."""
-        return Choice(candidates.BOUND, {"min_run_s": candidates.likely_min_run_s(self._restart_s)})
-
-    def run(
-        self,
-        choices: Sequence[Choice],
-        *,
-        role: Role = "tried",
-        estimates: str = "none",
-        costs: Costs | None = None,
-        workloads: Sequence[Workload] = (),
-    ) -> list[Candidate]:
-        """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given."""
-        costs = costs or self.soda(self._restart_s)
-        history_gpu_s = service_gpu_s(self._site.workload)
-        scenarios = tuple(
-            Scenario(
-                estimated(workload, estimates),
-                self._site.cluster,
-                costs,
-                history_gpu_s=history_gpu_s,
-                seed=seed,
-                predicted=estimates == PREDICTED,
-                sharing=self._question.sharing,
-            )
-            for seed, workload in enumerate(workloads or self.workloads)
-        )
-        batch = Batch(scenarios, tuple(choices))
-        runs = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
-        each = len(scenarios)
-        return [
-            Candidate(choice.name, choice, PolicyRuns(choice.name, tuple(runs[at * each : (at + 1) * each])), role)
-            for at, choice in enumerate(choices)
-        ]
-
-    def _workers(self, batch: Batch) -> int:
-        """As asked, or one a CPU where it is worth it: backfill looks at every job at every event."""
-        if self._question.workers is not None:
-            return self._question.workers
-        jobs = len(batch) * len(self._site.workload)
-        return 1 if jobs < _WORTH_A_PROCESS else len(os.sched_getaffinity(0))
-
-    def dearer(self, candidate: Candidate) -> Candidate:
-        """The same with restarts that cost twice as much."""
-        (found,) = self.run([candidate.choice], role=candidate.role, costs=self.soda(2 * self._restart_s))
-        return found
-
-
-class _Counted:
-    """Progress over several batches."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress, self._before, self._total = progress, 0, 0
-
-    def over(self, runs: int) -> Callable[[int, int], None]:
-        """Progress of the next batch of so many runs."""
-        self._before, self._total = self._total, self._total + runs
-        before = self._before
-
-        def told(done: int, _of: int) -> None:
-            if self._progress is not None:
-                self._progress(before + done, self._total)
-
-        return told
-
-
-def _parameters(name: str) -> set[str]:
-    return {parameter.name for parameter in find_entry(name).parameters}
-
-
-def _best(found: Sequence[Candidate]) -> Candidate:
-    return min(found, key=lambda candidate: candidate.avg_jct_s)
 
 
 def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Candidate]:
     """What was tried, with the tuned policy behind its plain self if it is better."""
     kept = list(tried)
-    at = next(at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED)
-    if tuned is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
+    at = next((at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED), None)
+    if tuned is not None and at is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
         label = f"{tuned.label} (tuned)"
         runs = tuple(replace(run, policy=label) for run in tuned.runs.runs)
         kept.insert(at + 1, Candidate(label, tuned.choice, PolicyRuns(label, runs), "tuned"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from slurm_soda.simulator.batch import Batch, run_batch
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.report.result import Failure, Run
 from slurm_soda.simulator.scenario import Choice, Scenario, estimated, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
@@ -27,6 +30,12 @@ WORKLOAD = Workload.build(
     ],
 )
 SCENARIO = Scenario(WORKLOAD, parse_cluster("1x2"))
+
+
+def ran(found: Sequence[Run | Failure]) -> list[Run]:
+    """All runs, none of which failed."""
+    assert not [one for one in found if isinstance(one, Failure)]
+    return [one for one in found if isinstance(one, Run)]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +87,43 @@ def test_slices_are_long_against_what_a_change_of_jobs_costs(costs: Costs, resta
     assert (policy.quantum_s, told.quantum_s) == (quantum_s, 7.0)
 
 
-def test_a_run_that_fails_says_of_which_policy() -> None:
-    slow = replace(SCENARIO, costs=Costs(restart_s=2, start_s=2))
-    choices = (Choice("fifo"), Choice("gandiva", {"quantum_s": 1.0}))
-    with pytest.raises(SimulatorError, match=r"^gandiva: at .* before they made any progress"):
-        run_batch(Batch((slow,), choices), workers=1)
+SLOW = replace(SCENARIO, costs=Costs(restart_s=2, start_s=2))
+HASTY = Choice("gandiva", {"quantum_s": 1.0})
+"""Fails where a start takes longer than its slice."""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_fails_leaves_the_others_and_says_of_which_policy_and_seed(workers: int) -> None:
+    scenarios = (replace(SLOW, seed=4), replace(SCENARIO, seed=5))
+    first, second, third, fourth = run_batch(Batch(scenarios, (HASTY, Choice("fifo"))), workers=workers)
+    assert isinstance(first, Failure)
+    assert (first.policy, first.seed) == ("gandiva", 4)
+    assert str(first).startswith("gandiva, seed 4: at ")
+    assert "before they made any progress" in first.reason
+    assert [(run.policy, run.seed) for run in ran([second, third, fourth])] == [
+        ("gandiva", 5), ("fifo", 4), ("fifo", 5)
+    ]  # fmt: skip
+
+
+def test_a_fault_of_a_policy_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Scenario, *_: object) -> Outcome:
+        raise ZeroDivisionError("by\nhand")
+
+    monkeypatch.setattr(Scenario, "run", broken)
+    (found,) = run_batch(Batch((SCENARIO,), (Choice("fifo"),)), workers=1)
+    assert isinstance(found, Failure)
+    assert str(found) == "fifo: a fault of slurm-soda, ZeroDivisionError: by hand; sodactl simulate shows where"
+
+
+def test_what_a_policy_lacks_is_said_before_anything_runs() -> None:
+    seen: list[int] = []
+    with pytest.raises(SimulatorError, match="policy sjf-bsbf: nobody says what jobs do to each other"):
+        run_batch(
+            Batch((SCENARIO,), (Choice("fifo"), Choice("sjf-bsbf"))),
+            workers=1,
+            progress=lambda done, _: seen.append(done),
+        )
+    assert seen == []
 
 
 def test_a_scenario_travels_between_processes() -> None:
@@ -95,11 +136,11 @@ def test_a_batch_runs_all_seeds_of_a_policy_after_each_other() -> None:
     late = Scenario(WORKLOAD.with_columns(submit_s=WORKLOAD.submit_s + 9), parse_cluster("1x2"), seed=2)
     batch = Batch((SCENARIO, late), (Choice("fifo"), Choice("srsf")))
     seen: list[tuple[int, int]] = []
-    found = run_batch(batch, workers=1, progress=lambda done, total: seen.append((done, total)))
+    found = ran(run_batch(batch, workers=1, progress=lambda done, total: seen.append((done, total))))
     assert [(run.policy, run.seed) for run in found] == [("fifo", None), ("fifo", 2), ("srsf", None), ("srsf", 2)]
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [run.lanes for run in found] == [None] * 4
-    charts = run_batch(Batch((SCENARIO, late), (Choice("fifo"),), charts=True), workers=1)
+    charts = ran(run_batch(Batch((SCENARIO, late), (Choice("fifo"),), charts=True), workers=1))
     assert [run.lanes is not None for run in charts] == [True, False]
 
 

@@ -174,8 +174,63 @@ def test_a_failure_in_a_process_is_one_line(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "full" / "jobs-srsf.csv").mkdir()
     capsys.readouterr()
     assert run(["compare", *FEW, "--workers", "2", "--csv", str(tmp_path / "full")]) == 1
+    out, err = capsys.readouterr()
+    *_, last = out.splitlines()
+    assert last.startswith(f"failed: srsf, seed 1: {tmp_path}/full/jobs-srsf.csv cannot be written: Is a directory")
+    assert err == "sodactl: 1 of 2 runs failed; the figures are those of the others\n"
+
+
+HASTY = ("--start-cost-s", "2", "--restart-cost-s", "2", "--set", "gandiva.quantum_s=1", "--policy", "gandiva")
+"""Never gets on: a start takes longer than a slice."""
+
+
+def test_a_policy_that_fails_leaves_the_others_and_the_first_that_ran_is_the_baseline(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ["compare", *HASTY, *FEW, "--seed", "1", "--seed", "2"]
+    assert run([*asked, "--json", "--out", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert [row["policy"] for row in found["policies"]] == ["fifo", "srsf"]
+    assert [(one["policy"], one["seed"]) for one in found["failed"]] == [("gandiva", 1), ("gandiva", 2)]
+    assert all("before they made any progress" in one["reason"] for one in found["failed"])
+    assert (found["baseline"], found["policies"][0]["times_better"]) == ("fifo", 1)
+    assert err == "sodactl: 2 of 6 runs failed; the figures are those of the others\n"
+    assert json.loads((tmp_path / "report.json").read_text()) == found
+    assert "Runs that failed</h2><p>gandiva, seed 1: at " in (tmp_path / "index.html").read_text()
+
+    assert run(asked) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[3:5]] == ["fifo", "srsf"]
+    assert [line[:25] for line in lines[6:8]] == ["failed: gandiva, seed 1: ", "failed: gandiva, seed 2: "]
+    assert lines[8] == "Times better is fifo's average JCT over this one's, as gandiva failed."
+    assert len(lines) == 9
+
+
+def test_times_better_is_over_the_seeds_that_both_ran(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "jobs-srsf-seed-2.csv").mkdir()
+    asked = ["compare", *FEW, *(word for seed in "123" for word in ("--seed", seed)), "--csv", str(tmp_path)]
+    assert run([*asked, "--json"]) == 1
+    fifo, srsf = json.loads(capsys.readouterr().out)["policies"]
+    assert [one["seed"] for one in fifo["runs"]] == [1, 2, 3]
+    assert [one["seed"] for one in srsf["runs"]] == [1, 3]
+    both = [one["avg_jct_s"] for one in fifo["runs"] if one["seed"] != 2]
+    assert srsf["times_better"] == pytest.approx(sum(both) / 2 / srsf["avg_jct_s"])
+    assert run(asked) == 1
+    assert capsys.readouterr().out.endswith(
+        "Figures are means over the seeds that a policy ran; times better, over those that both ran.\n"
+    )
+
+
+def test_where_every_run_fails_the_reasons_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("sodactl: gandiva, seed 1: at ")
+    assert err.count("\n") == 1
+    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--seed", "1", "--seed", "2"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith(f"sodactl: {tmp_path}/full/jobs-srsf.csv cannot be written: Is a directory")
+    assert err.startswith("sodactl: all 2 runs failed: gandiva, seed 1: at ")
     assert err.count("\n") == 1
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from slurm_soda.simulator.report.page import Story, headline, render
-from slurm_soda.simulator.report.result import PolicyRuns, by_policy, reduce, times_better
+from slurm_soda.simulator.report.result import PolicyRuns, by_policy, fastest, reduce, times_better
 from slurm_soda.simulator.report.table import table
 
 from .outcomes import WORKED, outcome
@@ -76,6 +78,18 @@ def test_the_table_compares_with_the_first_row() -> None:
                       "preemptions"]  # fmt: skip
     assert cells[0] == ["fifo", "23.3 s", "1.00×", "20.0 s", "38.0 s", "39.6 s", "10.0 s", "50.0 s", "50 %", "1"]
     assert cells[1][:3] == ["srsf", "20.0 s", "1.17×"]
+
+
+def test_policies_are_held_against_each_other_over_the_seeds_that_both_ran() -> None:
+    # By seed, fifo takes 70/3 s, srsf 20 s and 61/3 s.
+    fifo, srsf = rows(seeds=2)
+    assert headline([fifo, replace(srsf, runs=srsf.runs[1:])]) == (
+        "srsf completes jobs in 20.3 s on average, fifo in 23.3 s: 1.15 times better"
+    )
+    easy, hard = replace(fifo, runs=fifo.runs[:1]), replace(srsf, runs=srsf.runs[1:])
+    assert math.isnan(times_better(easy, hard))
+    assert headline([easy, hard]) == "No policy completes jobs faster than fifo: 23.3 s on average"
+    assert fastest([fifo, hard, srsf]) is srsf  # 20.2 of 23.3 s, where the other took 20.3 of 23.3 s
 
 
 def test_one_policy_is_compared_with_nobody() -> None:

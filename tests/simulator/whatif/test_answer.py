@@ -13,7 +13,8 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.sacct import Dump, read_dump
 from slurm_soda.simulator.traces.sacct_cluster import cluster_from
 from slurm_soda.simulator.whatif import advice
-from slurm_soda.simulator.whatif.answer import Answer, Question, answer
+from slurm_soda.simulator.whatif.answer import Answer, answer
+from slurm_soda.simulator.whatif.rig import Question
 from slurm_soda.simulator.whatif.site import Site, site_of
 
 DUMP = Path(whatif.__file__).parent / "demo-stock.txt"
@@ -101,6 +102,22 @@ def test_an_idle_site_needs_no_change() -> None:
     assert advice.settings(found) == ""
     assert found.error_ratio < -0.5  # such a cluster is not the one that was observed
     assert any("too far off to trust" in doubt for doubt in advice.doubts(found, {}, 30))
+
+
+def test_a_policy_that_fails_is_missing_with_its_reason_and_the_others_stay(few: Dump) -> None:
+    site = site_of(few.trace, few.runs, cluster_from(few)[0])
+    asked = {"gandiva": {"quantum_s": 1.0}}  # shorter than a start, so it never gets on
+    found = answer(site, Question(restart_s=30.0, parameters=asked, policies=("gandiva",), workers=1))
+    assert "gandiva" not in [candidate.label for candidate in found.others]
+    assert {"tiresias-las", "tiresias-gittins", "srsf"} <= {candidate.label for candidate in found.others}
+    assert [str(failure)[:12] for failure in found.failed] == ["gandiva: at "]
+
+
+def test_a_policy_that_lacks_something_is_refused_before_anything_runs(few: Dump) -> None:
+    site, seen = site_of(few.trace, few.runs, cluster_from(few)[0]), list[int]()
+    with pytest.raises(SimulatorError, match="policy sjf-ffs: nobody says what jobs do to each other"):
+        answer(site, Question(policies=("sjf-ffs",), workers=1), lambda done, _: seen.append(done))
+    assert seen == []
 
 
 def test_a_cluster_that_cannot_hold_the_jobs_is_said(few: Dump) -> None:
