@@ -89,19 +89,21 @@ def up(
       sodactl cluster up --name big --nodes 64 --packed     for tests of scale
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
     """  # noqa: D301 - click reads the control character
-    caught = interruptible()
+    interruptible()
     size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
     made = Cluster.up(name, **size, packed=packed, base=base, progress=_say)
-    if caught:  # raised inside a library's finaliser, where Python drops exceptions
+    try:
+        if mode != "off":
+            _say(f"starting sodad in mode {mode}")
+            made.start_daemon(f'mode = "{mode}"\n')
+        if as_json:
+            output.print_json({"name": name, "sodad": mode, **size, "packed": packed})
+        else:
+            output.print_line(f"cluster {name} is up: {nodes} nodes with {gpus} GPUs each, sodad {mode}")
+            output.print_line(f"try: sodactl cluster exec --name {name} {USERS[0]} -- sinfo")
+    except KeyboardInterrupt:
         made.down()
-        raise KeyboardInterrupt
-    if mode != "off":
-        made.start_daemon(f'mode = "{mode}"\n')
-    if as_json:
-        output.print_json({"name": name, "sodad": mode, **size, "packed": packed})
-    else:
-        output.print_line(f"cluster {name} is up: {nodes} nodes with {gpus} GPUs each, sodad {mode}")
-        output.print_line(f"try: sodactl cluster exec --name {name} {USERS[0]} -- sinfo")
+        raise
 
 
 @cluster.command()

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import sys
 import threading
+import time
 import weakref
 from types import FrameType
 
 _LATER_S = 0.01
 
+CLEANING_UP_S = 30.0
+"""So long after an interrupt no second one comes: a terminal that closes says so twice, and people press Ctrl-C again."""
 
-def interruptible() -> list[int]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt too; gives the list to which the signals that come are added.
+
+def interruptible() -> None:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt too, once in :data:`CLEANING_UP_S`. SIGHUP not under nohup.
 
     A signal waits while a lock is being taken or given back, and while a finaliser runs. There the exception would leave
     the lock taken for ever, and what cleans up would wait for it; or nobody would hear of the exception.
     """
-    caught: list[int] = []
+    heard_s = -math.inf
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        nonlocal heard_s
+        if time.monotonic() < heard_s + CLEANING_UP_S:
+            return
         if _delicate(frame):
             signal.setitimer(signal.ITIMER_REAL, _LATER_S)
             return
-        caught.append(number)
+        heard_s = time.monotonic()
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    def dropped(problem: sys.UnraisableHookArgs) -> None:
+        """Something that runs unseen, which :func:`_delicate` does not know, has swallowed an exception: once more."""
+        nonlocal heard_s
+        if not issubclass(problem.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(problem)
+            return
+        heard_s = -math.inf
+        signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+
+    sys.unraisablehook = dropped
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    for number in numbers:
         signal.signal(number, interrupt)
-    return caught
 
 
 def _delicate(frame: FrameType | None) -> bool:
-    """Whether the interrupted code, or one of its callers, is a lock's ``with`` written in Python, or a finaliser."""
+    """Whether the interrupted code, or one of its callers, is a lock's ``with`` written in Python, or a finaliser.
+
+    Files, and HTTP answers with them, are finalised by their ``close``, and whatever that raises is dropped in silence.
+    """
     while frame is not None:
         code = frame.f_code
-        if code.co_filename == weakref.__file__:
+        if code.co_filename == weakref.__file__ or code.co_name in ("close", "__del__"):
             return True
         if code.co_filename == threading.__file__ and code.co_name in ("__enter__", "__exit__"):
             return True

@@ -231,11 +231,16 @@ def test_the_command_line_refuses_in_one_line(words: tuple[str, ...], said: str)
 
 
 @pytest.mark.parametrize(
-    ("words", "number"),
-    [(("cluster", "up"), signal.SIGINT), (("cluster", "up"), signal.SIGTERM), (("demo", "--arrays"), signal.SIGTERM)],
+    ("words", "number", "at"),
+    [
+        (("cluster", "up"), signal.SIGINT, "starting Slurm"),
+        (("cluster", "up"), signal.SIGTERM, "starting Slurm"),
+        (("cluster", "up"), signal.SIGHUP, "starting sodad"),
+        (("demo", "--arrays"), signal.SIGTERM, "starting Slurm"),
+    ],
 )
 def test_a_stopped_command_line_leaves_nothing_behind(
-    words: tuple[str, ...], number: signal.Signals, tmp_path: Path
+    words: tuple[str, ...], number: signal.Signals, at: str, tmp_path: Path
 ) -> None:
     name = f"test-{secrets.token_hex(3)}"
     argv = (SODACTL, *words, "--name", name, *(("--out", str(tmp_path)) if words[0] == "demo" else ()))
@@ -243,7 +248,7 @@ def test_a_stopped_command_line_leaves_nothing_behind(
         try:
             assert up.stderr
             for line in up.stderr:
-                if line.startswith("starting Slurm"):
+                if line.startswith(at):
                     up.send_signal(number)
             assert up.wait(60) == 130
         finally:

@@ -11,12 +11,12 @@ import pytest
 _NOW = """
 import os, signal, time
 from slurm_soda.sodactl.interrupts import interruptible
-caught = interruptible()
+interruptible()
 try:
     os.kill(os.getpid(), signal.{name})
     time.sleep(30)
 except KeyboardInterrupt:
-    print(caught == [signal.{name}])
+    print("heard")
 """
 
 _IN_A_LOCK = """
@@ -57,6 +57,63 @@ except KeyboardInterrupt:
     print("heard")
 """
 
+_IN_ANOTHER_FINALISER = """
+import io, os, signal, time
+from slurm_soda.sodactl.interrupts import interruptible
+
+def end():
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000): pass
+
+class Answer(io.RawIOBase):
+    def close(self): end()
+
+class Connection:
+    def __del__(self): end()
+
+def events():
+    try: yield
+    finally: end()
+
+interruptible()
+thing = {thing}
+hasattr(thing, "send") and next(thing)
+try:
+    del thing
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+_WHILE_CLEANING_UP = """
+import os, signal, time
+from slurm_soda.sodactl.interrupts import interruptible
+interruptible()
+try:
+    os.kill(os.getpid(), signal.SIGHUP)
+    time.sleep(30)
+except KeyboardInterrupt:
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    time.sleep(0.1)
+    print("clean")
+"""
+
+_UNDER_NOHUP = """
+import os, signal, time
+from slurm_soda.sodactl.interrupts import interruptible
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+interruptible()
+try:
+    os.kill(os.getpid(), signal.SIGHUP)
+    time.sleep(0.1)
+    print("goes on")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
 _WHILE_WAITING = """
 import queue, signal, threading
 from slurm_soda.sodactl.interrupts import interruptible
@@ -77,7 +134,7 @@ def said_by(program: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_each_signal_interrupts(number: signal.Signals) -> None:
-    assert said_by(_NOW.format(name=number.name)) == "True"
+    assert said_by(_NOW.format(name=number.name)) == "heard"
 
 
 def test_a_lock_that_is_being_taken_is_given_back() -> None:
@@ -86,6 +143,19 @@ def test_a_lock_that_is_being_taken_is_given_back() -> None:
 
 def test_a_signal_inside_a_finaliser_is_heard_after_it() -> None:
     assert said_by(_IN_A_FINALISER) == "heard"
+
+
+@pytest.mark.parametrize("thing", ["Answer()", "Connection()", "events()"])
+def test_a_signal_inside_a_finaliser_of_another_kind_is_heard_too(thing: str) -> None:
+    assert said_by(_IN_ANOTHER_FINALISER.format(thing=thing)) == "heard"
+
+
+def test_a_second_signal_leaves_the_clean_up_alone() -> None:
+    assert said_by(_WHILE_CLEANING_UP) == "clean"
+
+
+def test_nohup_holds() -> None:
+    assert said_by(_UNDER_NOHUP).split("\n") == ["goes on", "heard"]
 
 
 def test_who_waits_for_a_queue_hears_at_once() -> None:
