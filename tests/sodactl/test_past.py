@@ -19,6 +19,7 @@ from slurm_soda.daemon.store.cores import sound
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Run, Setting, Usage
 from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.sodactl import past
 from slurm_soda.wire.seal import Munge
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
@@ -49,8 +50,9 @@ class Scontrol:
 
 
 @pytest.fixture
-def sodad(soda: Bench) -> Iterator[str]:
+def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
+    monkeypatch.setattr(past, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
