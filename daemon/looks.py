@@ -17,11 +17,15 @@ from fastapi.concurrency import run_in_threadpool
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.knowledge.meeting import pair_known
+from slurm_soda.daemon.knowledge.reading import read_knowledge
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.core_log import Filters, core_report
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.transfer import encode
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.slurm_ext.hints import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -32,6 +36,7 @@ MOST_JOBS = 20_000
 MOST_CYCLES = 100
 MOST_FITS = 5000
 MOST_JOB_ID = 2**32 - 1
+MOST_GPUS = 1_000_000
 FRESH_S = 1.0
 """The list of all jobs may be this old, or"""
 FRESH_TIMES = 10
@@ -42,6 +47,10 @@ Cycles = Annotated[int, Query(ge=0, le=MOST_CYCLES)]
 Limit = Annotated[int, Query(ge=1, le=MOST_FITS)]
 AnyJobId = Annotated[int | None, Query(ge=1, le=MOST_JOB_ID)]
 Name = Annotated[str | None, Query(max_length=255)]
+Model = Annotated[str, Query(min_length=1, max_length=MODEL_MAX_BYTES)]
+Batch = Annotated[int, Query(ge=0, lt=10 ** COUNT_MAX_DIGITS["batch_size"])]
+Gpus = Annotated[int, Query(ge=1, le=MOST_GPUS)]
+GpuType = Annotated[str, Query(max_length=64)]
 
 
 class Looks:
@@ -62,6 +71,7 @@ class Looks:
         router.get("/jobs")(self.jobs)
         router.get("/jobs/{job_id}")(self.job)
         router.get("/fit")(self.fit)
+        router.get("/pair")(self.pair)
         return router
 
     async def status(self, cycles: Cycles = 1, since_s: float = 0.0) -> Response:
@@ -99,6 +109,21 @@ class Looks:
         """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.core_log.CoreReport`, of :data:`MOST_FITS` jobs at most."""
         filters = Filters(job_id, user, category, model, since_s)
         return await self._answer(lambda session: core_report(session, filters, limit))
+
+    async def pair(
+        self,
+        *,
+        model: Model,
+        other_model: Model,
+        batch: Batch = 0,
+        other_batch: Batch = 0,
+        gpus: Gpus = 1,
+        other_gpus: Gpus = 1,
+        gpu_type: GpuType = "",
+    ) -> Response:
+        """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.knowledge.meeting.PairKnown`."""
+        new, running = Workload(model, batch, gpu_type, gpus), Workload(other_model, other_batch, gpu_type, other_gpus)
+        return await self._answer(lambda session: pair_known(read_knowledge(session), new, running))
 
     async def _answer(self, look: Callable[[Session], object]) -> Response:
         async with self._places:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,23 +33,42 @@ _TABLE_ROWS = 20
 
 @click.command()
 @click.argument("job_id", metavar="JOB", type=click.IntRange(1, MOST_JOB_ID))
+@click.option(
+    "--beside",
+    "other_id",
+    metavar="OTHER",
+    type=click.IntRange(1, MOST_JOB_ID),
+    help="Another job: what the two would do to each other on one GPU, instead.",
+)
 @on_site
-def explain(site: Site, *, as_json: bool, job_id: int) -> None:
+def explain(site: Site, *, as_json: bool, job_id: int, other_id: int | None) -> None:
     """Why a job waits, or where it went.
 
     Says what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change that
     slurm-soda made to it, with reason and outcome.
 
+    With --beside: what is known of two jobs, how much they would slow each other down on one GPU, and whether both would end
+    sooner so than one after the other. Nothing is changed.
+
     \b
     Examples:
       sodactl explain 4711
       sodactl explain 4711 --json | jq -r '.reasons[]'
+      sodactl explain 4711 --beside 4712
     """  # noqa: D301 - click reads the control character
-    document = describe(site, job_id)
+    document, draw = (describe(site, job_id), _draw) if other_id is None else _pair(site, job_id, other_id)
     if as_json:
         output.print_json(document)
     else:
-        _draw(document)
+        draw(document)
+
+
+def _pair(site: Site, job_id: int, other_id: int) -> tuple[Document, Callable[[Document], None]]:
+    if job_id == other_id:
+        raise click.UsageError(f"--beside: {other_id} is the same job; name another one")
+    from slurm_soda.sodactl import beside, beside_drawing  # noqa: PLC0415 - brings numpy, which the rest does not need
+
+    return beside.describe(site, job_id, other_id), beside_drawing.draw
 
 
 def describe(site: Site, job_id: int) -> Document:

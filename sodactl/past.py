@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Head, LiveJobs, Overview, Story, heart_beats
@@ -30,6 +30,16 @@ MOST_FITS = 5000
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Picture(Generic[T]):
+    """Where to find something: in the store, and at sodad's HTTP side."""
+
+    kind: type[T]
+    read: Callable[[Session], T]
+    path: str
+    query: Mapping[str, str]
+
+
 class Past(Protocol):
     """What sodad knows, at this instant.
 
@@ -51,6 +61,10 @@ class Past(Protocol):
 
     def cores(self, filters: Filters, limit: int) -> CoreReport:
         """Cores of GPU jobs, the newest so many; 0 is all that who is asked gives."""
+        ...
+
+    def look(self, picture: Picture[T]) -> T:
+        """Something else that sodad shows, described where it is needed."""
         ...
 
 
@@ -103,6 +117,10 @@ class StoredPast:
         with self.store.read() as session:
             return core_report(session, filters, limit)
 
+    def look(self, picture: Picture[T]) -> T:
+        with self.store.read() as session:
+            return picture.read(session)
+
 
 @dataclass(frozen=True, slots=True)
 class ToldPast:
@@ -127,6 +145,9 @@ class ToldPast:
     def cores(self, filters: Filters, limit: int) -> CoreReport:
         query = {key: str(value) for key, value in asdict(filters).items() if value is not None}
         return self._ask(CoreReport, "/v1/fit", query | {"limit": str(min(limit or MOST_FITS, MOST_FITS))})
+
+    def look(self, picture: Picture[T]) -> T:
+        return self._ask(picture.kind, picture.path, picture.query)
 
     def _ask(self, kind: type[T], path: str, query: Mapping[str, str]) -> T:
         refusals = []

@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 from slurm_soda.policies.explain import VERDICTS
-from slurm_soda.policies.sharing import telling
 from slurm_soda.simulator.listening import Listening, Said
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
-from slurm_soda.sodactl import output
+from slurm_soda.sodactl import output, sharing_words
 
 _MOST_LINES = 20
 """Things said that a terminal shows; --json has all."""
@@ -47,7 +46,7 @@ def _said(said: Said) -> dict[str, Any]:
     return {
         "at_s": said.now_s, "verdict": note.verdict.name.lower(), "position": note.position, note.score_name: note.score,
         "run_time_left_s": said.expected_s,
-        "sharing": None if said.decision is None else telling.numbers(said.decision),
+        "sharing": sharing_words.document(said.decision),
     }  # fmt: skip
 
 
@@ -64,6 +63,4 @@ def draw(outcome: Outcome, row: int, heard: Listening) -> None:
     for said in heard.said[-_MOST_LINES:]:
         left = f" {said.expected_s:,.0f} s are expected to be left." if said.expected_s == said.expected_s else ""
         output.print_line(f"  at {said.now_s:,.0f} s: {VERDICTS[said.note.verdict]}{left}")
-        if said.decision is not None:
-            for sentence in telling.sentences(said.decision):
-                output.print_line(f"      {sentence}")
+        sharing_words.draw(said.decision, indent=6)

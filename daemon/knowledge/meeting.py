@@ -71,7 +71,11 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class PairKnown:
-    """All of it, from one reading of the store."""
+    """All of it, from one reading of the store.
+
+    Raises:
+        PolicyError: there is no meeting.
+    """
 
     new: KindKnown
     running: KindKnown
@@ -79,6 +83,10 @@ class PairKnown:
     """Memory of a GPU of their type."""
     meetings: Sequence[Meeting]
     """By sub-batch of the new job, its whole batch first."""
+
+    def __post_init__(self) -> None:
+        if not self.meetings:
+            raise PolicyError("a pair needs one meeting at least")
 
 
 def pair_known(known: Knowledge, new: Workload, running: Workload) -> PairKnown:

@@ -1,0 +1,137 @@
+"""``sodactl explain JOB --beside OTHER``: what two jobs of this site would do to each other on one GPU.
+
+Arithmetic only: sodad puts no two jobs onto one GPU, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from slurm_soda.daemon.knowledge.meeting import Figure, PairKnown, pair_known
+from slurm_soda.daemon.knowledge.reading import read_knowledge
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.sodactl import beside_jobs, sharing_words
+from slurm_soda.sodactl.beside_arithmetic import HINT, Meeting, Objection, Party, meet
+from slurm_soda.sodactl.output import Document
+from slurm_soda.sodactl.past import Picture, open_past
+from slurm_soda.sodactl.site import Site
+
+NOTHING_SHARES = "This is arithmetic only: sodad puts no two jobs onto one GPU yet, and nothing is changed."
+
+
+def describe(site: Site, job_id: int, other_id: int) -> Document:
+    """What the two would do to each other, as plain data.
+
+    A job that waits joins one that runs; where both wait or both run, the first one joins the other.
+
+    Raises:
+        SodaError: one of them cannot be looked at (:func:`.beside_jobs.both`).
+        StoreError: what sodad knows cannot be read.
+    """
+    warnings: list[str] = []
+    with open_past(site) as past:
+        one, other = beside_jobs.both(site, past, (job_id, other_id), warnings)
+        new, running = (other, one) if one.runs and not other.runs else (one, other)
+        pair = past.look(_picture(new.kind, running.kind))
+    found = meet(Party.of(new, pair.new), Party.of(running, pair.running), pair)
+    parties = {party.side.job_id: _party(party, found) for party in (found.new, found.running)}
+    return {
+        "now_s": site.now_s(),
+        "warnings": warnings,
+        "shares_now": False,
+        "new": new.job_id,
+        "running": running.job_id,
+        "gpu_type": new.kind.gpu_type,
+        "device_mib": _figure(pair.device_mib),
+        "fits": found.fits,
+        "fits_source": found.fits_source or None,
+        "jobs": [parties[job_id], parties[other_id]],
+        "reasons": list(_reasons(found)),
+        "decision": sharing_words.document(found.decision),
+        "arithmetic": list(sharing_words.lines(found.decision)),
+        "objections": [_objection(one) for one in found.objections],
+        "regardless": sharing_words.document(found.regardless) if found.objections else None,
+        "regardless_arithmetic": list(sharing_words.lines(found.regardless)) if found.objections else [],
+    }
+
+
+def _picture(new: Workload, running: Workload) -> Picture[PairKnown]:
+    query = {
+        "model": new.model, "batch": str(new.batch), "gpus": str(new.gpus), "gpu_type": new.gpu_type,
+        "other_model": running.model, "other_batch": str(running.batch), "other_gpus": str(running.gpus),
+    }  # fmt: skip
+    return Picture(PairKnown, lambda session: pair_known(read_knowledge(session), new, running), "/v1/pair", query)
+
+
+def _party(party: Party, found: Meeting) -> Document:
+    side, left, whole = party.side, party.left, found.pair.meetings[0]
+    mib, error, source = party.memory
+    return {
+        "job_id": side.job_id, "user": side.user, "name": side.name, "state": side.state, "runs": side.runs,
+        "model": side.kind.model, "batch": side.kind.batch or None, "gpus": side.kind.gpus,
+        "iteration_s": _figure(party.known.iteration_s),
+        "left_s": None if left is None else _value(left.left.value, left.left.error, left.left.source.name.lower()),
+        "left_by": None if left is None else left.by.value,
+        "left_basis": None if left is None or not left.jobs else {"jobs": left.jobs, "basis": left.basis},
+        "memory_mib": None if mib is None else _value(mib, error, source),
+        "xi": _figure(whole.new_xi if party is found.new else whole.running_xi),
+        "share": side.hints.share, "max_slowdown": side.hints.max_slowdown,
+    }  # fmt: skip
+
+
+def _figure(figure: Figure | None) -> Document | None:
+    return None if figure is None else _value(figure.value, figure.error, figure.source)
+
+
+def _value(value: float, error: float | None, source: str) -> Document:
+    return {"value": value, "error": error if error is not None and math.isfinite(error) else None, "source": source}
+
+
+def _objection(objection: Objection) -> dict[str, Any]:
+    return {"job_id": objection.job_id, "flag": objection.flag, "allowed": objection.allowed,
+            "slowdown": objection.slowdown}  # fmt: skip
+
+
+def _reasons(found: Meeting) -> Iterator[str]:
+    yield NOTHING_SHARES
+    yield _who_joins(found)
+    yield _fits(found)
+    for party in (found.new, found.running):
+        side = party.side
+        if not side.kind.batch:
+            yield f"Job {side.job_id} names no --soda-batch-size: what is known of its model with any batch counts."
+        if side.kind.gpus > 1:
+            yield f"Job {side.job_id} has {side.kind.gpus} GPUs, and is slowed as a whole by sharing one of them."
+        if party.left is None:
+            yield (
+                f"Nobody knows how long job {side.job_id} will run, so nothing can be compared; --soda-iterations tells "
+                f"where its model's iteration time is known, or a time limit."
+            )
+    for one in found.objections:
+        how = f": it would take {one.slowdown:.2f} times as long" if one.slowdown is not None else ""
+        yield f"The owner of job {one.job_id} forbids that ({one.flag}={one.allowed}){how}."
+
+
+def _who_joins(found: Meeting) -> str:
+    new, running = found.new.side, found.running.side
+    if running.runs and not new.runs:
+        return f"Job {new.job_id} waits, and would join job {running.job_id}, which runs."
+    if running.runs:
+        return (
+            f"Both run: as if job {new.job_id} came anew, with the work that is left, and joined job {running.job_id}."
+        )
+    return f"Both wait: as if job {running.job_id} started now, and job {new.job_id} joined it."
+
+
+def _fits(found: Meeting) -> str:
+    device = found.pair.device_mib
+    memory = "" if device is None else f" of {device.value:,.0f} MiB"
+    by = "by what their owners ask for" if found.fits_source == HINT else found.fits_source
+    if found.fits is None:
+        return (
+            f"Nobody knows whether both fit into the memory of one GPU{memory}; --soda-gpu-memory and "
+            "`sodactl profiles set` (memory_mib, device_mib, fits) tell."
+        )
+    return f"Both fit into one GPU{memory} ({by})." if found.fits else f"They do not fit into one GPU{memory} ({by})."

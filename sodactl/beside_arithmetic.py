@@ -1,0 +1,129 @@
+"""What two jobs would do to each other on one GPU: Theorem 1 and Algorithm 2 of SJF-BSBF on what a site knows of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_soda.daemon.knowledge.meeting import KindKnown, PairKnown
+from slurm_soda.policies.run_times.sources import RunTime
+from slurm_soda.policies.sharing.company import newcomer
+from slurm_soda.policies.sharing.subbatch import Consent, Decision, Footprint, Partner, Trial, Xi, decide
+from slurm_soda.policies.sharing.telling import trial_of
+from slurm_soda.sodactl.beside_jobs import Side
+
+HINT = "hint"
+"""The source of memory that only the job's owner tells (``--soda-gpu-memory``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One of the two, with what is known of its kind."""
+
+    side: Side
+    known: KindKnown
+    left: RunTime | None
+    """Work left, alone."""
+
+    @classmethod
+    def of(cls, side: Side, known: KindKnown) -> Party:
+        """With its work left by what is known now."""
+        return cls(side, known, side.left(None if known.iteration_s is None else known.iteration_s.estimate()))
+
+    @property
+    def memory(self) -> tuple[float | None, float | None, str]:
+        """MiB of one GPU, error and source: what is known of its kind, else what its owner asks for."""
+        told = self.known.memory_mib
+        if told is not None:
+            return told.value, told.error, told.source
+        asked = self.side.hints.gpu_memory_mib
+        return asked, None, HINT if asked else ""
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """Memory by sub-batch; where only the owner tells, the same for all."""
+        mib = self.side.hints.gpu_memory_mib
+        return self.known.footprint or (Footprint(float(mib), 0.0) if mib else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """A bound of a user's that the arithmetic would break."""
+
+    job_id: int
+    flag: str
+    allowed: str
+    slowdown: float | None
+    """How many times as long the job would take while it shares; ``None`` for who shares at no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The pair's arithmetic.
+
+    Attributes:
+        fits: into the memory of one GPU with the whole batches, and who says so; ``None``: nobody knows.
+        decision: within both users' bounds; ``None`` where nobody knows how much work is left.
+        regardless: the same as if both allowed everything.
+        objections: bounds that sharing would break.
+    """
+
+    new: Party
+    running: Party
+    pair: PairKnown
+    fits: bool | None
+    fits_source: str
+    decision: Decision | None
+    regardless: Decision | None
+    objections: tuple[Objection, ...]
+
+
+def meet(new: Party, running: Party, pair: PairKnown) -> Meeting:
+    """What would become of both if ``new`` joined ``running``."""
+    fits, source = _fits(new, running, pair)
+    decision = _decide(new, running, pair, new.side.consent, running.side.consent)
+    regardless = _decide(new, running, pair, Consent(), Consent())
+    trial = None if regardless is None else trial_of(regardless)
+    objections = () if trial is None else tuple(_objections((new, running), trial))
+    return Meeting(new, running, pair, fits, source, decision, regardless, objections)
+
+
+def _fits(new: Party, running: Party, pair: PairKnown) -> tuple[bool | None, str]:
+    whole, device = pair.meetings[0], pair.device_mib
+    mine, its = new.memory[0], running.memory[0]
+    if whole.fits is not None or device is None or mine is None or its is None:
+        return whole.fits, whole.fits_source
+    return mine + its <= device.value, HINT  # else what is known of the kinds would have told
+
+
+def _decide(new: Party, running: Party, pair: PairKnown, own: Consent, other: Consent) -> Decision | None:
+    if new.left is None or running.left is None:
+        return None
+    kind = new.side.kind
+    job = newcomer(new.left.left.value, kind.batch, new.known.throughput, new.footprint, own)
+    held, device = running.footprint, pair.device_mib
+    free_mib = math.inf if held is None or device is None else device.value - held.mib(running.side.kind.batch)
+    found, whole = {meeting.sub_batch: meeting for meeting in pair.meetings}, pair.meetings[0]
+
+    def xi(sub_batch: int) -> Sequence[Xi | None]:
+        # A job that cannot accumulate counts as one sample (newcomer), but is still of its own kind.
+        meeting = found.get(sub_batch, whole) if job.batch == kind.batch else whole
+        if meeting.fits is False:
+            return [None]
+        return [Xi(meeting.new_xi.estimate(), meeting.running_xi.estimate())]
+
+    return decide(job, [Partner(running.left.left.value, free_mib, other)], xi)
+
+
+def _objections(parties: Sequence[Party], trial: Trial) -> list[Objection]:
+    found = []
+    slowdowns: Sequence[float | None] = trial.slowdowns or (None, None)
+    for party, slowdown in zip(parties, slowdowns, strict=True):
+        side = party.side
+        if not side.consent.shares:
+            found.append(Objection(side.job_id, "--soda-share", "no", None))
+        elif slowdown is not None and slowdown > side.consent.max_slowdown:
+            allowed = f"{side.consent.max_slowdown:g}"
+            found.append(Objection(side.job_id, "--soda-max-slowdown", allowed, slowdown))
+    return found

@@ -1,0 +1,171 @@
+"""Two jobs that might share a GPU: who they are, how much work each has left, and why some cannot be looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slurm_soda.daemon.knowledge.kinds import gpu_type_of
+from slurm_soda.daemon.pictures import Story
+from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, bounded, run_time_left
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.subbatch import Consent
+from slurm_soda.policies.snapshot import JobState
+from slurm_soda.slurm_ext import codec
+from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SlurmError, SodaError
+from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.states import ENDED, policy_state
+from slurm_soda.sodactl.identity import same_job
+from slurm_soda.sodactl.past import Past
+from slurm_soda.sodactl.reasons_run_time import Expected, expected
+from slurm_soda.sodactl.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two jobs."""
+
+    job_id: int
+    user: str
+    name: str
+    state: str
+    runs: bool
+    """It has GPUs now."""
+    hints: Hints
+    kind: Workload
+    attained_s: float
+    """What it has run so far, over all runs."""
+    limit_s: float
+    """All of its run time, if it ends at its time limit; infinite without one."""
+    expected: Expected | None
+    """What sodad expects of its run time."""
+
+    @property
+    def consent(self) -> Consent:
+        """What its owner allows; who says nothing allows sharing."""
+        return Consent(self.hints.share is not False, self.hints.max_slowdown or math.inf)
+
+    def left(self, iteration_s: Estimate | None) -> RunTime | None:
+        """Work left alone, from the best source: its iterations, like jobs, its time limit; None if nobody knows."""
+        count, work = self.hints.iterations, None
+        if count and iteration_s is not None and iteration_s.value > 0:
+            work = Iterations(count, iteration_s)
+        told = run_time_left(self.attained_s, self.limit_s, iterations=work)
+        if (told is None or told.by is By.LIMIT) and self.expected is not None:
+            row, error_s = self.expected.told, self.expected.error_s
+            if row.told_by == By.HISTORY:
+                left = Estimate(self.expected.left_s, math.inf if error_s is None else error_s, Source.PREDICTED)
+                rest_s = max(self.limit_s - self.attained_s, 0.0)
+                return bounded(RunTime(left, By.HISTORY, row.jobs, row.basis), rest_s)
+        return told
+
+
+def both(site: Site, past: Past, ids: tuple[int, int], warnings: list[str]) -> tuple[Side, Side]:
+    """The two jobs, on GPUs of one type.
+
+    Raises:
+        SodaError: one of them is not known, ends or has ended, has no GPUs or names no model; or they are on different GPUs.
+        StoreError: what sodad knows cannot be read.
+    """
+    listed = _listed(site, warnings)
+    one, other = (_side(job_id, past.story(job_id), listed, site.now_s()) for job_id in ids)
+    mine, its = one.kind.gpu_type, other.kind.gpu_type
+    if mine and its and mine.lower() != its.lower():
+        raise SodaError(
+            f"job {one.job_id} is for GPUs of type {mine}, job {other.job_id} for {its}: they never meet on one"
+        )
+    return _on(one, mine or its), _on(other, mine or its)
+
+
+def _on(side: Side, gpu_type: str) -> Side:
+    return replace(side, kind=replace(side.kind, gpu_type=gpu_type))
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What Slurm lists."""
+
+    jobs: Mapping[int, JobRecord]
+    gpu_types: Mapping[str, str]
+    """Of each node with GPUs."""
+    trouble: str = ""
+    """Why there is nothing."""
+
+
+def _listed(site: Site, warnings: list[str]) -> _Listed:
+    try:
+        slurm = site.slurm()
+        jobs = {record.job_id: record for record in slurm.jobs()}
+        return _Listed(jobs, {node.name: node.gpu_type for node in slurm.nodes() if node.gpus})
+    except SlurmError as error:
+        warnings.append(f"Slurm does not answer: {error}")
+        return _Listed({}, {}, warnings[-1])
+
+
+def _side(job_id: int, story: Story, listed: _Listed, now_s: float) -> Side:
+    record = listed.jobs.get(job_id)
+    if story.job is not None and record is not None and not same_job(story.job.submit_s, record):
+        story = Story(story.head, None)  # of an earlier job with this id
+    source = record if record is not None else story.job
+    if source is None:
+        if listed.trouble:
+            raise SodaError(f"the store does not know job {job_id}, and {listed.trouble}")
+        raise SodaError(f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs")
+    hints = record.hints if record is not None else codec.from_dict(story.job.hints if story.job is not None else {})
+    _refuse(job_id, source.state, source.gpus, hints, ended=record is None and _has_ended(story))
+    runs = _runs(record, story)
+    attained_s, here_s = _attained(story, record, now_s, runs=runs)
+    return Side(
+        job_id=job_id,
+        user=source.user,
+        name=source.name,
+        state=source.state,
+        runs=runs,
+        hints=hints,
+        kind=Workload(
+            hints.model or "",
+            hints.batch_size or 0,
+            "" if record is None else gpu_type_of(record, listed.gpu_types),
+            source.gpus,
+        ),
+        attained_s=attained_s,
+        # Each run has the whole limit for itself.
+        limit_s=math.inf if record is None else record.time_limit_s + attained_s - here_s,
+        expected=expected(story.run_time, story.runs, now_s),
+    )
+
+
+def _has_ended(story: Story) -> bool:
+    return story.job is not None and story.job.end_s is not None
+
+
+def _refuse(job_id: int, state: str, gpus: int, hints: Hints, *, ended: bool) -> None:
+    if ended or state in ENDED:
+        raise SodaError(f"job {job_id} has ended ({state}) and meets nobody; see `sodactl history --job {job_id}`")
+    if state == "COMPLETING":
+        raise SodaError(f"job {job_id} is about to end ({state}) and meets nobody")
+    if not gpus:
+        raise SodaError(f"job {job_id} asks for no GPUs, so it has none to share")
+    if not hints.model:
+        raise SodaError(
+            f"job {job_id} names no model, so nobody can say what it does to another job; "
+            "submit it with --soda-model=NAME, better also with --soda-batch-size=N and --soda-iterations=N"
+        )
+
+
+def _runs(record: JobRecord | None, story: Story) -> bool:
+    if record is None:
+        return any(run.end_s is None for run in story.runs)
+    return policy_state(record.state, record.reason) in (JobState.RUNNING, JobState.SUSPENDED)
+
+
+def _attained(story: Story, record: JobRecord | None, now_s: float, *, runs: bool) -> tuple[float, float]:
+    """Run time so far over all runs, and that of the present one."""
+    ended_s = math.fsum(max(run.end_s - run.start_s, 0.0) for run in story.runs if run.end_s is not None)
+    starts = [run.start_s for run in story.runs if run.end_s is None]
+    if runs and not starts and record is not None and math.isfinite(record.start_s):
+        starts = [record.start_s]  # sodad has not seen this run yet
+    here_s = max((now_s - start_s for start_s in starts), default=0.0)
+    return ended_s + max(here_s, 0.0), max(here_s, 0.0)
