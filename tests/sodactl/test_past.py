@@ -10,15 +10,20 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from slurm_soda.daemon.api import ApiServer, make_app
 from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.knowledge.meeting import PairKnown
 from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import ReportWriter
 from slurm_soda.daemon.store.cores import sound
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
+from slurm_soda.daemon.store.knowledge_schema import KnownValue
 from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Run, Setting, Usage
+from slurm_soda.daemon.transfer import TransferError, decode
 from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.sodactl import past
 from slurm_soda.wire.seal import Munge
 
@@ -106,6 +111,86 @@ def test_sodad_tells_what_the_store_holds(soda: Bench, sodad: str, argv: list[st
     away = [soda(*argv, "--json"), soda(*argv)]
     assert away == at_home
     assert away[0].document["warnings"] == []
+
+
+@pytest.mark.parametrize("ids", [("7", "5"), ("5", "7")])
+def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids: tuple[str, str]) -> None:
+    fill(soda)
+    kind = {"gpu_type": "", "gpus": 1, "at_s": NOW_S, "source": 0}
+    soda.add(
+        *(
+            KnownValue(model="resnet50", batch=batch, quantity=quantity, value=value, error=0.5, **kind)
+            for batch, quantity, value in [
+                (64, "iteration_s", 0.5), (32, "iteration_s", 0.3), (64, "memory_mib", 9000.0), (32, "memory_mib", 5000.0)
+            ]
+        ),
+        KnownValue(model="lm", batch=0, quantity="memory_mib", value=4000.0, error=None, **kind),
+        KnownValue(model="", batch=0, quantity="device_mib", value=12_000.0, error=0.0, **kind),
+        KnownValue(model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind),
+    )  # fmt: skip
+    mine, its = Hints(model="ResNet-50", batch_size=64, iterations=900), Hints(model="lm", max_slowdown=1.5)
+    soda.slurm.queue = [record(5, gpus=1, hints=its), record(7, gpus=1, hints=mine)]
+    argv = ["explain", ids[0], "--beside", ids[1]]
+    at_home = [soda(*argv, "--json"), soda(*argv)]
+    leave(soda, sodad)
+    away = [soda(*argv, "--json"), soda(*argv)]
+    assert away == at_home
+    assert away[0].document["warnings"] == []
+    assert len(away[0].document["decision"]["trials"]) == (7 if ids[0] == "7" else 1)
+
+
+def test_a_pair_that_nobody_can_tell_of_is_one_line(soda: Bench) -> None:
+    leave(soda, "http://127.0.0.1:1")
+    soda.slurm.queue = [record(5, hints=Hints(model="a")), record(7, hints=Hints(model="b"))]
+    shown = soda("explain", "7", "--beside", "5", status=1)
+    assert shown.err.count("\n") == 1
+    assert "http://127.0.0.1:1" in shown.err
+
+
+PAIR: dict[str, Any] = {"new": None, "running": None, "device_mib": None, "meetings": []}
+ALONE = {"iteration_s": None, "memory_mib": None, "throughput": None, "footprint": None}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        PAIR,
+        {**PAIR, "new": ALONE, "running": ALONE},
+        {
+            **PAIR,
+            "new": {**ALONE, "iteration_s": {"value": None, "error": None, "source": "measured"}},
+            "running": ALONE,
+        },
+        {
+            **PAIR,
+            "new": {**ALONE, "iteration_s": {"value": 1.0, "error": -1.0, "source": "measured"}},
+            "running": ALONE,
+        },
+        {**PAIR, "new": {**ALONE, "iteration_s": {"value": 1.0, "error": 1.0, "source": "gossip"}}, "running": ALONE},
+        {**PAIR, "new": {**ALONE, "throughput": {"fixed_s": -1.0, "per_sample_s": 0.0, "comm_s": 0.0, "overlap": 1.0}}},
+    ],
+)
+def test_what_is_no_pair_is_not_believed(body: Any) -> None:
+    with pytest.raises(TransferError):
+        decode(PairKnown, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("model=a&other_model=b", 200),
+        ("model=a&other_model=b&batch=9999999&other_batch=1&gpus=4&gpu_type=v100", 200),
+        ("model=a", 422),
+        ("model=&other_model=b", 422),
+        ("model=a&other_model=b&batch=-1", 422),
+        ("model=a&other_model=b&batch=10000000", 422),
+        ("model=a&other_model=b&gpus=0", 422),
+        (f"model={'a' * 65}&other_model=b", 422),
+    ],
+)
+def test_only_kinds_of_jobs_can_be_asked_for(sodad: str, query: str, status: int) -> None:
+    assert httpx.get(f"{sodad}/v1/pair?{query}", trust_env=False).status_code == status
 
 
 CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
