@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from slurm_soda.policies.plan import JobNote, Plan
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.meeting import Meeting
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.subbatch import Decision
 from slurm_soda.policies.sharing.view import SharingPolicy
@@ -30,7 +31,7 @@ class Said:
     now_s: float
     expected_s: float
     note: JobNote
-    decision: Decision | None
+    decision: Decision | Meeting | None
 
 
 class Listening:
@@ -72,6 +73,6 @@ def listening(policy: Policy, job_id: int) -> Listening:
     return ListeningSharing(policy, job_id) if isinstance(policy, SharingPolicy) else Listening(policy, job_id)
 
 
-def _word(decision: Decision | None) -> tuple[bool, int] | None:
+def _word(decision: Decision | Meeting | None) -> tuple[bool, int] | None:
     """What of a decision is worth another line."""
     return None if decision is None else (decision.share, len(decision.alone_s))

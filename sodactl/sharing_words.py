@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from slurm_soda.policies.sharing import telling
+from slurm_soda.policies.sharing.meeting import Meeting
 from slurm_soda.policies.sharing.subbatch import Decision
+from slurm_soda.policies.sharing.telling_meetings import Names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Document
 
 
-def document(decision: Decision | None) -> Document | None:
+def document(decision: Decision | Meeting | None) -> Document | None:
     """All its numbers; numbers that JSON lacks may be among them."""
     return None if decision is None else telling.numbers(decision)
 
 
-def lines(decision: Decision | None) -> tuple[str, ...]:
-    """The pair's arithmetic in sentences; none without a decision."""
-    return () if decision is None else telling.sentences(decision)
+def lines(decision: Decision | Meeting | None, name: Names = str) -> tuple[str, ...]:
+    """The arithmetic in sentences; none without a decision. ``name``: what people call a job, by its id."""
+    return () if decision is None else telling.sentences(decision, name)
 
 
-def draw(decision: Decision | None, *, indent: int) -> None:
+def draw(decision: Decision | Meeting | None, *, indent: int, name: Names = str) -> None:
     """The same on the terminal."""
-    for line in lines(decision):
+    for line in lines(decision, name):
         output.print_line(f"{' ' * indent}{line}")

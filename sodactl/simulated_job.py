@@ -63,4 +63,5 @@ def draw(outcome: Outcome, row: int, heard: Listening) -> None:
     for said in heard.said[-_MOST_LINES:]:
         left = f" {said.expected_s:,.0f} s are expected to be left." if said.expected_s == said.expected_s else ""
         output.print_line(f"  at {said.now_s:,.0f} s: {VERDICTS[said.note.verdict]}{left}")
-        sharing_words.draw(said.decision, indent=6)
+        # Jobs of a simulation are numbered from 1, in the order of its workload.
+        sharing_words.draw(said.decision, indent=6, name=lambda job_id: jobs.label[job_id - 1])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.sharing.meeting import Meeting
 from slurm_soda.policies.sharing.subbatch import Decision
 from slurm_soda.policies.snapshot import IntColumn
 
@@ -26,7 +27,7 @@ class SharingPlan(Plan):
     """By job id, for every job of ``places``: devices as :class:`.view.Devices` numbers them, ascending."""
     sub_batches: Mapping[int, int] = field(default_factory=dict)
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
-    decisions: Mapping[int, Decision] = field(default_factory=dict)
+    decisions: Mapping[int, Decision | Meeting] = field(default_factory=dict)
     """By job id: the arithmetic behind sharing or waiting, for ``explain``."""
 
 

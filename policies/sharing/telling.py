@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slurm_soda.policies.sharing.knowledge import Estimate
-from slurm_soda.policies.sharing.pairs import Schedule
+from slurm_soda.policies.sharing import telling_meetings
+from slurm_soda.policies.sharing.meeting import Meeting
 from slurm_soda.policies.sharing.subbatch import Decision, Trial
+from slurm_soda.policies.sharing.telling_meetings import Names
+from slurm_soda.policies.sharing.telling_words import after_words, mean_words, schedule_numbers, xi_numbers, xi_words
 
 
-def sentences(decision: Decision) -> tuple[str, ...]:
-    """What was compared, what came of it, and what is known of the slowdowns. Times in seconds from the decision."""
+def sentences(told: Decision | Meeting, name: Names = str) -> tuple[str, ...]:
+    """What was compared, what came of it, and what is known of the slowdowns. Times in seconds from the decision.
+
+    Args:
+        name: what people call a job, by its id.
+    """
+    return telling_meetings.sentences(told, name) if isinstance(told, Meeting) else _sentences(told)
+
+
+def _sentences(decision: Decision) -> tuple[str, ...]:
     own, *others = decision.alone_s
     partners = ", ".join(f"{left_s:,.0f} s" for left_s in others)
     said = [
         f"Alone it takes {own:,.0f} s"
         + (f"; whom it would join still {_takes(len(others))} {partners}." if others else ".")
     ]
-    after = decision.sequential
-    said.append(
-        f"One after the other: it ends after {after.new_end_s:,.0f} s, all of them after {after.mean_s:,.0f} s on average."
-    )
+    said.append(after_words(decision.sequential))
     told = trial_of(decision)
     if told is not None:
         said += _trial(told)
@@ -51,51 +58,35 @@ def _trial(trial: Trial) -> list[str]:
         ends = ", ".join(f"{end_s:,.0f} s" for end_s in trial.together.ends_s)
         partners = f", the others after {ends}" if ends else ""
         said.append(
-            f"Together now, {with_}: it ends after {trial.together.new_end_s:,.0f} s{partners}, all of them after "
-            f"{trial.together.mean_s:,.0f} s on average."
+            f"Together now, {with_}: it ends after {trial.together.new_end_s:,.0f} s{partners}{mean_words(trial.together)}."
         )
     elif trial.refused:
         said.append(f"Together is not allowed {with_}: {trial.refused}.")
-    said += [
-        f"Slowdown: it takes {_estimate(xi.new)} times as long, the other one {_estimate(xi.partner)} times."
-        for xi in trial.xi
-    ]
+    said += [f"Slowdown: {xi_words(xi)}." for xi in trial.xi]
     return said
 
 
-def _estimate(xi: Estimate) -> str:
-    error = f" ± {xi.error:.2g}" if math.isfinite(xi.error) and xi.error else ""
-    return f"{xi.value:.2f}{error} ({xi.source.name.lower()})"
-
-
-def numbers(decision: Decision) -> dict[str, Any]:
+def numbers(told: Decision | Meeting) -> dict[str, Any]:
     """The same as plain data; numbers that JSON lacks may be among them."""
+    return telling_meetings.numbers(told) if isinstance(told, Meeting) else _numbers(told)
+
+
+def _numbers(decision: Decision) -> dict[str, Any]:
     return {
         "share": decision.share,
         "start_s": decision.start_s,
         "alone_s": list(decision.alone_s),
-        "sequential": _schedule(decision.sequential),
+        "sequential": schedule_numbers(decision.sequential),
         "chosen_sub_batch": None if decision.chosen is None else decision.chosen.sub_batch,
         "trials": [
             {
                 "sub_batch": trial.sub_batch, "steps": trial.steps, "memory_mib": trial.memory_mib,
                 "alone_s": trial.alone_s, "slowdowns": list(trial.slowdowns), "refused": trial.refused,
-                "together": None if trial.together is None else _schedule(trial.together),
-                "best": None if trial.best is None else _schedule(trial.best),
-                "xi": [{"new": _known(xi.new), "partner": _known(xi.partner)} for xi in trial.xi],
+                "together": None if trial.together is None else schedule_numbers(trial.together),
+                "best": None if trial.best is None else schedule_numbers(trial.best),
+                "xi": [xi_numbers(xi) for xi in trial.xi],
             }
             for trial in decision.trials
         ],
         "reason": decision.reason,
     }  # fmt: skip
-
-
-def _schedule(schedule: Schedule) -> dict[str, Any]:
-    return {
-        "start_s": schedule.start_s, "new_end_s": schedule.new_end_s, "ends_s": list(schedule.ends_s),
-        "mean_s": schedule.mean_s,
-    }  # fmt: skip
-
-
-def _known(xi: Estimate) -> dict[str, Any]:
-    return {"value": xi.value, "error": xi.error, "source": xi.source.name.lower()}
