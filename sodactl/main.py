@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 
@@ -114,7 +115,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
     # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run(argv))
+    status = run(argv)
+    if status == EXIT_INTERRUPTED:
+        _leave(status)
+    sys.exit(status)
+
+
+def _leave(status: int) -> None:
+    """End at once: all that a command owns is cleaned up by now, and Python's own clean-up may hang or crash.
+
+    It would wait for threads whose locks the interrupt may have left taken, and unload modules whose import was cut short.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def run(argv: Sequence[str] | None = None, outside: object | None = None) -> int:

@@ -126,6 +126,28 @@ except KeyboardInterrupt:
 """
 
 
+_COMMAND = """
+import os, signal, sys, threading, types
+import click
+from slurm_soda.sodactl import main
+from slurm_soda.sodactl.interrupts import interruptible
+
+@click.command()
+def wait():
+    interruptible()
+    threading.Thread(target=threading.Event().wait).start()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait()
+    finally:
+        print("clean")
+
+sys.modules["waiting"] = types.SimpleNamespace(wait=wait)
+main.COMMANDS = {"wait": main.LazyCommand("waiting:wait", "")}
+main.main(["wait"])
+"""
+
+
 def said_by(program: str) -> str:
     done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=20, check=True)
     assert done.stderr == ""
@@ -160,3 +182,9 @@ def test_nohup_holds() -> None:
 
 def test_who_waits_for_a_queue_hears_at_once() -> None:
     assert said_by(_WHILE_WAITING) == "heard"
+
+
+def test_an_interrupted_command_ends_whatever_its_threads_wait_for() -> None:
+    argv = (sys.executable, "-c", _COMMAND)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "clean\n", "interrupted")
