@@ -17,8 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.knowledge.meeting import pair_known
-from slurm_soda.daemon.knowledge.reading import read_knowledge
+from slurm_soda.daemon.knowledge.reading import read_pair
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.core_log import Filters, core_report
@@ -60,7 +59,7 @@ class Looks:
         """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
         self._store, self._clock, self._settings = store, clock, settings
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
-        self._listing = asyncio.Lock()
+        self._listing, self._pairing = asyncio.Lock(), asyncio.Lock()
         self._listed: tuple[float, bytes] | None = None
         """Until when it is fresh, and the answer."""
 
@@ -123,7 +122,8 @@ class Looks:
     ) -> Response:
         """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.knowledge.meeting.PairKnown`."""
         new, running = Workload(model, batch, gpu_type, gpus), Workload(other_model, other_batch, gpu_type, other_gpus)
-        return await self._answer(lambda session: pair_known(read_knowledge(session), new, running))
+        async with self._pairing:
+            return await self._answer(lambda session: read_pair(session, new, running))
 
     async def _answer(self, look: Callable[[Session], object]) -> Response:
         async with self._places:

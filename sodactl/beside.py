@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from slurm_soda.daemon.knowledge.meeting import Figure, PairKnown, pair_known
-from slurm_soda.daemon.knowledge.reading import read_knowledge
+from slurm_soda.daemon.knowledge.meeting import Figure, PairKnown
+from slurm_soda.daemon.knowledge.reading import read_pair
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.sodactl import beside_jobs, sharing_words
 from slurm_soda.sodactl.beside_arithmetic import HINT, Meeting, Objection, Party, meet
@@ -62,7 +62,7 @@ def _picture(new: Workload, running: Workload) -> Picture[PairKnown]:
         "model": new.model, "batch": str(new.batch), "gpus": str(new.gpus), "gpu_type": new.gpu_type,
         "other_model": running.model, "other_batch": str(running.batch), "other_gpus": str(running.gpus),
     }  # fmt: skip
-    return Picture(PairKnown, lambda session: pair_known(read_knowledge(session), new, running), "/v1/pair", query)
+    return Picture(PairKnown, lambda session: read_pair(session, new, running), "/v1/pair", query)
 
 
 def _party(party: Party, found: Meeting) -> Document:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slurm_soda.daemon.knowledge.known import Knowledge
-from slurm_soda.daemon.knowledge.values import Subject, Value, value_of
+from slurm_soda.daemon.knowledge.meeting import PairKnown, pair_known
+from slurm_soda.daemon.knowledge.values import Subject, Value, plain, value_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.documents import decode
@@ -20,6 +21,13 @@ def read_knowledge(session: Session) -> Knowledge:
     values = [value_of(row) for row in stored.all_values(session)]
     peaks = {Workload(*key): mib for key, mib in stored.peaks_mib(session).items()}
     return Knowledge(values, peaks, read_model(session))
+
+
+def read_pair(session: Session, new: Workload, running: Workload) -> PairKnown:
+    """What is known of a new job's kind beside a running one's: :func:`.pair_known`, reading no more than it takes."""
+    models = {"", plain(new).model, plain(running).model}
+    values = [value_of(row) for row in stored.values_among(session, sorted(models))]
+    return pair_known(Knowledge(values, guess=read_model(session)), new, running)
 
 
 def read_model(session: Session) -> Predicted | None:

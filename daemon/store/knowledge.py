@@ -24,6 +24,13 @@ def all_values(session: Session) -> Sequence[KnownValue]:
     return session.scalars(select(KnownValue).order_by(*columns)).all()
 
 
+def values_among(session: Session, models: Sequence[str]) -> Sequence[KnownValue]:
+    """Every value of these models alone, and beside each other."""
+    about = KnownValue.model.in_(models), KnownValue.partner.in_(["", *models])
+    columns = [getattr(KnownValue, name) for name in KEY]
+    return session.scalars(select(KnownValue).where(*about).order_by(*columns)).all()
+
+
 def peaks_mib(session: Session) -> dict[tuple[str, int, str, int], list[float]]:
     """Most memory of one GPU in each observed job, by kind."""
     found: dict[tuple[str, int, str, int], list[float]] = defaultdict(list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ from slurm_soda.daemon.knowledge.edits import Editor
 from slurm_soda.daemon.knowledge.imports import read_table, values_of
 from slurm_soda.daemon.knowledge.known import PRIOR_RESTART_S, Knowledge
 from slurm_soda.daemon.knowledge.lessons import KEEP_JOBS, observe, spread
-from slurm_soda.daemon.knowledge.reading import read_knowledge
+from slurm_soda.daemon.knowledge.meeting import Figure, KindKnown, Meeting, PairKnown, pair_known
+from slurm_soda.daemon.knowledge.reading import read_knowledge, read_pair
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob
 from slurm_soda.daemon.store.schema import Job, Run, Usage
+from slurm_soda.daemon.transfer import decode, encode
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.subbatch import sub_batches
 from slurm_soda.policies.sharing.view import Known
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import select
@@ -104,6 +107,21 @@ def test_memory_says_who_fits_where_nobody_tried() -> None:
     tried = Knowledge([gpu, *memory, value("fits", 0.0, Source.IMPORTED, R50, R18)])
     assert tried.fits([R18, R50]) is False
     assert Knowledge(memory).fits([R50, R18]) is None
+
+
+class FitsGuess(Guess):
+    def fits(self, together: Sequence[Workload]) -> bool | None:
+        return False
+
+
+def test_who_says_that_two_fit_is_told() -> None:
+    gpu = Value(Subject(Workload("", 0, "v100", 1)), "device_mib", Estimate(16_000.0, 0.0, Source.SET))
+    memory = [value("memory_mib", 9000.0, Source.MEASURED, R50), value("memory_mib", 5000.0, Source.IMPORTED, R18)]
+    told = value("fits", 1.0, Source.SET, R18, R50)
+    assert Knowledge([gpu, *memory]).fits_by([R50, R18]) == (True, Source.IMPORTED)
+    assert Knowledge([gpu, *memory, told]).fits_by([R50, R18]) == (True, Source.SET)
+    assert Knowledge([gpu, *memory]).fits_by([R50, LM]) is None
+    assert Knowledge([gpu, *memory], guess=FitsGuess()).fits_by([R50, LM]) == (False, Source.PREDICTED)
 
 
 def test_throughput_and_memory_are_lines_over_batches_and_flat_with_one() -> None:
@@ -284,6 +302,30 @@ def test_an_imported_table_says_both_slowdowns_and_who_does_not_fit(store: Store
     assert times is not None
     assert times.value == pytest.approx(0.5)
     assert knowledge.iteration_s(Workload("lm", 20, "v100_unconsolidated")) is None
+
+
+@pytest.mark.parametrize(
+    ("new", "running"), [(R50, LM), (LM, R50), (R50, R50), (R50, Workload("huge", 0, "v100", 2)), (R18, LM)]
+)
+def test_a_pair_is_read_as_if_everything_were(store: Store, table: Path, new: Workload, running: Workload) -> None:
+    with store.write() as session:
+        ROOT.take_table(session, values_of(read_table(table)), "table.json")
+        ROOT.set_value(
+            session, Value(Subject(Workload("", 0, "v100", 1)), "device_mib", Estimate(16.0, 0.0, Source.SET))
+        )
+        ROOT.set_value(session, value("memory_mib", 9.0, Source.SET, R18))
+    with store.read() as session:
+        pair = read_pair(session, new, running)
+    assert pair == pair_known(known(store), new, running)
+    assert [meeting.sub_batch for meeting in pair.meetings] == list(sub_batches(new.batch))
+    assert decode(PairKnown, encode(pair)) == pair
+
+
+def test_a_batch_that_nobody_told_is_one_meeting() -> None:
+    pair = pair_known(Knowledge([]), Workload("a", 0, ""), Workload("b", 0, ""))
+    prior = Figure(2.0, 4.0, "prior")
+    assert pair == PairKnown(KindKnown(None, None, None, None), KindKnown(None, None, None, None), None,
+                             [Meeting(0, prior, prior, None, "")])  # fmt: skip
 
 
 def test_one_gpu_of_a_table_by_its_name_here(table: Path) -> None:
