@@ -62,7 +62,7 @@ install: | system ## Install on a Slurm machine (as root; PREFIX=/opt/slurm-soda
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
 	install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda
 	install -m 755 prolog/prolog epilog/epilog epilog/epilogctld $(PREFIX)/libexec
-	install -m 644 slurm_ext/lua/soda.lua slurm_ext/lua/soda_hints.lua slurm_ext/lua/soda_routes.lua $(PREFIX)/lib
+	install -m 644 slurm_ext/lua/soda_hints.lua slurm_ext/lua/soda_routes.lua slurm_ext/lua/soda.lua $(PREFIX)/lib
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec
 	[ ! -d $(UNITS) ] || install -m 644 daemon/sodad.service agent/soda-agent.service $(UNITS)

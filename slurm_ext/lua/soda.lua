@@ -10,11 +10,14 @@ local M = {
     routes_path = "/var/lib/slurm-soda/arrays.routes",
 }
 
--- The rest lies beside this file, wherever the site has put it. Should it be missing, this file does not load, and the pcall
--- of the site's job_submit.lua has slurmctld go on without slurm-soda.
+-- The rest lies beside this file, wherever the site has put it. Should it be missing, or empty after a full disk, this file
+-- does not load, and the pcall of the site's job_submit.lua has slurmctld go on without slurm-soda.
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
-local hints = dofile(here .. "soda_hints.lua")
-local routes = dofile(here .. "soda_routes.lua")
+local function part(name)
+    local found = dofile(here .. name)
+    return type(found) == "table" and found or error(here .. name .. " is no part of slurm-soda; install it again", 0)
+end
+local hints, routes = part("soda_hints.lua"), part("soda_routes.lua")
 
 -- "r+" first: it neither creates nor truncates, and does not block even on a pipe that nobody reads.
 local function wake()

@@ -165,19 +165,44 @@ def test_lua_attaches_like_python(version: str, comment: str, hints: Hints) -> N
 SITES: dict[str, LuaSite] = {}
 
 
+PARTS_THAT_WILL_NOT_DO = {
+    "missing": (None, "cannot open {}"),
+    "empty": ("", "{} is no part of slurm-soda; install it again"),
+    "cut short": ("local M = {}\nfunction M.annotate(", "near '<eof>'"),
+}
+
+
+@pytest.mark.parametrize("state", PARTS_THAT_WILL_NOT_DO)
 @pytest.mark.parametrize("part", ["soda_hints.lua", "soda_routes.lua"])
-def test_a_part_that_is_missing_turns_the_module_off_and_jobs_go_on(part: str, tmp_path: Path) -> None:
+def test_a_part_that_will_not_do_turns_the_module_off_and_jobs_go_on(part: str, state: str, tmp_path: Path) -> None:
     for file in LUA_DIR.glob("soda*.lua"):
-        if file.name != part:
-            shutil.copy(file, tmp_path)
+        shutil.copy(file, tmp_path)
+    content, said = PARTS_THAT_WILL_NOT_DO[state]
+    (tmp_path / part).unlink()
+    if content is not None:
+        (tmp_path / part).write_text(content)
     site = LuaSite("lua51")
     example = (LUA_DIR / "job_submit.lua").read_text()
     site.runtime.execute(example.replace("/opt/slurm-soda/lib/", f"{tmp_path}/").encode())
     (line,) = site.said("errors")
-    assert line.startswith(f"slurm-soda is off: cannot open {tmp_path}/{part}")
+    assert line.startswith("slurm-soda is off: ")
+    assert said.format(f"{tmp_path}/{part}") in line
     job = site.job(None, [b"SODA_MODEL=resnet50"])
     assert site.runtime.globals()[b"slurm_job_submit"](job, None, 1000) == 0
     assert job[b"comment"] is None
+
+
+@pytest.mark.parametrize("part", ["soda_hints.lua", "soda_routes.lua"])
+def test_a_part_of_another_release_is_an_error_in_the_log_alone(part: str, tmp_path: Path) -> None:
+    for file in LUA_DIR.glob("soda*.lua"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / part).write_text("return {}")
+    site = LuaSite("lua51")
+    soda = site.runtime.globals()[b"dofile"](bytes(tmp_path / "soda.lua"))
+    soda[b"wake_path"] = False
+    soda[b"submit"](site.job(None, [b"SODA_MODEL=resnet50"]), None)
+    soda[b"modify"](site.job(b"new"), site.job(RESNET), 1000)
+    assert site.said("errors")
 
 
 @pytest.mark.parametrize("version", LUA_VERSIONS)
