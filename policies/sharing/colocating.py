@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import Literal
 
@@ -24,7 +24,9 @@ from slurm_soda.policies.sharing.colocation import (
     fit_speedup,
     fit_threshold,
 )
+from slurm_soda.policies.sharing.colocation_grounds import ColocationGrounds, Terms
 from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.encounters import Encounters
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.tenancy import Tenancy
@@ -145,6 +147,10 @@ class _Pass:
             for row in rows:
                 self._settle(row, device)
         self._devices: dict[int, tuple[int, ...]] = {}
+        self._beside: list[int] = []
+        """Rows that were put beside others."""
+        self._refused: dict[int, int] = {}
+        """By row of a job with GPUs: how many had got a place when it, or one that asks for less, got none."""
         self._masks: dict[int, BoolColumn] = {}
 
     def run(self) -> SharingPlan:
@@ -152,16 +158,17 @@ class _Pass:
         jobs, walk = self._snapshot.jobs, self._walk
         ranked = rank(rankable(self._snapshot), self._occupancy, jobs.submit_s)
         rows = walk.candidates(ranked)
-        refused: set[tuple[int, float, bool]] = set()
+        refused: dict[tuple[int, float, bool], int] = {}
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             alone = math.isinf(self._occupancy[row])
             key = (code, float(self._snapshot.sharing.max_slowdown[row]), alone)
-            if key in refused:  # those after it ask for more
-                continue
             shape = walk.demand.shapes[code]
-            placed = self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape)
-            if not placed:
-                refused.add(key)
+            if key not in refused:  # those after it ask for more
+                if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
+                    continue
+                refused[key] = len(self._devices)
+            if shape.wants_gpus:
+                self._refused[row] = refused[key]
         return self._plan(ranked, self._occupancy)
 
     def _own(self, row: int) -> Load:
@@ -183,17 +190,22 @@ class _Pass:
         if pieces is not None:
             return self._alone(row, shape)
         tenancy = self._tenancy
-        if code not in self._masks:
-            self._masks[code] = tenancy.classes.mask(shape)[tenancy.node]
-        ok = self._masks[code] & ~tenancy.taken & (self._count < self._policy.most) & (self._count > 0)
+        ok = self._mask(code) & ~tenancy.taken & (self._count < self._policy.most) & (self._count > 0)
         ok &= np.isfinite(self._sum) & self._gains(self._own(row))
         picked = tenancy.pick(shape, self._ranked(row, code, ok))
         if picked is None:
             return False
         devices, pieces = picked
         self._walk.room.hold(tenancy.take(devices, pieces))
+        self._beside.append(row)
         self._record(row, tuple(devices), pieces)
         return True
+
+    def _mask(self, code: int) -> BoolColumn:
+        """Devices on nodes that a shape may use."""
+        if code not in self._masks:
+            self._masks[code] = self._tenancy.classes.mask(self._walk.demand.shapes[code])[self._tenancy.node]
+        return self._masks[code]
 
     def _gains(self, own: Load) -> BoolColumn:
         """Where the judge predicts a speed-up."""
@@ -254,4 +266,14 @@ class _Pass:
         facts = {"gpus_active": float(np.count_nonzero(self._count))}
         if isinstance(self._judge, OccupancyThreshold):
             facts["occupancy_limit"] = self._judge.most_occupancy_s
-        return shared(plan, self._snapshot.jobs.job_id, self._devices, facts)
+        made = shared(plan, self._snapshot.jobs.job_id, self._devices, facts)
+        return replace(made, decisions=self._grounds().asked())
+
+    def _grounds(self) -> ColocationGrounds:
+        tenancy, code = self._tenancy, self._walk.demand.code
+        encounters = Encounters(self._snapshot, self._company, tenancy.tenants, self._devices)
+        terms = Terms(
+            self._judge, self._policy.most, self._own, self._allowed,
+            lambda row: np.flatnonzero(self._mask(int(code[row])) & ~tenancy.taken),
+        )  # fmt: skip
+        return ColocationGrounds(encounters, terms, self._beside, self._refused)

@@ -24,15 +24,16 @@ class Lodging:
     """A walk in the making, and who is on which device by it.
 
     Attributes:
-        devices: of every job that got a place, by row.
+        devices: of every job that got a place, by row, in the order in which they got it.
+        refused: of every job with GPUs that got none, how many had got one when the decision came to it, or to one alike.
     """
 
     def __init__(self, snapshot: SharingSnapshot, rules: Rules, caution: float, *, opportunistic: bool) -> None:
         self.snapshot, self.rules = snapshot, rules
         self.walk = Walk(snapshot)
         self.tenancy = Tenancy(snapshot, self.walk.room)
-        company = Company(snapshot, self.tenancy)
-        self.demands = Demands(snapshot, company, caution, opportunistic=opportunistic)
+        self.company = Company(snapshot, self.tenancy)
+        self.demands = Demands(snapshot, self.company, caution, opportunistic=opportunistic)
         self.packing = Packing(self.demands.jobs, self.demands.slowdown, len(self.tenancy.node), rules)
         places: dict[int, list[int]] = {}
         for device, rows in enumerate(self.tenancy.tenants):
@@ -40,8 +41,9 @@ class Lodging:
                 places.setdefault(row, []).append(device)
         self.packing.fill(places)
         self.devices: dict[int, tuple[int, ...]] = {}
+        self.refused: dict[int, int] = {}
         self._masks: dict[int, BoolColumn] = {}
-        self._refused: set[tuple[int, ...]] = set()
+        self._refused: dict[tuple[int, ...], int] = {}
         self._kind_of = _alike(self.demands)
 
     def nodes_of(self, code: int) -> BoolColumn:
@@ -59,11 +61,13 @@ class Lodging:
         rows = self.walk.candidates(ranked)
         for row, code in zip(rows.tolist(), self.walk.demand.code[rows].tolist(), strict=True):
             key = (code, int(self._kind_of[row]))
-            if key in self._refused:
-                continue
             shape = self.walk.demand.shapes[code]
-            if not (self._share(row, code, shape) or self._alone(row, shape)):
-                self._refused.add(key)
+            if key not in self._refused:
+                if self._share(row, code, shape) or self._alone(row, shape):
+                    continue
+                self._refused[key] = len(self.devices)
+            if shape.wants_gpus:
+                self.refused[row] = self._refused[key]
 
     def _share(self, row: int, code: int, shape: Shape) -> bool:
         """Active devices if all workers find one there; else also new ones, on which a worker is not slowed at all."""

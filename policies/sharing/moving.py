@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.errors import PolicyError
@@ -47,9 +48,18 @@ class Trigger:
         return (1.0 - self.weight**seen) * theta
 
 
-def move(
-    lodging: Lodging, trigger: Trigger, move_s: float, budget_gpu_s: float, min_run_s: float
-) -> tuple[Preempt, ...]:
+class Moved(NamedTuple):
+    """A worker that moves, for the plan and to be told of."""
+
+    move: Move
+    preempt: Preempt
+    average: float
+    """Interference on the device it leaves, smoothed over time."""
+    budget_gpu_s: float
+    """For all moves of the decision."""
+
+
+def move(lodging: Lodging, trigger: Trigger, move_s: float, budget_gpu_s: float, min_run_s: float) -> tuple[Moved, ...]:
     """Move workers off disturbed devices.
 
     Besides the bounds: only jobs that can checkpoint and ran ``min_run_s``; a worker of a gang stays on its node, as its
@@ -83,7 +93,7 @@ def move(
     moves = adjust(packing, smoothed, cost, min(budget_gpu_s, _COSTLY / 2), where)
     for one in moves:
         _carry_out(lodging, one)
-    return tuple(_preempt(lodging, one, smoothed) for one in moves)
+    return tuple(Moved(one, _preempt(lodging, one, smoothed), smoothed[one.source], budget_gpu_s) for one in moves)
 
 
 def _smoothed(lodging: Lodging, trigger: Trigger) -> list[float]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.fifo import Fifo
-from slurm_soda.policies.plan import Plan, Preempt
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.lodging import Lodging
-from slurm_soda.policies.sharing.moving import Trigger, move
+from slurm_soda.policies.sharing.lodging_grounds import LodgingGrounds
+from slurm_soda.policies.sharing.moving import Moved, Trigger, move
 from slurm_soda.policies.sharing.ojpp import Strategy, strategy
 from slurm_soda.policies.sharing.packing import Rules
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
@@ -124,20 +125,22 @@ class Ojpap(Placing):
             return unshared(Fifo(skip=True).decide(snapshot), self.name)
         lodging = self.lodging(snapshot)
         trigger = Trigger(self.weight, self.interval_s)
-        preempts = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
+        moved = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
         ranked = self.ranked(lodging)
         lodging.place(ranked)
         # Slowdowns may have been seen by the next observation.
         mixed = any(len(rows) > 1 for rows in lodging.packing.residents)
-        return plan_of(lodging, self.name, ranked, preempts, snapshot.now_s + self.interval_s if mixed else math.inf)
+        return plan_of(lodging, self.name, ranked, moved, snapshot.now_s + self.interval_s if mixed else math.inf)
 
 
 def plan_of(
-    lodging: Lodging, name: str, ranked: IntColumn, preempts: tuple[Preempt, ...], next_event_s: float
+    lodging: Lodging, name: str, ranked: IntColumn, moved: tuple[Moved, ...], next_event_s: float
 ) -> SharingPlan:
     """The plan of a finished decision."""
     jobs = lodging.snapshot.jobs
     plan = assemble(
-        lodging.walk, name, ranked, score=jobs.submit_s, score_name="submit_s", preempts=preempts, next_event_s=next_event_s,
+        lodging.walk, name, ranked, score=jobs.submit_s, score_name="submit_s",
+        preempts=tuple(one.preempt for one in moved), next_event_s=next_event_s,
     )  # fmt: skip
-    return shared(plan, jobs.job_id, lodging.devices, {"gpus_active": float(lodging.packing.used)})
+    made = shared(plan, jobs.job_id, lodging.devices, {"gpus_active": float(lodging.packing.used)})
+    return replace(made, decisions=LodgingGrounds(lodging, moved).asked())

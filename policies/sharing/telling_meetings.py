@@ -47,9 +47,9 @@ def _together(schedule: Schedule, *, allowed: bool) -> str:
     return f"{now} after {schedule.new_end_s:,.0f} s, the others after {ends}{mean_words(schedule)}."
 
 
-def _slowdown(mate: Mate, name: Names) -> str:
+def _slowdown(mate: Mate, name: Names, where: str = "") -> str:
     known = "nobody knows" if mate.xi is None else xi_words(mate.xi)
-    return f"Slowdown beside job {name(mate.job_id)}: {known}."
+    return f"Slowdown {where}beside job {name(mate.job_id)}: {known}."
 
 
 def _measure(measure: Measure, name: Names) -> str:
@@ -69,7 +69,7 @@ def _shift(shift: Shift, name: Names) -> list[str]:
     return [
         f"GPU {shift.source}, which it leaves: interference (theta) {shift.interference:.3f}, {shift.average:.3f} "
         f"smoothed over time, at most {shift.bound:.3f}.",
-        *(f"There: {_slowdown(mate, name)}" for mate in shift.left),
+        *(_slowdown(mate, name, "there ") for mate in shift.left),
         f"To move to GPU {shift.target} costs {shift.cost_gpu_s:,.0f} GPU s, of {shift.budget_gpu_s:,.0f} for all moves "
         "of one decision.",
     ]
