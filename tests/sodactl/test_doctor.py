@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Run
 from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.sodactl.checks import hooks
 from slurm_soda.sodactl.checks.finding import parse_config, values_of
 from slurm_soda.sodactl.checks.slurm import node_gres
 
@@ -165,7 +168,16 @@ def test_the_plugin_stack(
     assert said in remedy
 
 
-@pytest.mark.parametrize(("text", "state"), [("return slurm.SUCCESS", "fail"), (None, "skip"), (GOOD_LUA, "ok")])
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("return slurm.SUCCESS", "fail"),
+        (None, "skip"),
+        (GOOD_LUA, "ok"),
+        (f"  -- {GOOD_LUA}", "fail"),
+        (f"-- until May: '/nowhere/soda.lua'\n{GOOD_LUA}", "ok"),
+    ],
+)
 def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str | None, state: str) -> None:
     path = tmp_path / "job_submit.lua"
     if text is None:
@@ -175,13 +187,43 @@ def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, te
     assert finding(soda("doctor", "--json", status=None), "job_submit")[0] == state
 
 
-def test_a_part_of_the_lua_module_that_is_missing(soda: Bench, recorded: RecordedSlurm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_part_of_the_lua_module_that_is_missing(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, empty: bool
+) -> None:
     (tmp_path / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{tmp_path}/soda.lua')\n")
     for name in ("soda.lua", "soda_hints.lua"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("return {}")
+    if empty:
+        (tmp_path / "soda_routes.lua").touch()
     state, found, remedy = finding(soda("doctor", "--json", status=None), "job_submit")
     assert (state, found) == ("fail", f"{tmp_path} has no soda_routes.lua: jobs are taken without hints")
     assert remedy == f"install slurm-soda on the controller again, then touch {tmp_path}/job_submit.lua"
+
+
+def test_what_the_caller_may_not_see_is_not_missing() -> None:
+    """Not under tmp_path, which is its owner's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder)
+        site.chmod(0o755)
+        private = site / "private"
+        private.mkdir()
+        (site / "plugstack.conf").write_text(f"optional {private}/soda_spank.so\n")
+        (site / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{private}/soda.lua')\n")
+        config = {
+            "JobSubmitPlugins": "lua", "SLURM_CONF": f"{site}/slurm.conf", "PlugStackConfig": f"{site}/plugstack.conf",
+            "Prolog": f"{private}/soda/prolog",
+        }  # fmt: skip
+        private.chmod(0)
+        caller = os.geteuid()
+        if caller == 0:
+            os.seteuid(65534)
+        try:
+            found = [hooks.plugin_stack(config), hooks.job_submit(config), next(hooks.scripts(config))]
+        finally:
+            os.seteuid(caller)
+            private.chmod(0o700)
+    assert [finding.state for finding in found] == ["ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize(
