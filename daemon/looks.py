@@ -120,7 +120,7 @@ class Looks:
         other_gpus: Gpus = 1,
         gpu_type: GpuType = "",
     ) -> Response:
-        """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.knowledge.meeting.PairKnown`."""
+        """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.knowledge.pairs.PairKnown`."""
         new, running = Workload(model, batch, gpu_type, gpus), Workload(other_model, other_batch, gpu_type, other_gpus)
         async with self._pairing:
             return await self._answer(lambda session: read_pair(session, new, running))

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from slurm_soda.daemon.knowledge.meeting import Figure, PairKnown
+from slurm_soda.daemon.knowledge.pairs import Figure, PairKnown
 from slurm_soda.daemon.knowledge.reading import read_pair
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.sodactl import beside_jobs, sharing_words
-from slurm_soda.sodactl.beside_arithmetic import HINT, Meeting, Objection, Party, meet
+from slurm_soda.sodactl.beside_arithmetic import HINT, Objection, PairArithmetic, Party, meet
 from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.past import Picture, open_past
 from slurm_soda.sodactl.site import Site
@@ -65,8 +65,8 @@ def _picture(new: Workload, running: Workload) -> Picture[PairKnown]:
     return Picture(PairKnown, lambda session: read_pair(session, new, running), "/v1/pair", query)
 
 
-def _party(party: Party, found: Meeting) -> Document:
-    side, left, whole = party.side, party.left, found.pair.meetings[0]
+def _party(party: Party, found: PairArithmetic) -> Document:
+    side, left, whole = party.side, party.left, found.pair.slowdowns[0]
     mib, error, source = party.memory
     return {
         "job_id": side.job_id, "user": side.user, "name": side.name, "state": side.state, "runs": side.runs,
@@ -94,7 +94,7 @@ def _objection(objection: Objection) -> dict[str, Any]:
             "slowdown": objection.slowdown}  # fmt: skip
 
 
-def _reasons(found: Meeting) -> Iterator[str]:
+def _reasons(found: PairArithmetic) -> Iterator[str]:
     yield NOTHING_SHARES
     yield _who_joins(found)
     yield _fits(found)
@@ -114,7 +114,7 @@ def _reasons(found: Meeting) -> Iterator[str]:
         yield f"The owner of job {one.job_id} forbids that ({one.flag}={one.allowed}){how}."
 
 
-def _who_joins(found: Meeting) -> str:
+def _who_joins(found: PairArithmetic) -> str:
     new, running = found.new.side, found.running.side
     if running.runs and not new.runs:
         return f"Job {new.job_id} waits, and would join job {running.job_id}, which runs."
@@ -125,7 +125,7 @@ def _who_joins(found: Meeting) -> str:
     return f"Both wait: as if job {running.job_id} started now, and job {new.job_id} joined it."
 
 
-def _fits(found: Meeting) -> str:
+def _fits(found: PairArithmetic) -> str:
     device = found.pair.device_mib
     memory = "" if device is None else f" of {device.value:,.0f} MiB"
     by = "by what their owners ask for" if found.fits_source == HINT else found.fits_source

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_soda.daemon.knowledge.meeting import KindKnown, PairKnown
+from slurm_soda.daemon.knowledge.pairs import KindKnown, PairKnown
 from slurm_soda.policies.run_times.sources import RunTime
 from slurm_soda.policies.sharing.company import newcomer
 from slurm_soda.policies.sharing.subbatch import Consent, Decision, Footprint, Partner, Trial, Xi, decide
@@ -59,7 +59,7 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class PairArithmetic:
     """The pair's arithmetic.
 
     Attributes:
@@ -79,18 +79,18 @@ class Meeting:
     objections: tuple[Objection, ...]
 
 
-def meet(new: Party, running: Party, pair: PairKnown) -> Meeting:
+def meet(new: Party, running: Party, pair: PairKnown) -> PairArithmetic:
     """What would become of both if ``new`` joined ``running``."""
     fits, source = _fits(new, running, pair)
     decision = _decide(new, running, pair, new.side.consent, running.side.consent)
     regardless = _decide(new, running, pair, Consent(), Consent())
     trial = None if regardless is None else trial_of(regardless)
     objections = () if trial is None else tuple(_objections((new, running), trial))
-    return Meeting(new, running, pair, fits, source, decision, regardless, objections)
+    return PairArithmetic(new, running, pair, fits, source, decision, regardless, objections)
 
 
 def _fits(new: Party, running: Party, pair: PairKnown) -> tuple[bool | None, str]:
-    whole, device = pair.meetings[0], pair.device_mib
+    whole, device = pair.slowdowns[0], pair.device_mib
     mine, its = new.memory[0], running.memory[0]
     if whole.fits is not None or device is None or mine is None or its is None:
         return whole.fits, whole.fits_source
@@ -104,14 +104,14 @@ def _decide(new: Party, running: Party, pair: PairKnown, own: Consent, other: Co
     job = newcomer(new.left.left.value, kind.batch, new.known.throughput, new.footprint, own)
     held, device = running.footprint, pair.device_mib
     free_mib = math.inf if held is None or device is None else device.value - held.mib(running.side.kind.batch)
-    found, whole = {meeting.sub_batch: meeting for meeting in pair.meetings}, pair.meetings[0]
+    found, whole = {one.sub_batch: one for one in pair.slowdowns}, pair.slowdowns[0]
 
     def xi(sub_batch: int) -> Sequence[Xi | None]:
         # A job that cannot accumulate counts as one sample (newcomer), but is still of its own kind.
-        meeting = found.get(sub_batch, whole) if job.batch == kind.batch else whole
-        if meeting.fits is False:
+        told = found.get(sub_batch, whole) if job.batch == kind.batch else whole
+        if told.fits is False:
             return [None]
-        return [Xi(meeting.new_xi.estimate(), meeting.running_xi.estimate())]
+        return [Xi(told.new_xi.estimate(), told.running_xi.estimate())]
 
     return decide(job, [Partner(running.left.left.value, free_mib, other)], xi)
 

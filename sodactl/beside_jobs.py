@@ -76,6 +76,11 @@ def both(site: Site, past: Past, ids: tuple[int, int], warnings: list[str]) -> t
         raise SodaError(
             f"job {one.job_id} is for GPUs of type {mine}, job {other.job_id} for {its}: they never meet on one"
         )
+    if not mine and not its and len(set(listed.gpu_types.values())) > 1:
+        warnings.append(
+            "the site has GPUs of several types and neither job says which it is for (--gres=gpu:TYPE:N), so only what is "
+            "known of untyped GPUs counts"
+        )
     return _on(one, mine or its), _on(other, mine or its)
 
 

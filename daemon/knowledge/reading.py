@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slurm_soda.daemon.knowledge.known import Knowledge
-from slurm_soda.daemon.knowledge.meeting import PairKnown, pair_known
+from slurm_soda.daemon.knowledge.pairs import PairKnown, pair_known
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain, value_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.errors import PolicyError

@@ -14,7 +14,7 @@ from slurm_soda.daemon.knowledge.edits import Editor
 from slurm_soda.daemon.knowledge.imports import read_table, values_of
 from slurm_soda.daemon.knowledge.known import PRIOR_RESTART_S, Knowledge
 from slurm_soda.daemon.knowledge.lessons import KEEP_JOBS, observe, spread
-from slurm_soda.daemon.knowledge.meeting import Figure, KindKnown, Meeting, PairKnown, pair_known
+from slurm_soda.daemon.knowledge.pairs import Figure, KindKnown, PairKnown, Slowdowns, pair_known
 from slurm_soda.daemon.knowledge.reading import read_knowledge, read_pair
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain
 from slurm_soda.daemon.store import knowledge as stored
@@ -317,15 +317,15 @@ def test_a_pair_is_read_as_if_everything_were(store: Store, table: Path, new: Wo
     with store.read() as session:
         pair = read_pair(session, new, running)
     assert pair == pair_known(known(store), new, running)
-    assert [meeting.sub_batch for meeting in pair.meetings] == list(sub_batches(new.batch))
+    assert [one.sub_batch for one in pair.slowdowns] == list(sub_batches(new.batch))
     assert decode(PairKnown, encode(pair)) == pair
 
 
-def test_a_batch_that_nobody_told_is_one_meeting() -> None:
+def test_a_batch_that_nobody_told_is_taken_whole() -> None:
     pair = pair_known(Knowledge([]), Workload("a", 0, ""), Workload("b", 0, ""))
     prior = Figure(2.0, 4.0, "prior")
     assert pair == PairKnown(KindKnown(None, None, None, None), KindKnown(None, None, None, None), None,
-                             [Meeting(0, prior, prior, None, "")])  # fmt: skip
+                             [Slowdowns(0, prior, prior, None, "")])  # fmt: skip
 
 
 def test_one_gpu_of_a_table_by_its_name_here(table: Path) -> None:

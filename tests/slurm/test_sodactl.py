@@ -217,6 +217,33 @@ def test_alice_is_told_by_sodad_what_the_store_holds(site: Site, node: str) -> N
     assert status["timings"]["total"]["cycles"] >= 2
 
 
+def test_what_two_jobs_would_do_to_each_other(site: Site) -> None:
+    ours = ("--gres=gpu:1", "--mem-per-cpu=16", "--time=10")
+    first = site.submit(*ours, "--soda-model=resnet50", "--soda-batch-size=64")
+    second = site.submit(*ours, "--hold", "--soda-model=vgg16", "--soda-share=no")
+    site.wait(lambda: (job := site.job(first)) is not None and job["state"] == "RUNNING", "the first job runs")
+    gres = site.cluster.exec("root", ["sinfo", "-h", "-o", "%G"]).check().stdout.split(",")[0].split("(")[0].split(":")
+    where = ["--gpu-type", gres[1]] if len(gres) == 3 else []
+    site.run("profiles", "set", "resnet50", "xi", "1.25", "--with", "vgg16", *where)
+    try:
+        by_store, by_sodad = (
+            site.json("explain", str(first), "--beside", str(second), user=user, node=node)
+            for user, node in (("root", CONTROLLER), ("alice", "n1"))
+        )
+    finally:
+        site.run("profiles", "undo")
+    for told in (by_store, by_sodad):
+        assert (told["new"], told["running"], told["warnings"]) == (second, first, [])
+        running, waiting = told["jobs"]
+        assert (running["model"], running["batch"], running["runs"]) == ("resnet50", 64, True)
+        assert running["xi"] == {"value": 1.25, "error": 0.0, "source": "set"}
+        assert waiting["xi"] == {"value": 2.0, "error": 4.0, "source": "prior"}
+        assert 0 <= running["left_s"]["value"] <= waiting["left_s"]["value"] == 600.0
+        assert [(one["job_id"], one["flag"]) for one in told["objections"]] == [(second, "--soda-share")]
+        assert told["decision"]["share"] is False
+    assert by_sodad["gpu_type"] == by_store["gpu_type"]
+
+
 @pytest.mark.parametrize("node", [CONTROLLER, "n1"])
 def test_alice_is_told_in_one_line_when_sodad_is_away(site: Site, node: str) -> None:
     job_id = site.submit("--hold")

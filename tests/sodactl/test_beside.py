@@ -279,6 +279,14 @@ def test_the_gpu_is_the_one_that_either_of_them_is_for(site: Bench, monkeypatch:
     assert "job 7 is for GPUs of type a100, job 5 for v100" in refused(site)
 
 
+def test_gpus_of_nobody_knows_which_type(site: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site.slurm, "nodes", lambda: [node("n1", "v100"), node("n2", "a100")])
+    site.slurm.queue = [record(NEW, gpus=1, hints=hints()), record(OLD, gpus=1, hints=hints())]
+    told = ask(site)
+    assert told["gpu_type"] == ""
+    assert "--gres=gpu:TYPE:N" in told["warnings"][0]
+
+
 @pytest.mark.parametrize(
     ("queue", "said"),
     [

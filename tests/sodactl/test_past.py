@@ -14,7 +14,7 @@ import httpx
 import pytest
 from slurm_soda.daemon.api import ApiServer, make_app
 from slurm_soda.daemon.config import load_settings
-from slurm_soda.daemon.knowledge.meeting import PairKnown
+from slurm_soda.daemon.knowledge.pairs import PairKnown
 from slurm_soda.daemon.looks import Looks
 from slurm_soda.daemon.reports import ReportWriter
 from slurm_soda.daemon.store.cores import sound
@@ -147,7 +147,7 @@ def test_a_pair_that_nobody_can_tell_of_is_one_line(soda: Bench) -> None:
     assert "http://127.0.0.1:1" in shown.err
 
 
-PAIR: dict[str, Any] = {"new": None, "running": None, "device_mib": None, "meetings": []}
+PAIR: dict[str, Any] = {"new": None, "running": None, "device_mib": None, "slowdowns": []}
 ALONE = {"iteration_s": None, "memory_mib": None, "throughput": None, "footprint": None}
 
 

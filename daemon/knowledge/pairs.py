@@ -55,7 +55,7 @@ class KindKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Slowdowns:
     """What both do to each other while the new job runs with one sub-batch."""
 
     sub_batch: int
@@ -74,19 +74,19 @@ class PairKnown:
     """All of it, from one reading of the store.
 
     Raises:
-        PolicyError: there is no meeting.
+        PolicyError: it tells of no sub-batch.
     """
 
     new: KindKnown
     running: KindKnown
     device_mib: Figure | None
     """Memory of a GPU of their type."""
-    meetings: Sequence[Meeting]
+    slowdowns: Sequence[Slowdowns]
     """By sub-batch of the new job, its whole batch first."""
 
     def __post_init__(self) -> None:
-        if not self.meetings:
-            raise PolicyError("a pair needs one meeting at least")
+        if not self.slowdowns:
+            raise PolicyError("what is known of a pair must be of one sub-batch at least")
 
 
 def pair_known(known: Knowledge, new: Workload, running: Workload) -> PairKnown:
@@ -97,7 +97,7 @@ def pair_known(known: Knowledge, new: Workload, running: Workload) -> PairKnown:
         new=_kind(known, new),
         running=_kind(known, running),
         device_mib=None if device is None else Figure.of(device),
-        meetings=[_meeting(known, replace(new, batch=size), running) for size in sizes],
+        slowdowns=[_slowdowns(known, replace(new, batch=size), running) for size in sizes],
     )
 
 
@@ -111,9 +111,9 @@ def _kind(known: Knowledge, kind: Workload) -> KindKnown:
     )
 
 
-def _meeting(known: Knowledge, new: Workload, running: Workload) -> Meeting:
+def _slowdowns(known: Knowledge, new: Workload, running: Workload) -> Slowdowns:
     fits = known.fits_by((new, running))
-    return Meeting(
+    return Slowdowns(
         sub_batch=new.batch,
         new_xi=Figure.of(known.xi(new, (running,))),
         running_xi=Figure.of(known.xi(running, (new,))),
