@@ -77,7 +77,7 @@ class Ledger:
         """Enter an event, into the spool too; the same one again changes nothing.
 
         Raises:
-            SpoolError: the spool refuses; the event is entered all the same.
+            SpoolError: the spool refuses; the event is entered all the same, and whoever brings it again is heard again.
         """
         run = self._enter(event, now_s)
         if run is None:
@@ -85,8 +85,8 @@ class Ledger:
         kind = "open" if isinstance(event.record, JobOpened) else "close"
         name = record_name(run.key.job_id, run.key.start_s, kind)
         if name not in self._known:
-            self._known.add(name)
             self._spool.write(name, line)
+            self._known.add(name)
         return run
 
     def adopt(self, now_s: float) -> list[Run]:

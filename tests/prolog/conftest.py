@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,13 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory, *more: str) -> Path:
 
 
 class Desk:
-    """The agent's own socket server in a thread. ``refusal``: what it answers; ``lines``: what it was given."""
+    """The agent's own socket server in a thread. ``lines``: what it was given; it answers ``refusal``, or by ``answer``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: list[bytes] = []
         self.refusal = ""
+        self.answer: Callable[[bytes], str] | None = None
         self._loop = asyncio.new_event_loop()
         self._intake = Intake(str(path), self._take, lambda: None)
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -84,7 +85,7 @@ class Desk:
 
     def _take(self, line: bytes) -> str:
         self.lines.append(line)
-        return self.refusal
+        return self.answer(line) if self.answer else self.refusal
 
     def _do(self, what: Any) -> None:
         asyncio.run_coroutine_threadsafe(what, self._loop).result(10)

@@ -14,6 +14,7 @@ from slurm_soda.agent.events import read_event
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.ledger import Ledger
 from slurm_soda.agent.raw import as_event
+from slurm_soda.wire.errors import SpoolError
 from slurm_soda.wire.spool import Spool
 
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Desk, make_installed, python_s_event
@@ -70,4 +71,37 @@ def test_a_second_copy_by_python_changes_nothing(hand_over_program: Path, desk: 
         assert python.run(hook, EPILOG_ENV).returncode == 0
         assert take() == first
     assert set(spool.names()) == {"10.1795214838.open", "10.1795214838.close"}
+    spool.close()
+
+
+def test_what_the_agent_could_not_keep_prolog_and_epilog_keep_themselves(
+    hand_over_program: Path, desk: Desk, tmp_path: Path
+) -> None:
+    """The agent's first no makes Python hand the event over: the second answer must not be an ``ok`` for nothing."""
+    site = replace(make_installed(tmp_path), socket=desk.path)
+    shutil.copy(hand_over_program, site.program)
+    spool = Spool(str(tmp_path / "ledger"))
+    ledger = Ledger(spool, Faults(), 100)
+
+    def take(line: bytes) -> str:
+        line = as_event(line)
+        try:
+            ledger.take(read_event(line), line, time.time())
+        except SpoolError as error:
+            return str(error)
+        return ""
+
+    for hook, kind in KINDS.items():
+        (tmp_path / "ledger" / f"10.1795214838.{kind}").mkdir()  # no file can take its place
+        desk.answer = take
+        try:
+            done = site.run(hook, EPILOG_ENV)
+        finally:
+            desk.answer = None
+        assert b"did not take the event: no spool" in done.stderr
+        assert len(desk.lines) == 2
+        desk.lines.clear()
+        assert f"10.1795214838.{kind}" in site.records()
+    [run] = ledger.runs.values()
+    assert (run.opened is None, run.closed is None) == (False, False)
     spool.close()
