@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.simulator.report.per_job import per_job_csv
@@ -83,7 +84,7 @@ class Batch:
         """One of the runs, or why it failed: it may not take the others along."""
         try:
             return self.run(number)
-        except SodaError as error:
+        except (SodaError, PolicyError) as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - a fault in one policy leaves what the others found
             reason = f"a fault of slurm-soda, {type(error).__name__}: {error}; sodactl simulate shows where"
@@ -130,9 +131,12 @@ def _in_processes(batch: Batch, workers: int, progress: Progress | None) -> list
             if progress is not None:
                 progress(done, len(batch))
     except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
+        # Its semaphores are there while its own thread runs: a command that ends at once would leave them behind.
+        ending = threading.Thread(target=executor.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        ending.start()
         for child in active_children():
             child.terminate()
+        ending.join(_ENDING_S)
         raise
     executor.shutdown()
     return [future.result() for future in waiting]
@@ -155,6 +159,9 @@ def _result(finished: Future[Run | Failure]) -> Run | Failure:
             "a process that simulated has died, perhaps for want of memory; try fewer with --workers"
         ) from None
 
+
+_ENDING_S = 5.0
+"""So long is waited for processes that were told to end; it takes milliseconds."""
 
 _batch: Batch | None = None
 """In a worker: what it was started for."""

@@ -12,6 +12,7 @@ import numpy as np
 from slurm_soda.policies.arrays.history import PastJob
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.shares import derive
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy
 from slurm_soda.policies.sharing.view import SharingPolicy
@@ -129,8 +130,14 @@ class Scenario:
         """Simulate; ``nodes``, if given, take the place of the scenario's.
 
         Raises:
-            SimulatorError: it cannot be run as asked.
+            SimulatorError: it cannot be run as asked, or the policy refuses what it is given.
         """
+        try:
+            return self._run(policy, progress, nodes)
+        except PolicyError as error:
+            raise SimulatorError(f"policy {policy.name}: {error}") from error
+
+    def _run(self, policy: Policy, progress: Callable[[int, int], None] | None, nodes: NodeRules | None) -> Outcome:
         rules = nodes or self.nodes
         sharing = self._sharing(policy, rules)
         speed = None

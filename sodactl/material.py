@@ -78,7 +78,11 @@ def read_material(asked: Asked, seeds: Sequence[int], systems: Sequence[str] = (
     material = _generated(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
     sharing = sharing_rules(asked, material.first.cluster)
     scenarios = tuple(replace(scenario, nodes=rules, sharing=sharing) for scenario in material.scenarios)
-    notes = (*material.notes, *_uncounted(asked, material.first), *lonely(sharing, material.first.workload))
+    notes = (
+        *material.notes,
+        *_uncounted(asked, material.first),
+        *lonely(sharing, material.first.workload, material.first.cluster),
+    )
     material = replace(material, scenarios=scenarios, notes=notes)
     return material if asked.failures is None else _with_failures(material, asked.failures, lenient=asked.lenient)
 

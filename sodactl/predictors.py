@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Interference
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.reading import read_small
 from slurm_soda.simulator.speed.pairs import load_pairs
 
 
@@ -24,7 +25,9 @@ def left_out(pairs: Path, gpu: str) -> Interference:
     try:
         return fit_without_each(parse(json.loads(pairs.read_text(encoding="utf-8"))), gpu)
     except PolicyError as error:
-        raise SimulatorError(f"{pairs}: {error}") from error
+        raise SimulatorError(
+            f"{pairs}: {error}; for knowledge that is not learned from it: --predictor FILE or --knowledge prior"
+        ) from error
 
 
 def stored(path: Path) -> Interference:
@@ -36,7 +39,6 @@ def stored(path: Path) -> Interference:
     from slurm_soda.policies.sharing.documents import decode  # noqa: PLC0415 - few runs predict
 
     try:
-        return decode(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, PolicyError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SimulatorError(f"{path}: it cannot be used as a model of interference: {reason}") from None
+        return decode(json.loads(read_small(path)))
+    except (ValueError, RecursionError, PolicyError) as error:
+        raise SimulatorError(f"{path}: it cannot be used as a model of interference: {error}") from None

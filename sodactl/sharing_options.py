@@ -116,8 +116,10 @@ def _predictor(asked: AskedSharing, gpu: str) -> Interference | None:
     return None if asked.pairs is None else left_out(asked.pairs, gpu)
 
 
-def lonely(rules: SharingRules | None, workload: Workload) -> Iterator[str]:
-    """What keeps jobs from sharing."""
+def lonely(rules: SharingRules | None, workload: Workload, cluster: Cluster) -> Iterator[str]:
+    """What keeps jobs from sharing, and what was taken for granted of those that do."""
+    if rules is not None and rules.gpu and cluster.gpu_types and rules.gpu not in cluster.gpu_types:
+        yield f"on all GPUs ({', '.join(cluster.gpu_types)}) jobs do to each other what they do on {rules.gpu} by --pairs"
     unknown = () if rules is None else rules.together(workload).kinds.unknown
     if unknown:
         models = ", ".join(model or "none" for model in unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")

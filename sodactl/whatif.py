@@ -89,7 +89,7 @@ def whatif(
     total = len(site.workload)
     site = latest(site, jobs)
     rules = sharing_rules(sharing, site.cluster)
-    notes = (*notes, *lonely(rules, site.workload))
+    notes = (*notes, *lonely(rules, site.workload, site.cluster))
     with progress_bar("runs") as progress:
         found = answer(site, Question(restart_cost_s, given, policies, workers, rules), progress)
     told = _Told(found, path, trace, notes, total, described=cluster_text is not None)

@@ -27,12 +27,14 @@ def read_table(path: Path) -> SpeedTable:
         SodaError: it cannot be read, is no JSON, or has another form; says where.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise SodaError(f"{path}: it must be a file; write the table into one")
         if path.stat().st_size > MOST_BYTES:
             raise SodaError(f"{path}: larger than {MOST_BYTES >> 20} MiB; this is no table of speeds")
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except json.JSONDecodeError as error:
         raise SodaError(f"{path}:{error.lineno}: it must be JSON; at column {error.colno}: {error.msg}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SodaError(f"{path}: it cannot be read: {reason}") from error
     except PolicyError as error:

@@ -51,7 +51,15 @@ def decode(document: object) -> Predicted:
         parts = document["gpu_types"].items()
         models = {name: _model_of(part["model"]) for name, part in parts}
         sizes = {name: _sizes_of(part["sizes"]) for name, part in parts if part["sizes"]}
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, np.linalg.LinAlgError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        np.linalg.LinAlgError,
+    ) as error:
         raise PolicyError(
             f"the model of interference is damaged ({type(error).__name__}: {error}): train it anew"
         ) from None

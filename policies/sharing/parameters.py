@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_soda.policies.parameters import Parameter, number_from, one_of, truth, unless_unset, whole_from
+from slurm_soda.policies.parameters import Parameter, finite_from, number_from, one_of, truth, unless_unset, whole_from
 from slurm_soda.policies.sharing.colocating import JUDGES
 from slurm_soda.policies.sharing.colocating import MOST as MOST_COLOCATED
 from slurm_soda.policies.sharing.ojpp import STRATEGIES
@@ -11,8 +11,8 @@ from slurm_soda.policies.sharing.placer import MOST, ORDERS, SUBMIT
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
 CAUTION = Parameter(
-    "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known", "a number from 0",
-    number_from(0.0),
+    "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known",
+    "a finite number from 0", finite_from(0.0),
 )  # fmt: skip
 OJPP = (
     Parameter("strategy", "ojpp", "name", "which bounds count, and how a GPU is chosen ([O], Table 4)",
@@ -34,7 +34,7 @@ OJPAP = (
     *OJPP,
     Parameter("weight", 0.8, "ratio", "what the past counts in smoothed interference; 0: nothing", "a number from 0 to "
               "below 1", lambda value: _below_one(number_from(0.0)(value))),
-    Parameter("interval_s", 60.0, "s", "how often interference is observed", "a number from 1", number_from(1.0)),
+    Parameter("interval_s", 60.0, "s", "how often interference is observed", "a finite number from 1", finite_from(1.0)),
     Parameter("move_s", 60.0, "s", "what moving a job costs each of its GPUs", "a number from 0", number_from(0.0)),
     Parameter("budget_gpu_s", 3600.0, "GPU s", "most allowed cost of all moves at once", _BOUND, number_from(0.0)),
     Parameter("min_run_s", 600.0, "s", "a job is not moved before it has run so long since its last start",

@@ -17,6 +17,8 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
 
 ALONE = "null"
+SLOWEST, FASTEST = 1e-9, 1e9
+"""Steps per second that can be: a step of thirty years, a billion a second. Ratios of such speeds are sound numbers."""
 _KEY = re.compile(r"\('(?P<model>[^']+?)( \(batch size (?P<batch>[0-9]{1,9})\))?', (?P<scale>[1-9][0-9]{0,5})\)")
 
 
@@ -27,7 +29,7 @@ class SpeedTable:
     Attributes:
         alone: without company; 0 where it does not fit on that type of GPU.
         shared: of both, on the same GPUs; zeros where they do not fit together. A pair may be in it in either order, or
-            both.
+            both; if so, they fit in both orders or in none.
         error_ratio: how far off a ratio of its speeds may be, relative to it.
     """
 
@@ -95,6 +97,8 @@ def parse(document: object) -> SpeedTable:
             for other, both in speeds.items():
                 if other != ALONE:
                     shared[job, _kind(here, gpu, other)] = _two_speeds(here.inside(other), both)
+    for one, other in [pair for pair, both in shared.items() if not all(both) and pair[::-1] in shared]:
+        shared[other, one] = (0.0, 0.0)  # memory knows no order: what does not fit as measured one way does not fit
     return SpeedTable(MappingProxyType(alone), MappingProxyType(shared))
 
 
@@ -126,6 +130,9 @@ def _two_speeds(place: _Place, both: Any) -> tuple[float, float]:
 
 def _speed(place: _Place, value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
+    # Comparisons, since a whole number of hundreds of digits is sound JSON and no float.
+    if not number or not 0 <= value < math.inf:
         raise place.fault("steps per second, a number from 0", value)
+    if value and not SLOWEST <= value <= FASTEST:
+        raise place.fault(f"steps per second, 0 or a number from {SLOWEST:g} to {FASTEST:g}", value)
     return float(value)

@@ -96,7 +96,8 @@ class Kinds:
         counted = truth.batch(stand_in.model, own)
         if counted is None:
             raise SimulatorError(
-                f"the model {stand_in.model!r}, which stands for {model or 'jobs without a model'}, was not measured"
+                f"the model {stand_in.model!r}, which stands for {model or 'jobs without a model'}, was not measured; name"
+                " one of the table in --model-map"
             )
         return Kind(stand_in.model, counted, truth.gpu_type, gpus)
 

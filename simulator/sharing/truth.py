@@ -17,6 +17,8 @@ from slurm_soda.simulator.speed.pairs import GpuTable, JobKind, PairTable
 
 APART = math.inf
 """The slowdown of jobs that do not fit onto one GPU together."""
+MOST_SLOWDOWN = 1e9
+"""More means nothing, and sums of such times are no numbers any more."""
 
 
 class Truth(Protocol):
@@ -47,8 +49,8 @@ class SameForAll:
     factor: float
 
     def __post_init__(self) -> None:
-        if not 1.0 <= self.factor < math.inf:
-            raise SimulatorError(f"a slowdown must be a number from 1, not {self.factor!r}")
+        if not 1.0 <= self.factor <= MOST_SLOWDOWN:
+            raise SimulatorError(f"a slowdown must be a number from 1 to {MOST_SLOWDOWN:g}, not {self.factor!r}")
 
     @property
     def gpu_type(self) -> str:

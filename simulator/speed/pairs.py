@@ -18,6 +18,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.tables import SpeedTable, parse
 from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.reading import read_small
 
 SPREAD = "_unconsolidated"
 
@@ -143,15 +144,16 @@ def load_pairs(path: Path) -> PairTable:
     """Read a pair table.
 
     Raises:
-        TraceError: it cannot be read, is no JSON, or has another form; faults of JSON come with their line.
+        TraceError: it cannot be read, is no file, too large or no JSON, or has another form; faults of JSON come with
+            their line.
     """
+    text = read_small(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise TraceError(str(path), error.lineno, f"it must be JSON; at column {error.colno}: {error.msg}") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
+    except (ValueError, RecursionError) as error:
+        raise TraceError(str(path), 0, f"it cannot be read: {error}") from None
     try:
         measured = parse(data)
     except PolicyError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import TraceError
+from slurm_soda.simulator.reading import read_small
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -79,11 +80,7 @@ def read_measured(path: Path, numbers: Mapping[str, Span], texts: tuple[str, ...
 
 
 def _rows(path: Path) -> tuple[list[list[str]], list[int]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise TraceError(str(path), 0, f"it cannot be read: {reason}") from None
+    text = read_small(path, "utf-8-sig")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise TraceError(str(path), 0, "it is empty; a table must have a header and measurements")

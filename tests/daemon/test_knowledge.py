@@ -341,6 +341,7 @@ def test_one_gpu_of_a_table_by_its_name_here(table: Path) -> None:
         ("{", ":1: it must be JSON"),
         ("[]", "must be an object of GPUs"),
         ('{"v100": {"x": {}}}', "jobs such as"),
+        ("[" * 100_000, "cannot be read: maximum recursion depth"),
         ('{"v100": {"(\'LM\', 1)": {"null": -1}}}', "'null'|steps per second"),
     ],
 )

@@ -115,6 +115,15 @@ def test_a_fault_of_a_policy_leaves_the_others(monkeypatch: pytest.MonkeyPatch) 
     assert str(found) == "fifo: a fault of slurm-soda, ZeroDivisionError: by hand; sodactl simulate shows where"
 
 
+def test_what_a_policy_refuses_in_the_middle_is_an_error_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Scenario, *_: object) -> Outcome:
+        raise PolicyError("a table must be square")
+
+    monkeypatch.setattr(Scenario, "_run", refuse)
+    with pytest.raises(SimulatorError, match=r"^policy fifo: a table must be square$"):
+        SCENARIO.run(SCENARIO.policy("fifo", {}))
+
+
 def test_what_a_policy_lacks_is_said_before_anything_runs() -> None:
     seen: list[int] = []
     with pytest.raises(SimulatorError, match="policy sjf-bsbf: nobody says what jobs do to each other"):

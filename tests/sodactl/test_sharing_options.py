@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,46 @@ def test_pairs_may_be_predicted_from_others(files: tuple[str, ...], capsys: pyte
     assert found["sharing"]["knowledge"] == "predicted"
 
 
+def test_a_table_of_too_few_pairs_to_predict_from_names_the_way_out(
+    files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy", reason="the extra learn is not installed")
+    (tmp_path / "pairs.json").write_text(json.dumps({"v100": {KINDS[0]: {"null": 1.0, KINDS[0]: [0.5, 0.5]}}}))
+    assert run(["simulate", *files, "--knowledge", "predicted"]) == 1
+    err = capsys.readouterr().err
+    assert "pairs.json: interference needs 3 or more measured pairs to learn from, not 1: measure more" in err
+    assert err.endswith("for knowledge that is not learned from it: --predictor FILE or --knowledge prior\n")
+
+
+def test_gpus_that_the_table_does_not_have_are_noted(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "on all GPUs (h100) jobs do to each other what they do on v100 by --pairs"
+    assert said in simulated(capsys, *files, "--cluster", "1x1:h100")["notes"]
+    assert said not in simulated(capsys, *files, "--cluster", "1x1:v100")["notes"]
+
+
+def test_a_table_that_contradicts_itself_about_memory_keeps_jobs_apart(
+    files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured as fitting in one order and as not fitting in the other, whoever comes first."""
+    one, other = KINDS[:2]
+    for first, second in ((one, other), (other, one)):
+        table = {first: {"null": 1.0, second: [0.8, 0.8]}, second: {"null": 1.0, first: [0.0, 0.8]}}
+        (tmp_path / "pairs.json").write_text(json.dumps({"v100": table}))
+        for knowledge in ("truth", "prior"):
+            found = simulated(capsys, *files, "--knowledge", knowledge)
+            assert (found["makespan_s"], found["unfinished"]) == (pytest.approx(1020.0), 0)
+            assert not found["gpu_shared_ratio"] > 0
+
+
+def test_a_pipe_is_no_model(files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for option in (("--knowledge", "predicted", "--predictor"), ("--model-map",), ("--pairs",)):
+        assert run(["simulate", *files, *option, str(tmp_path / "pipe")]) == 1
+        assert "pipe: it must be a file, as it is read more than once" in capsys.readouterr().err
+
+
 def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="the extra learn is not installed")
     path = tmp_path / "model.json"
@@ -95,9 +136,10 @@ def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, caps
     chosen = (*files, "--knowledge", "predicted", "--predictor", str(path))
     found = simulated(capsys, *chosen)
     assert found["sharing"]["predictor"] == str(path)
-    path.write_text("{}")
-    assert run(["simulate", *chosen]) == 1
-    assert "model.json: it cannot be used as a model of interference: " in capsys.readouterr().err
+    for broken in ("{}", "[" * 100_000, '{"format": "slurm-soda interference 2", "gpu_types": 3}'):
+        path.write_text(broken)
+        assert run(["simulate", *chosen]) == 1
+        assert "model.json: it cannot be used as a model of interference: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,6 +152,11 @@ def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, caps
         (["--pair-slowdown", "1.5", "--predictor", "x"], 2, "--predictor needs --knowledge predicted"),
         (["--pair-slowdown", "0.5"], 2, "0.5 is not in the range x>=1.0"),
         (["--pairs", "nowhere.json"], 1, "nowhere.json: it cannot be read"),
+        (["--pairs", "/dev/null"], 1, "/dev/null: it must be a file"),
+        (["--pair-slowdown", "inf"], 1, "a slowdown must be a number from 1 to 1e+09, not inf"),
+        (["--pair-slowdown", "1e308"], 1, "a slowdown must be a number from 1 to 1e+09, not 1e+308"),
+        (["--policy", "ojpap", "--set", "interval_s=inf"], 2, "interval_s = inf is not allowed"),
+        (["--policy", "ojpp", "--set", "caution=inf"], 2, "caution = inf is not allowed"),
         (["--engine", "sharing"], 1, "nobody says what jobs do to each other"),
         (["--pair-slowdown", "2", "--policy", "sjf-bsbf", "--placement", "spread"], 1, "leave --placement out"),
         (["--pair-slowdown", "2", "--policy", "sjf-bsbf", "--cores", "asked"], 1, "leave --cores and --system out"),

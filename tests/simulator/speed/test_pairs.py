@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.reading import MOST_BYTES
 from slurm_soda.simulator.speed.pairs import JobKind, PairTable, load_pairs
 from slurm_soda.simulator.traces.registry import load_trace
 from slurm_soda.simulator.traces.run_times import StepTimes
@@ -94,6 +95,8 @@ def test_a_kind_is_written_as_in_the_file() -> None:
     ({"v100": {"('LM', 1)": {"('LM', 1)": [1, 1]}}}, "must be an object with 'null'"),
     ({"v100": {"('LM', 1)": {"null": -1}}}, r"GPU 'v100', \('LM', 1\), null: must be steps per second.*, not -1"),
     ({"v100": {"('LM', 1)": {"null": True}}}, "must be steps per second, a number from 0, not True"),
+    ({"v100": {"('LM', 1)": {"null": 10**400}}}, "must be steps per second, 0 or a number from 1e-09 to 1e[+]09, not 1000"),
+    ({"v100": {"('LM', 1)": {"null": 1e-300}}}, "must be steps per second, 0 or a number from 1e-09 to 1e[+]09, not 1e-300"),
     ({"v100": {"('LM', 1)": {"null": float("nan")}}}, "must be steps per second, a number from 0, not nan"),
     ({"v100": {"('LM', 1)": {"null": 1, "('LM', 1)": [1]}}}, r"must be two speeds, the job's and the other's, not \[1\]"),
     ({"v100": {"('LM', 1)": {"null": 1, "('LM', 1)": [1, "x"]}}}, "must be steps per second, a number from 0, not 'x'"),
@@ -118,3 +121,12 @@ def test_a_file_that_is_no_json(tmp_path: Path) -> None:
     path.write_bytes(b"\xff{}")
     with pytest.raises(TraceError, match="it cannot be read: 'utf-8' codec"):
         load_pairs(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(TraceError, match="it cannot be read: maximum recursion depth"):
+        load_pairs(path)
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(TraceError, match="it is larger than 64 MiB; name the right file"):
+        load_pairs(path)
+    with pytest.raises(TraceError, match="it must be a file, as it is read more than once"):
+        load_pairs(tmp_path)
