@@ -101,7 +101,7 @@ def _reasons(found: PairArithmetic) -> Iterator[str]:
     for party in (found.new, found.running):
         side = party.side
         if not side.kind.batch:
-            yield f"Job {side.job_id} names no --soda-batch-size: what is known of its model with any batch counts."
+            yield f"Job {side.job_id} names no --soda-batch-size: only what is known of its model with any batch counts."
         if side.kind.gpus > 1:
             yield f"Job {side.job_id} has {side.kind.gpus} GPUs, and is slowed as a whole by sharing one of them."
         if party.left is None:
@@ -134,4 +134,4 @@ def _fits(found: PairArithmetic) -> str:
             f"Nobody knows whether both fit into the memory of one GPU{memory}; --soda-gpu-memory and "
             "`sodactl profiles set` (memory_mib, device_mib, fits) tell."
         )
-    return f"Both fit into one GPU{memory} ({by})." if found.fits else f"They do not fit into one GPU{memory} ({by})."
+    return f"With whole batches both {'fit' if found.fits else 'do not fit'} into one GPU{memory} ({by})."

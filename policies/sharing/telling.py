@@ -51,8 +51,7 @@ def trial_of(decision: Decision) -> Trial | None:
 
 
 def _trial(trial: Trial) -> list[str]:
-    steps = "" if trial.steps == 1 else f", {trial.steps} passes an iteration"
-    with_ = f"with a sub-batch of {trial.sub_batch}{steps}, {trial.memory_mib:,.0f} MiB"
+    with_ = _with(trial)
     said = []
     if trial.together is not None:
         ends = ", ".join(f"{end_s:,.0f} s" for end_s in trial.together.ends_s)
@@ -64,6 +63,15 @@ def _trial(trial: Trial) -> list[str]:
         said.append(f"Together is not allowed {with_}: {trial.refused}.")
     said += [f"Slowdown: {xi_words(xi)}." for xi in trial.xi]
     return said
+
+
+def _with(trial: Trial) -> str:
+    """Its sub-batch and memory. A batch of one may be one that nobody told, and no memory is memory that nobody knows."""
+    if trial.steps > 1:
+        batch = f"a sub-batch of {trial.sub_batch}, {trial.steps} passes an iteration"
+    else:
+        batch = f"its whole batch of {trial.sub_batch}" if trial.sub_batch > 1 else "its whole batch"
+    return f"with {batch}" + (f", {trial.memory_mib:,.0f} MiB" if trial.memory_mib else "")
 
 
 def numbers(told: Decision | Meeting) -> dict[str, Any]:

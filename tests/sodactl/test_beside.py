@@ -105,7 +105,8 @@ def test_the_text_says_it_all(site: Bench) -> None:
         "Job 7 beside job 5 on one GPU\n", "resnet50, batch 64", "lm, batch 20", "500 ms ± 50 ms (measured)",
         "8 min 20 s ± 50.0 s (measured, by iterations)", "9,000 MiB ± 100 MiB (measured)", "1.50 ± 0.10 (imported)",
         "1.25, error unknown (measured)", "sodad puts no two jobs onto one GPU yet, and nothing is changed.",
-        "Job 7 waits, and would join job 5, which runs.", "Both fit into one GPU of 16,000 MiB (measured).",
+        "Job 7 waits, and would join job 5, which runs.", "  Together now, with its whole batch of 64, 9,000 MiB: it ends",
+        "With whole batches both fit into one GPU of 16,000 MiB (measured).",
         'The arithmetic ("it" is job 7):\n', "  So: start now: ends on average 800 s earlier than one after the other.",
     ):  # fmt: skip
         assert part in out, part
@@ -205,7 +206,7 @@ def test_a_smaller_sub_batch_where_memory_asks_for_it(site: Bench) -> None:
     told = ask(site)
     assert (told["fits"], told["decision"]["share"]) == (False, True)
     assert told["decision"]["chosen_sub_batch"] == 32
-    assert any("They do not fit" in line for line in told["reasons"])
+    assert any("both do not fit" in line for line in told["reasons"])
 
 
 def test_where_nobody_knows_anything_the_prior_says_it_all(soda: Bench) -> None:
@@ -222,6 +223,7 @@ def test_where_nobody_knows_anything_the_prior_says_it_all(soda: Bench) -> None:
     assert "Job 7 names no --soda-batch-size" in text
     assert "Job 6 has 2 GPUs, and is slowed as a whole" in text
     assert "Nobody knows whether both fit" in text
+    assert told["arithmetic"][2].startswith("Together now, with its whole batch: it ends after")
 
 
 def test_who_has_no_time_limit_is_not_compared(soda: Bench) -> None:

@@ -25,7 +25,7 @@ def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
     assert told[0] == "Alone it takes 100 s; whom it would join still needs 1,000 s."
     assert told[1] == "One after the other: it ends after 1,100 s, all of them after 1,050 s on average."
     assert told[2].startswith(
-        "Together now, with a sub-batch of 4, 1,400 MiB: it ends after 120 s, the others after 1,020 s"
+        "Together now, with its whole batch of 4, 1,400 MiB: it ends after 120 s, the others after 1,020 s"
     )
     assert (
         told[3] == "Slowdown: it takes 1.20 ± 0.1 (measured) times as long, the other one 1.20 ± 0.1 (measured) times."
@@ -39,7 +39,7 @@ def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
         (decision(1000.0, 1000.0, 2.5), "Together now"),
         (
             decision(100.0, 1000.0, 1.2, free_mib=10.0),
-            "Together is not allowed with a sub-batch of 4, 1,400 MiB: needs",
+            "Together is not allowed with its whole batch of 4, 1,400 MiB: needs",
         ),
         (decision(100.0, 1000.0, 1.2, shares=False), "not everybody allows sharing"),
     ],
