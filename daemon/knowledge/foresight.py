@@ -15,7 +15,7 @@ import numpy as np
 from slurm_soda.daemon.knowledge.kinds import kind_of_record
 from slurm_soda.daemon.knowledge.known import Knowledge
 from slurm_soda.daemon.knowledge.lessons import observe
-from slurm_soda.daemon.knowledge.reading import read_knowledge
+from slurm_soda.daemon.knowledge.reading import read_iteration_times
 from slurm_soda.daemon.logline import LOGGER, log
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.daemon.store.book import JobBook
@@ -101,7 +101,7 @@ class Foresight:
                 if first:
                     stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
             with self.store.read() as session:
-                self._knowledge = read_knowledge(session)
+                self._knowledge = read_iteration_times(session)
             self._failing = ""
         except Exception as error:  # noqa: BLE001 - see above
             self._say("not-learned", error)

@@ -23,6 +23,11 @@ def read_knowledge(session: Session) -> Knowledge:
     return Knowledge(values, peaks, read_model(session))
 
 
+def read_iteration_times(session: Session) -> Knowledge:
+    """Only how long iterations take: a hundredth of what an imported table of pairs has."""
+    return Knowledge(value_of(row) for row in stored.all_values(session, "iteration_s"))
+
+
 def read_pair(session: Session, new: Workload, running: Workload) -> PairKnown:
     """What is known of a new job's kind beside a running one's: :func:`.pair_known`, reading no more than it takes."""
     models = {"", plain(new).model, plain(running).model}

@@ -18,10 +18,11 @@ KEY = (*KIND, "partner", "partner_batch", "quantity", "source")
 _IDS_PER_QUERY = 500
 
 
-def all_values(session: Session) -> Sequence[KnownValue]:
-    """Every value, by what it is about."""
+def all_values(session: Session, quantity: str | None = None) -> Sequence[KnownValue]:
+    """Every value, or those of one quantity, by what it is about."""
     columns = [getattr(KnownValue, name) for name in KEY]
-    return session.scalars(select(KnownValue).order_by(*columns)).all()
+    query = select(KnownValue).order_by(*columns)
+    return session.scalars(query if quantity is None else query.where(KnownValue.quantity == quantity)).all()
 
 
 def values_among(session: Session, models: Sequence[str]) -> Sequence[KnownValue]:
