@@ -70,7 +70,9 @@ class LodgingGrounds:
     ) -> Meeting:
         course = self._encounters.course(row, devices, seen)
         mates = self._encounters.mates(row, self._encounters.met(row, devices, seen))
-        measures = self._measures(row, devices, seen) if devices else ()
+        # Where it moves to, bounds hold; on GPUs that it keeps they may be exceeded.
+        measured = devices if shift is None else (shift.target,)
+        measures = self._measures(row, measured, seen) if measured else ()
         return Meeting(
             share, tuple(devices), course.alone_s, mates, course.sequential, course.together, measures, reason, shift
         )
@@ -135,7 +137,7 @@ class LodgingGrounds:
 
     def _balance(self, row: int, one: int, grown: Mapping[int, float], seen: int) -> float | None:
         """How much more a job is slowed on these devices than its least slowed worker; None if it has no others."""
-        places = grown if one == row else self._encounters.devices(one)
+        places = self._encounters.devices(one) if one != row or row in self._moved else grown
         if len(places) < 2:
             return None
         others = [self._beside(one, self._encounters.before(place, seen)) for place in places if place not in grown]
@@ -150,9 +152,10 @@ class LodgingGrounds:
 
     def _moves(self, row: int, moved: Moved, seen: int) -> Meeting:
         there = self._encounters.at_first(moved.move.source)
+        theta = max(self._beside(one, there) for one in there)
         shift = Shift(
             moved.move.source, moved.move.target, self._encounters.mates(row, [one for one in there if one != row]),
-            max(self._beside(one, there) for one in there), moved.average, self._lodging.rules.interference,
+            theta, moved.average if math.isfinite(theta) else math.inf, self._lodging.rules.interference,
             moved.move.cost, moved.budget_gpu_s,
         )  # fmt: skip
         reason = "moves: of those on a GPU that is disturbed for long it costs least, to where most room is left"

@@ -51,7 +51,7 @@ class Shift(NamedTuple):
     left: tuple[Mate, ...]
     """Whom it leaves."""
     interference: float
-    """Of the GPU it leaves, now."""
+    """Of the GPU it leaves, now; infinite: nobody knows."""
     average: float
     """The same smoothed over time (Equation 18), which triggers."""
     bound: float
@@ -73,6 +73,7 @@ class Meeting:
         alone_s: work of the job, then what each mate still needs without it, in the order of ``mates``; NaN: nobody knows.
         sequential: the job starts after the last mate; None where work is not known, as ``together``.
         together: it starts now; None also where slowdowns are not known.
+        measures: of the job on its devices; of one that moves, on the GPU that it moves to.
     """
 
     share: bool

@@ -25,7 +25,7 @@ def sentences(meeting: Meeting, name: Names = str) -> tuple[str, ...]:
             said.append(_together(meeting.together, allowed=meeting.share))
     said += [_slowdown(mate, name) for mate in meeting.mates]
     if meeting.measures:
-        where = ", ".join(map(str, meeting.devices))
+        where = ", ".join(map(str, meeting.devices if meeting.shift is None else (meeting.shift.target,)))
         said.append(f"On GPU {where}, with it: " + "; ".join(_measure(one, name) for one in meeting.measures) + ".")
     said.append(f"So: {meeting.reason}.")
     return tuple(said)
@@ -67,8 +67,8 @@ def _number(value: float) -> str:
 
 def _shift(shift: Shift, name: Names) -> list[str]:
     return [
-        f"GPU {shift.source}, which it leaves: interference (theta) {shift.interference:.3f}, {shift.average:.3f} "
-        f"smoothed over time, at most {shift.bound:.3f}.",
+        f"GPU {shift.source}, which it leaves: interference (theta) {_number(shift.interference)}, "
+        f"{_number(shift.average)} smoothed over time, at most {shift.bound:.3f}.",
         *(_slowdown(mate, name, "there ") for mate in shift.left),
         f"To move to GPU {shift.target} costs {shift.cost_gpu_s:,.0f} GPU s, of {shift.budget_gpu_s:,.0f} for all moves "
         "of one decision.",

@@ -43,6 +43,27 @@ def test_a_job_that_joins_another_one_has_the_pairs_arithmetic(simulate: Any) ->
     assert "One after the other: it ends after 5,190 s" in text
 
 
+def test_a_policy_with_bounds_tells_whom_a_job_meets_by_the_names_of_the_trace(simulate: Any) -> None:
+    options = ("--policy", "ojpp", "--set", "balance=0.2", "--pair-slowdown", "1.15", "--explain", "second")
+    told = json.loads(simulate(*options, "--json")[0])["explained"]
+    met = told["said"][0]["sharing"]
+    assert (told["first_start_s"], met["share"], met["gpus"]) == (10.0, True, [0, 1])
+    assert met["alone_s"] == [200.0, 4990.0]
+    assert met["together"]["new_end_s"] == pytest.approx(230.0)
+    assert [mate["job_id"] for mate in met["mates"]] == [1]
+    text = simulate(*options)[0]
+    assert "Slowdown beside job first: it takes 1.15" in text
+    assert "interference (theta) 0.150, at most 0.200" in text
+
+
+@pytest.mark.parametrize("policy", ["ojpp", "ojpap", "colocation"])
+def test_who_is_told_of_makes_no_difference(simulate: Any, policy: str) -> None:
+    options = ("--policy", policy, "--pair-slowdown", "1.3", "--json")
+    plain, heard = json.loads(simulate(*options)[0]), json.loads(simulate(*options, "--explain", "third")[0])
+    assert heard["explained"]["said"][0]["sharing"] is not None
+    assert (heard["avg_jct_s"], heard["makespan_s"]) == (plain["avg_jct_s"], plain["makespan_s"])
+
+
 @pytest.mark.parametrize("policy", ["srsf", "fifo", "tiresias-las", "drf", "gandiva"])
 def test_any_policy_can_be_listened_to_and_decides_the_same(simulate: Any, policy: str) -> None:
     plain = json.loads(simulate("--policy", policy, "--json")[0])

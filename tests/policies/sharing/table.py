@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.adjustment import adjust
 from slurm_soda.policies.sharing.colocation import Gpu, LinearSpeedup, Load, colocate
@@ -16,6 +17,8 @@ from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strat
 from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.pairs import pair_means_s
 from slurm_soda.policies.sharing.patterns import pack
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.view import SharingSnapshot
 
 from tests.policies.sharing.clusters import Table, fewest_devices, random_jobs, random_slowdown
 from tests.policies.sharing.lodgers import big
@@ -61,6 +64,12 @@ def taken_s(decide: Callable[[], object]) -> str:
     return f"{min(runs):.2f}"
 
 
+def shared_plan(policy: Policy, snapshot: SharingSnapshot) -> SharingPlan:
+    plan = policy.decide(snapshot)
+    assert isinstance(plan, SharingPlan)
+    return plan
+
+
 def scale() -> None:
     rng, random_columns = random.Random(1), np.random.default_rng(1)
     slowdown = random_slowdown(rng, 20)
@@ -84,8 +93,11 @@ def scale() -> None:
     new, running = random_columns.uniform(10, 1e5, (5_000, 1)), random_columns.uniform(10, 1e5, 2_000)
     xi = random_columns.uniform(1, 3, (2, 5_000, 2_000))
     for name, busy in itertools.product(("ojpp", "ojpap", "colocation"), (False, True)):
-        taken = taken_s(partial(make_policy(name).decide, big(2_000, 5_000, busy=busy)))
-        print(f"policy {name}, GPUs {'taken' if busy else 'free'}: {taken} s")
+        snapshot = big(2_000, 5_000, busy=busy)
+        taken = taken_s(partial(make_policy(name).decide, snapshot))
+        decisions = shared_plan(make_policy(name), snapshot).decisions
+        told = taken_s(partial(decisions.__getitem__, list(decisions)[-1]))
+        print(f"policy {name}, GPUs {'taken' if busy else 'free'}: {taken} s; told of a job that waits: {told} s")
     print("pair_means_s, 5 000 x 2 000 pairs:", taken_s(lambda: pair_means_s(new, running, xi[0], xi[1])), "s")
 
 
