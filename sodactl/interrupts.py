@@ -11,6 +11,7 @@ import weakref
 from types import FrameType
 
 _LATER_S = 0.01
+_IMPORTS = "<frozen importlib._bootstrap>"
 
 CLEANING_UP_S = 30.0
 """So long after an interrupt no second one comes: a terminal that closes says so twice, and people press Ctrl-C again."""
@@ -19,8 +20,8 @@ CLEANING_UP_S = 30.0
 def interruptible() -> None:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt too, once in :data:`CLEANING_UP_S`. SIGHUP not under nohup.
 
-    A signal waits while a lock is being taken or given back, and while a finaliser runs. There the exception would leave
-    the lock taken for ever, and what cleans up would wait for it; or nobody would hear of the exception.
+    A signal waits while a lock is being taken or given back, while a finaliser runs, and while a module is imported. There
+    the exception would leave the lock taken for ever, and what cleans up would wait for it; or nobody would hear of it.
     """
     heard_s = -math.inf
 
@@ -52,13 +53,13 @@ def interruptible() -> None:
 
 
 def _delicate(frame: FrameType | None) -> bool:
-    """Whether the interrupted code, or one of its callers, is a lock's ``with`` written in Python, or a finaliser.
+    """Whether the interrupted code or a caller is a lock's ``with`` written in Python, a finaliser, or an import.
 
     Files, and HTTP answers with them, are finalised by their ``close``, and whatever that raises is dropped in silence.
     """
     while frame is not None:
         code = frame.f_code
-        if code.co_filename == weakref.__file__ or code.co_name in ("close", "__del__"):
+        if code.co_filename in (weakref.__file__, _IMPORTS) or code.co_name in ("close", "__del__"):
             return True
         if code.co_filename == threading.__file__ and code.co_name in ("__enter__", "__exit__"):
             return True

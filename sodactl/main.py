@@ -115,6 +115,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
     # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["demo"] or words[:2] == ["cluster", "up"]:
+        from slurm_soda.sodactl.interrupts import interruptible  # noqa: PLC0415 - the others do without
+
+        interruptible()  # from before their imports: an interrupt in the midst of one may be lost
     status = run(argv)
     if status == EXIT_INTERRUPTED:
         _leave(status)

@@ -126,6 +126,24 @@ except KeyboardInterrupt:
 """
 
 
+_IN_AN_IMPORT = """
+import os, pathlib, signal, sys, tempfile, time
+from slurm_soda.sodactl.interrupts import interruptible
+interruptible()
+with tempfile.TemporaryDirectory() as folder:
+    sys.path.insert(0, folder)
+    pathlib.Path(folder, "optional.py").write_text(
+        "import os, signal\\nos.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(1000): pass\\n")
+    try:
+        try:
+            import optional
+        except BaseException:
+            optional = None  # as libraries do with a module that they can do without
+        time.sleep(30)
+    except KeyboardInterrupt:
+        print("heard", optional.__name__)
+"""
+
 _COMMAND = """
 import os, signal, sys, threading, types
 import click
@@ -170,6 +188,23 @@ def test_a_signal_inside_a_finaliser_is_heard_after_it() -> None:
 @pytest.mark.parametrize("thing", ["Answer()", "Connection()", "events()"])
 def test_a_signal_inside_a_finaliser_of_another_kind_is_heard_too(thing: str) -> None:
     assert said_by(_IN_ANOTHER_FINALISER.format(thing=thing)) == "heard"
+
+
+def test_a_signal_inside_an_import_is_heard_after_it() -> None:
+    assert said_by(_IN_AN_IMPORT) == "heard optional"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_command_is_imported_is_heard(number: signal.Signals) -> None:
+    program = f"""
+import os, sys
+from slurm_soda.sodactl import main
+def load(self): os.kill(os.getpid(), {number:d})
+main.LazyCommand.load = load
+main.main(["demo"])
+"""
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 
 def test_a_second_signal_leaves_the_clean_up_alone() -> None:
