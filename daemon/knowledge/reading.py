@@ -32,16 +32,18 @@ def read_pair(session: Session, new: Workload, running: Workload) -> PairKnown:
     """What is known of a new job's kind beside a running one's: :func:`.pair_known`, reading no more than it takes."""
     models = {"", plain(new).model, plain(running).model}
     values = [value_of(row) for row in stored.values_among(session, sorted(models))]
-    return pair_known(Knowledge(values, guess=read_model(session)), new, running)
+    return pair_known(Knowledge(values, guess=read_model(session, plain(new).gpu_type)), new, running)
 
 
-def read_model(session: Session) -> Predicted | None:
-    """The trained model; None if there is none, or it is of a version that this one does not know (train it anew)."""
+def read_model(session: Session, gpu_type: str | None = None) -> Predicted | None:
+    """The trained model, all of it or what it says of one type of GPU; None if there is none, or it is of a version that
+    this one does not know (train it anew).
+    """
     row = stored.known_model(session)
     if row is None:
         return None
     try:
-        return decode(row.document)
+        return decode(row.document, gpu_type)
     except PolicyError:
         return None
 

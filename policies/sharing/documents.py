@@ -38,8 +38,8 @@ def encode(predicted: Predicted) -> Document:
     return {"format": FORMAT, "gpu_types": gpu_types}
 
 
-def decode(document: object) -> Predicted:
-    """The reverse of :func:`encode`.
+def decode(document: object, gpu_type: str | None = None) -> Predicted:
+    """The reverse of :func:`encode`; or as much of it as is of one type of GPU, which takes less time.
 
     Raises:
         PolicyError: it is of another format, or is not complete.
@@ -48,7 +48,7 @@ def decode(document: object) -> Predicted:
     if not isinstance(document, dict) or found != FORMAT:
         raise PolicyError(f"a model of interference has the format {FORMAT!r}, not {found!r}: train it anew")
     try:
-        parts = document["gpu_types"].items()
+        parts = [(name, part) for name, part in document["gpu_types"].items() if gpu_type is None or name == gpu_type]
         models = {name: _model_of(part["model"]) for name, part in parts}
         sizes = {name: _sizes_of(part["sizes"]) for name, part in parts if part["sizes"]}
     except (

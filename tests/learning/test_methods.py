@@ -101,6 +101,17 @@ def test_what_was_stored_predicts_the_same(method: str) -> None:
             assert before.fits((one, other)) == after.fits((one, other))
 
 
+def test_one_type_of_gpu_is_read_alone() -> None:
+    before = fit_interference(TABLE, method="mean")
+    document = json.loads(json.dumps(encode(before)))
+    (name, *rest) = before.models
+    assert rest
+    alone = decode(document, name)
+    assert (list(alone.models), decode(document, "none").models) == ([name], {})
+    one, other, *_ = [kind for kind in TABLE.alone if kind.gpu_type == name and kind.gpus == 1]
+    assert alone.xi(one, (other,)) == before.xi(one, (other,))
+
+
 def test_each_way_but_the_mean_learns_something() -> None:
     pairs = pairs_of(TABLE, "fast")
     off = {name: without_each_pair(pairs, METHODS[name], 3).of_slowdown for name in METHODS if name != "aip"}
