@@ -148,7 +148,7 @@ def _has_ended(story: Story) -> bool:
 
 def _refuse(job_id: int, state: str, gpus: int, hints: Hints, *, ended: bool) -> None:
     if ended or state in ENDED:
-        raise SodaError(f"job {job_id} has ended ({state}) and meets nobody; see `sodactl history --job {job_id}`")
+        raise SodaError(f"job {job_id} has ended ({state}) and meets nobody; `sodactl explain {job_id}` tells of it")
     if state == "COMPLETING":
         raise SodaError(f"job {job_id} is about to end ({state}) and meets nobody")
     if not gpus:
