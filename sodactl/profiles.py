@@ -22,6 +22,8 @@ from slurm_soda.sodactl.site import Site, on_site
 SOURCES = {source.name.lower(): source for source in Source if source is not Source.PRIOR}
 ANY = "any"
 """In the place of a model: a value for all that have none of their own."""
+MOST = 1_000_000_000
+"""As in traces: samples of a batch, GPUs of a job. The store holds no number of any size."""
 _MOST_EDITS = 50
 
 
@@ -143,11 +145,11 @@ def import_table(site: Site, *, as_json: bool, file: Path, gpu: str | None, own_
 @click.argument("model", type=_MODEL)
 @click.argument("quantity", type=click.Choice(tuple(QUANTITIES)))
 @click.argument("value", type=float)
-@click.option("--batch", type=click.IntRange(min=0), default=0, show_default=True, help="Per GPU; 0: any.")
+@click.option("--batch", type=click.IntRange(0, MOST), default=0, show_default=True, help="Per GPU; 0: any.")
 @click.option("--gpu-type", default="", metavar="TYPE", help="As Slurm calls it.  [default: none, as of untyped GPUs]")
-@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="Of the job.")
+@click.option("--gpus", type=click.IntRange(1, MOST), default=1, show_default=True, help="Of the job.")
 @click.option("--with", "partner", type=_MODEL, help="The model beside it, for xi and fits.")
-@click.option("--with-batch", type=click.IntRange(min=0), default=0, show_default=True, help="Its batch; 0: any.")
+@click.option("--with-batch", type=click.IntRange(0, MOST), default=0, show_default=True, help="Its batch; 0: any.")
 @click.option("--error", type=click.FloatRange(min=0.0), default=0.0, show_default=True, help="How far off it may be.")
 @on_site
 def set_value(

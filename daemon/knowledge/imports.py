@@ -34,11 +34,11 @@ def read_table(path: Path) -> SpeedTable:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except json.JSONDecodeError as error:
         raise SodaError(f"{path}:{error.lineno}: it must be JSON; at column {error.colno}: {error.msg}") from error
+    except PolicyError as error:
+        raise SodaError(f"{path}: {error}") from error
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SodaError(f"{path}: it cannot be read: {reason}") from error
-    except PolicyError as error:
-        raise SodaError(f"{path}: {error}") from error
 
 
 def values_of(table: SpeedTable, gpu: str | None = None, own_name: str | None = None) -> list[Value]:
@@ -65,7 +65,9 @@ def values_of(table: SpeedTable, gpu: str | None = None, own_name: str | None = 
         )
         found[value.quantity, subject] = replace(value, subject=subject)
     if not found:
-        raise SodaError("the table has nothing that can be used")
+        raise SodaError(
+            f"the table has nothing that can be used: no speed above 0 of a GPU but {SPREAD[1:]} ones; measure alone first"
+        )
     return list(found.values())
 
 

@@ -117,13 +117,13 @@ def _own(table: SpeedTable, kind: Workload) -> tuple[float, float, float, float]
 
 
 def _curve(table: SpeedTable, kind: Workload) -> tuple[float, float]:
-    """Elasticity and saturation, from the model's other batches."""
+    """Elasticity and saturation, from the model's other batches; NaN where there are none, or its own is not known."""
     same = sorted(
         (other.batch, speed)
         for other, speed in table.alone.items()
         if (other.model, other.gpu_type, other.gpus) == (kind.model, kind.gpu_type, 1) and other.batch and speed
     )
-    if len(same) < 2:
+    if len(same) < 2 or not kind.batch:
         return math.nan, math.nan
     batches, speeds = np.log([batch for batch, _ in same]), np.log([speed for _, speed in same])
     row = [batch for batch, _ in same].index(kind.batch)

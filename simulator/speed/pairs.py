@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -147,18 +148,23 @@ def load_pairs(path: Path) -> PairTable:
         TraceError: it cannot be read, is no file, too large or no JSON, or has another form; faults of JSON come with
             their line.
     """
-    text = read_small(path)
+    return _decoded(str(path), read_small(path))
+
+
+@lru_cache(maxsize=1)
+def _decoded(path: str, text: str) -> PairTable:
+    """Every run of a comparison asks for the same table, and a large one takes seconds to check."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise TraceError(str(path), error.lineno, f"it must be JSON; at column {error.colno}: {error.msg}") from None
+        raise TraceError(path, error.lineno, f"it must be JSON; at column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise TraceError(str(path), 0, f"it cannot be read: {error}") from None
+        raise TraceError(path, 0, f"it cannot be read: {error}") from None
     try:
         measured = parse(data)
     except PolicyError as error:
-        raise TraceError(str(path), 0, str(error)) from None
-    return PairTable(str(path), MappingProxyType({gpu: _gpu_table(measured, gpu) for gpu in measured.gpu_types}))
+        raise TraceError(path, 0, str(error)) from None
+    return PairTable(path, MappingProxyType({gpu: _gpu_table(measured, gpu) for gpu in measured.gpu_types}))
 
 
 def _gpu_table(measured: SpeedTable, gpu: str) -> GpuTable:

@@ -52,6 +52,17 @@ def test_a_batch_that_nobody_measured_learns_nothing_of_the_pair_next_to_it() ->
     assert held_out().xi(Workload("Nobody", 30, "fast"), (pair[1],)) is None
 
 
+def test_a_model_may_be_there_with_batches_and_without() -> None:
+    """As ``('Talk', 1)`` beside ``('Talk (batch size 16)', 1)``."""
+    plain, wide = Workload("Talk", 0, "fast"), Workload("Wide", 16, "fast")
+    mixed = SpeedTable(
+        {**SMOOTH.alone, plain: 30.0}, {**SMOOTH.shared, (plain, wide): (20.0, SMOOTH.alone[wide] / 1.5)}
+    )
+    found = fit_interference(mixed, "fast").xi(plain, (wide,))
+    assert found is not None
+    assert found.value >= 1.0
+
+
 def test_it_is_the_same_each_time() -> None:
     assert fit_without_each(SMOOTH, "fast").pairs == held_out().pairs
 

@@ -83,6 +83,13 @@ def test_a_table_of_one_gpu_by_another_name(soda: Bench, table: Path) -> None:
     assert "say which with --gpu" in soda("profiles", "import", str(table), "--as", "x", status=2).err
 
 
+def test_a_table_of_spread_gangs_alone_has_nothing_to_import(soda: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "spread.json"
+    path.write_text(json.dumps({"v100_unconsolidated": TABLE["v100"]}))
+    said = soda("profiles", "import", str(path), status=1).err
+    assert "nothing that can be used: no speed above 0 of a GPU but unconsolidated ones" in said
+
+
 @pytest.mark.parametrize("text", ["{", '{"v100": {"x": {}}}', "[1]"])
 def test_a_faulty_table_changes_nothing(soda: Bench, tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.json"
@@ -100,6 +107,9 @@ def test_a_faulty_table_changes_nothing(soda: Bench, tmp_path: Path, text: str) 
         (("set", "a", "xi", "nan", "--with", "b"), 2, "finite number"),
         (("set", "a", "xi", "1.5"), 1, "--with MODEL"),
         (("set", "a", "speed", "1.5"), 2, "speed"),
+        (("set", "a", "restart_s", "5", "--batch", "99999999999999999999"), 2, "not in the range 0<=x<=1000000000"),
+        (("set", "a", "restart_s", "5", "--gpus", "99999999999999999999"), 2, "not in the range 1<=x<=1000000000"),
+        (("set", "a", "xi", "2", "--with", "b", "--with-batch", "1000000001"), 2, "not in the range 0<=x<=1000000000"),
         (("set", "!!!", "restart_s", "1.5"), 2, "no name of a model"),
         (("forget", "a"), 1, "nothing is known of a"),
         (("show", "a"), 1, "nothing is known of a"),
