@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.policies.sharing.colocation import NOTHING, Judge, LinearSpeedup, Load, OccupancyThreshold
 from slurm_soda.policies.sharing.encounters import Encounters
-from slurm_soda.policies.sharing.meeting import Asked, Measure, Meeting
+from slurm_soda.policies.sharing.meeting import Asked, Measure, Meeting, in_the_way
 from slurm_soda.policies.snapshot import IntColumn
 
 _UNKNOWN = "its occupancy is not known, or it does not share"
-_UNKNOWN_THERE = "somebody there of unknown occupancy, or who does not share"
+_UNKNOWN_THERE = "a job of unknown occupancy, or that does not share,"
+_TOGETHER = "too few, or on nodes without CPUs or memory for it"
 _OWNERS = "memory of which nobody knows that they fit, or an owner's bound"
-_CPUS = "too few such GPUs on nodes with CPUs and memory for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,9 @@ class ColocationGrounds:
         broken = {device: self._broken(row, device, seen) for device in used}
         held = {device: self._together(row, device, seen).occupancy_s for device in used}
         nearest = min(used, key=lambda device: (math.isinf(held[device]), len(broken[device]), held[device], device))
-        counts = Counter(names[0] if names else _CPUS for names in broken.values())
-        told = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
-        reason = f"waits: in the way on GPUs in use that it might have: {told}"
-        return self._meeting(row, (nearest,), seen, reason, share=False)
+        return self._meeting(
+            row, (nearest,), seen, f"waits: {in_the_way(list(broken.values()), _TOGETHER)}", share=False
+        )
 
     def _broken(self, row: int, device: int, seen: int) -> list[str]:
         """What stands in the way on one GPU."""

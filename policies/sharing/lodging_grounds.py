@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,15 +10,15 @@ from slurm_soda.policies.sharing.demand import collision
 from slurm_soda.policies.sharing.demands import NEVER
 from slurm_soda.policies.sharing.encounters import Encounters
 from slurm_soda.policies.sharing.lodging import Lodging
-from slurm_soda.policies.sharing.meeting import Asked, Measure, Meeting, Shift
+from slurm_soda.policies.sharing.meeting import Asked, Measure, Meeting, Shift, in_the_way
 from slurm_soda.policies.sharing.moving import Moved
 
 _STRANGER = "its kind is not known, it accumulates gradients, or it does not share"
-_STRANGERS = "somebody there who meets nobody"
+_STRANGERS = "a job that shares with nobody"
 _UNKNOWN = "a slowdown that nobody knows"
 _MEMORY = "memory of which nobody knows that they fit"
+_TOGETHER = "too few, out of balance together, or on nodes without CPUs or memory for it"
 _THETA = "interference (theta)"
-_CPUS = "too few such GPUs on nodes with CPUs and memory for it, or of like slowdown"
 
 
 class _Look(NamedTuple):
@@ -91,10 +90,8 @@ class LodgingGrounds:
         nearest = min(
             used, key=lambda device: (math.isinf(looks[device].theta), len(looks[device].broken), looks[device].theta)
         )
-        counts = Counter(look.broken[0] if look.broken else _CPUS for look in looks.values())
-        told = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
-        reason = f"{but}: in the way on GPUs in use that it might have: {told}"
-        return self._meeting(row, (nearest,), seen, reason, share=False)
+        way = in_the_way([look.broken for look in looks.values()], _TOGETHER)
+        return self._meeting(row, (nearest,), seen, f"{but}: {way}", share=False)
 
     def _look(self, row: int, device: int, seen: int) -> _Look:
         """Whether one GPU would do."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class Meeting:
     same, with the slowdowns that are known, in the same words.
 
     Attributes:
-        share: it starts, or moves, beside others or where others may come.
+        share: it starts beside others, or moves.
         devices: those in question; none if there is no GPU in use that it might have.
         alone_s: work of the job, then what each mate still needs without it, in the order of ``mates``; NaN: nobody knows.
         sequential: the job starts after the last mate; None where work is not known, as ``together``.
@@ -85,6 +86,21 @@ class Meeting:
     measures: tuple[Measure, ...]
     reason: str
     shift: Shift | None = None
+
+
+def in_the_way(broken: Sequence[Sequence[str]], otherwise: str) -> str:
+    """Why a job may not join others, from what is broken on each GPU in use, of which the first counts.
+
+    Args:
+        otherwise: why those will not do on which nothing is broken.
+    """
+    counts = Counter(names[0] for names in broken if names)
+    told = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
+    said = [f"in the way on GPUs in use that it might have: {told}"] if told else []
+    would_do = sum(not names for names in broken)
+    if would_do:
+        said.append(f"{would_do} would do one by one, but they are {otherwise}")
+    return "; ".join(said)
 
 
 class Asked(Mapping[int, Meeting]):
