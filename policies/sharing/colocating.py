@@ -24,7 +24,7 @@ from slurm_soda.policies.sharing.colocation import (
     fit_speedup,
     fit_threshold,
 )
-from slurm_soda.policies.sharing.colocation_grounds import ColocationGrounds, Terms
+from slurm_soda.policies.sharing.colocation_grounds import ColocationGrounds, Refusal, Terms
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.encounters import Encounters
 from slurm_soda.policies.sharing.knowledge import Workload
@@ -149,8 +149,8 @@ class _Pass:
         self._devices: dict[int, tuple[int, ...]] = {}
         self._beside: list[int] = []
         """Rows that were put beside others."""
-        self._refused: dict[int, int] = {}
-        """By row of a job with GPUs: how many had got a place when it, or one that asks for less, got none."""
+        self._refused: dict[int, Refusal] = {}
+        """By row of a job with GPUs."""
         self._masks: dict[int, BoolColumn] = {}
 
     def run(self) -> SharingPlan:
@@ -158,7 +158,7 @@ class _Pass:
         jobs, walk = self._snapshot.jobs, self._walk
         ranked = rank(rankable(self._snapshot), self._occupancy, jobs.submit_s)
         rows = walk.candidates(ranked)
-        refused: dict[tuple[int, float, bool], int] = {}
+        refused: dict[tuple[int, float, bool], Refusal] = {}
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             alone = math.isinf(self._occupancy[row])
             key = (code, float(self._snapshot.sharing.max_slowdown[row]), alone)
@@ -166,7 +166,7 @@ class _Pass:
             if key not in refused:  # those after it ask for more
                 if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
                     continue
-                refused[key] = len(self._devices)
+                refused[key] = Refusal(row, len(self._devices))
             if shape.wants_gpus:
                 self._refused[row] = refused[key]
         return self._plan(ranked, self._occupancy)

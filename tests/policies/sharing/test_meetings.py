@@ -259,6 +259,19 @@ def test_colocation_tells_who_waits_for_gpus_of_its_own() -> None:
     assert 2 not in plan_of(scene([runs(1, 0), waits(2)], NodeTable.uniform(1, 2), SIZES), Colocation()).decisions
 
 
+def test_colocation_tells_who_was_passed_over() -> None:
+    """The first that finds no room speaks for those of more occupancy, even if these would fit beside somebody."""
+    known = Fitting(
+        {**SIZES.pairs, ("c", "c"): (1.3, 1.3), ("a", "c"): (1.1, 1.1)}, misfits=frozenset({frozenset("ab")})
+    )
+    snapshot = scene([runs(1, 0), waits(2), waits(3, model="c")], ONE_GPU, known)
+    assert "an owner's bound on 1" in told(snapshot, Colocation(limit=9.0), 2).reason
+    assert told(snapshot, Colocation(limit=9.0), 3).reason == (
+        "waits: 1 would do one by one, but they are not tried, as one before it that asks for as many GPUs and holds less "
+        "of them found no room"
+    )
+
+
 def test_unknown_run_times_and_slowdowns_leave_the_schedules_out() -> None:
     snapshot = scene([runs(1, 0, remaining_s=np.nan), waits(2)], ONE_GPU, PAIR)
     met = told(snapshot, Ojpp(), 2)
