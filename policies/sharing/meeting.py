@@ -1,4 +1,4 @@
-"""Whom a job meets on GPUs, or would meet: the numbers of policies that keep bounds, for ``explain``."""
+"""Whom a job meets on GPUs, or would meet: the numbers of policies that do not compare completion times, for ``explain``."""
 
 from __future__ import annotations
 

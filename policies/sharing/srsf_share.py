@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from slurm_soda.policies.assembly import assemble, rank, rankable
@@ -16,6 +16,7 @@ from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.matching import Contest, Seats
+from slurm_soda.policies.sharing.pair_grounds import PairGrounds
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.seating import Seat, Seating
 from slurm_soda.policies.sharing.tenancy import Tenancy
@@ -81,6 +82,7 @@ class _Round:
         self._fixed: BoolColumn = self._runs & ~preemptible(snapshot, policy.min_run_s)
         self._score: FloatColumn = jobs.gpus * jobs.remaining_s
         self._seating = Seating(self._walk, snapshot, self._tenancy, self._fixed)
+        self._weight: FloatColumn = np.ones(len(jobs))
 
     def run(self) -> SharingPlan:
         """Weigh, match, place."""
@@ -88,7 +90,7 @@ class _Round:
         rows = rankable(self._snapshot)
         able = self._runs[rows] | (verdict[rows] == Verdict.WAIT)
         on_gpus = rank(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
-        weight = self._weights(on_gpus)
+        weight = self._weight = self._weights(on_gpus)
         dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
         apart = self._apart()
         self._seating.keep(apart)
@@ -220,7 +222,16 @@ class _Round:
             walk, NAME, ranked, score=self._score, score_name="remaining_gpu_s", preempts=self._preempts(leaving),
             next_event_s=snapshot.now_s if seating.deferred else next_event_s,
         )  # fmt: skip
-        return shared(plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)})
+        made = shared(plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)})
+        return replace(made, decisions=self._grounds(leaving).asked())
+
+    def _grounds(self, leaving: Sequence[int]) -> PairGrounds:
+        stays = self._runs.copy()
+        stays[leaving] = False
+        return PairGrounds(
+            self._snapshot, self._company, stays=stays, placed=self._seating.devices, weight=self._weight,
+            caution=self._policy.caution,
+        )  # fmt: skip
 
     def _preempts(self, leaving: Sequence[int]) -> tuple[Preempt, ...]:
         seating, job_id = self._seating, self._snapshot.jobs.job_id
