@@ -26,8 +26,8 @@ from slurm_soda.learning.judging import (
 )
 from slurm_soda.learning.memory import meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import AIP, CHOSEN, METHODS
-from slurm_soda.policies.sharing.prediction import pairs_of
-from slurm_soda.policies.sharing.tables import SpeedTable, parse
+from slurm_soda.policies.sharing.predicting.prediction import pairs_of
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
 SEEDS = (1, 2, 3)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from slurm_soda.policies.sharing.kernels import Vector
-from slurm_soda.policies.sharing.regressors import Factors, Regressor
-from slurm_soda.policies.sharing.traits import Matrix
+from slurm_soda.policies.sharing.predicting.kernels import Vector
+from slurm_soda.policies.sharing.predicting.regressors import Factors, Regressor
+from slurm_soda.policies.sharing.predicting.traits import Matrix
 from slurm_soda.policies.snapshot import IntColumn
 
 RANK = 3

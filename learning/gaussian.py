@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.libraries import library
-from slurm_soda.policies.sharing.gaussian import JITTER, Pairs, Posterior, Shape, covariances
-from slurm_soda.policies.sharing.kernels import PairKernel, Scaling, Vector, relations
-from slurm_soda.policies.sharing.prediction import MEAN_DEVIATION
-from slurm_soda.policies.sharing.traits import Matrix
+from slurm_soda.policies.sharing.predicting.gaussian import JITTER, Pairs, Posterior, Shape, covariances
+from slurm_soda.policies.sharing.predicting.kernels import PairKernel, Scaling, Vector, relations
+from slurm_soda.policies.sharing.predicting.prediction import MEAN_DEVIATION
+from slurm_soda.policies.sharing.predicting.traits import Matrix
 from slurm_soda.policies.snapshot import IntColumn
 
 START = (PairKernel(),)

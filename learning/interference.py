@@ -9,9 +9,9 @@ from slurm_soda.learning.gaussian import FEWEST
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
 from slurm_soda.learning.memory import fit_sizes, meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import CHOSEN, METHODS, MOST
-from slurm_soda.policies.sharing.prediction import HeldOut, Predicted, estimate, pairs_of
-from slurm_soda.policies.sharing.tables import SpeedTable
-from slurm_soda.policies.sharing.traits import SPREAD
+from slurm_soda.policies.sharing.predicting.prediction import HeldOut, Predicted, estimate, pairs_of
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable
+from slurm_soda.policies.sharing.predicting.traits import SPREAD
 
 
 def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN) -> Predicted:

@@ -10,11 +10,11 @@ import numpy as np
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.gaussian import fit_shape
-from slurm_soda.policies.sharing.gaussian import Pairs, Posterior
-from slurm_soda.policies.sharing.kernels import Vector
-from slurm_soda.policies.sharing.model import PairModel
-from slurm_soda.policies.sharing.prediction import MEAN_DEVIATION
-from slurm_soda.policies.sharing.traits import Traits
+from slurm_soda.policies.sharing.predicting.gaussian import Pairs, Posterior
+from slurm_soda.policies.sharing.predicting.kernels import Vector
+from slurm_soda.policies.sharing.predicting.model import PairModel
+from slurm_soda.policies.sharing.predicting.prediction import MEAN_DEVIATION
+from slurm_soda.policies.sharing.predicting.traits import Traits
 
 Fit = Callable[[Pairs], PairModel]
 FOLDS = 10

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
-from slurm_soda.policies.sharing.kernels import Scaling, Vector
-from slurm_soda.policies.sharing.sizes import Seen, Sizes, by_models, models_of, other_batches, verdict
-from slurm_soda.policies.sharing.tables import SpeedTable
-from slurm_soda.policies.sharing.traits import Matrix, Traits, traits_of
+from slurm_soda.policies.sharing.predicting.kernels import Scaling, Vector
+from slurm_soda.policies.sharing.predicting.sizes import Seen, Sizes, by_models, models_of, other_batches, verdict
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable
+from slurm_soda.policies.sharing.predicting.traits import Matrix, Traits, traits_of
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 
 FOLDS = 20

@@ -10,9 +10,9 @@ import numpy as np
 from slurm_soda.learning import completion, regressions
 from slurm_soda.learning.gaussian import fit_shape
 from slurm_soda.learning.regressions import Kind, fit_regression
-from slurm_soda.policies.sharing.gaussian import Pairs, Posterior
-from slurm_soda.policies.sharing.model import PairModel
-from slurm_soda.policies.sharing.regression import View
+from slurm_soda.policies.sharing.predicting.gaussian import Pairs, Posterior
+from slurm_soda.policies.sharing.predicting.model import PairModel
+from slurm_soda.policies.sharing.predicting.regression import View
 
 MOST = 3000
 """Measurements that a Gaussian process takes in: 100 MiB and some seconds."""

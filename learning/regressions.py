@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
-from slurm_soda.policies.sharing.gaussian import Pairs
-from slurm_soda.policies.sharing.kernels import Scaling, Vector
-from slurm_soda.policies.sharing.regression import Features, Regression, View
-from slurm_soda.policies.sharing.regressors import Linear, Neighbours, Regressor, SupportVectors, Trees
-from slurm_soda.policies.sharing.traits import Matrix
+from slurm_soda.policies.sharing.predicting.gaussian import Pairs
+from slurm_soda.policies.sharing.predicting.kernels import Scaling, Vector
+from slurm_soda.policies.sharing.predicting.regression import Features, Regression, View
+from slurm_soda.policies.sharing.predicting.regressors import Linear, Neighbours, Regressor, SupportVectors, Trees
+from slurm_soda.policies.sharing.predicting.traits import Matrix
 
 Fit = Callable[[Matrix, Vector], Regressor]
 SEED = 1

@@ -18,7 +18,7 @@ from slurm_soda.policies.multifactor import Multifactor
 from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.plan import JobNote, Verdict
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.sjf import SharingSjf
+from slurm_soda.policies.sharing.sjf.policy import SharingSjf
 from slurm_soda.policies.snapshot import JobState, JobView
 from slurm_soda.policies.tiresias.policy import Tiresias
 

@@ -34,11 +34,11 @@ from slurm_soda.policies.parameters import (
     whole_from,
 )
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.colocating import Colocation
+from slurm_soda.policies.sharing.colocation.policy import Colocation
+from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
 from slurm_soda.policies.sharing.parameters import COLOCATION, OJPAP, OJPP
-from slurm_soda.policies.sharing.placer import Ojpap, Ojpp
-from slurm_soda.policies.sharing.sjf import BEST, FIRST, MOST, SharingSjf
-from slurm_soda.policies.sharing.srsf_share import NAME, SrsfShare
+from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, MOST, SharingSjf
+from slurm_soda.policies.sharing.srsf_share.policy import NAME, SrsfShare
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from slurm_soda.policies.plan import JobNote, Plan
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.meeting import Meeting
+from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.subbatch import Decision
+from slurm_soda.policies.sharing.telling.meeting import Meeting
 from slurm_soda.policies.sharing.view import SharingPolicy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 

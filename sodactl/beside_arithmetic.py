@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from slurm_soda.daemon.knowledge.pairs import KindKnown, PairKnown
 from slurm_soda.policies.run_times.sources import RunTime
+from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Decision, Footprint, Partner, Trial, Xi, decide
 from slurm_soda.policies.sharing.company import newcomer
-from slurm_soda.policies.sharing.subbatch import Consent, Decision, Footprint, Partner, Trial, Xi, decide
-from slurm_soda.policies.sharing.telling import trial_of
+from slurm_soda.policies.sharing.telling.story import trial_of
 from slurm_soda.sodactl.beside_jobs import Side
 
 HINT = "hint"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from slurm_soda.daemon.knowledge.kinds import gpu_type_of
 from slurm_soda.daemon.pictures import Story
 from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, bounded, run_time_left
+from slurm_soda.policies.sharing.arithmetic.subbatch import Consent
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Consent
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord

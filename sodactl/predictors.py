@@ -19,7 +19,7 @@ def left_out(pairs: Path, gpu: str) -> Interference:
         SimulatorError: the table cannot be used, has too few pairs, or the libraries for learning are missing.
     """
     from slurm_soda.learning.interference import fit_without_each  # noqa: PLC0415 - few runs learn
-    from slurm_soda.policies.sharing.tables import parse  # noqa: PLC0415
+    from slurm_soda.policies.sharing.predicting.tables import parse  # noqa: PLC0415
 
     load_pairs(pairs)  # tells faults with their place in the file
     try:
@@ -31,12 +31,12 @@ def left_out(pairs: Path, gpu: str) -> Interference:
 
 
 def stored(path: Path) -> Interference:
-    """A model that ``learning`` fitted and somebody wrote down (``policies/sharing/documents.py``).
+    """A model that ``learning`` fitted and somebody wrote down (``policies/sharing/predicting/documents.py``).
 
     Raises:
         SimulatorError: it cannot be read, or is no such model.
     """
-    from slurm_soda.policies.sharing.documents import decode  # noqa: PLC0415 - few runs predict
+    from slurm_soda.policies.sharing.predicting.documents import decode  # noqa: PLC0415 - few runs predict
 
     try:
         return decode(json.loads(read_small(path)))

@@ -12,7 +12,7 @@ from slurm_soda.daemon.knowledge.values import Subject, Value, value_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.prediction import Predicted
+from slurm_soda.policies.sharing.predicting.prediction import Predicted
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output, profiles_documents, profiles_drawing
 from slurm_soda.sodactl.model_names import ModelName

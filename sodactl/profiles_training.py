@@ -9,7 +9,7 @@ from slurm_soda.daemon.knowledge.reading import table_of
 from slurm_soda.daemon.knowledge.values import Subject, Value
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.prediction import Predicted
+from slurm_soda.policies.sharing.predicting.prediction import Predicted
 from slurm_soda.slurm_ext.errors import SodaError
 
 FEWEST_PAIRS = 10
@@ -23,7 +23,7 @@ def train(values: Iterable[Value]) -> tuple[dict[str, Any], str]:
         SodaError: too few pairs are known, or the libraries for learning are missing.
     """
     from slurm_soda.learning.interference import fit_interference, measured_types  # noqa: PLC0415 - needs libraries
-    from slurm_soda.policies.sharing.documents import encode  # noqa: PLC0415
+    from slurm_soda.policies.sharing.predicting.documents import encode  # noqa: PLC0415
 
     table = table_of(values)
     pairs = sum(1 for (one, _), both in table.shared.items() if one.gpus == 1 and all(both))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from slurm_soda.policies.sharing import telling
-from slurm_soda.policies.sharing.meeting import Meeting
-from slurm_soda.policies.sharing.subbatch import Decision
-from slurm_soda.policies.sharing.telling_meetings import Names
+from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
+from slurm_soda.policies.sharing.telling import story
+from slurm_soda.policies.sharing.telling.meeting import Meeting
+from slurm_soda.policies.sharing.telling.meetings import Names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Document
 
 
 def document(decision: Decision | Meeting | None) -> Document | None:
     """All its numbers; numbers that JSON lacks may be among them."""
-    return None if decision is None else telling.numbers(decision)
+    return None if decision is None else story.numbers(decision)
 
 
 def lines(decision: Decision | Meeting | None, name: Names = str) -> tuple[str, ...]:
     """The arithmetic in sentences; none without a decision. ``name``: what people call a job, by its id."""
-    return () if decision is None else telling.sentences(decision, name)
+    return () if decision is None else story.sentences(decision, name)
 
 
 def draw(decision: Decision | Meeting | None, *, indent: int, name: Names = str) -> None:

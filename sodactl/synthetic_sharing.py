@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.policies.sharing.view import Devices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.sodactl.synthetic import GPUS_PER_NODE, busy_cluster

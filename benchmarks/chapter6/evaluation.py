@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_soda.policies.sharing.colocation import (
+from slurm_soda.policies.sharing.colocation.occupancy import (
     Gpu,
     Judge,
     Load,

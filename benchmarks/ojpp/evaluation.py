@@ -10,16 +10,16 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
-from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
-from slurm_soda.policies.sharing.packing import Packing, Rules
-from slurm_soda.policies.sharing.patterns import pack
+from slurm_soda.policies.sharing.ojpp.packing import Packing, Rules
+from slurm_soda.policies.sharing.ojpp.patterns import pack
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.snapshot import FloatColumn
 
 from benchmarks.ojpp.networks import World, draw
 from benchmarks.ojpp.performance import speeds
 
 PATTERNS = "patterns"
-"""Ours: :func:`slurm_soda.policies.sharing.patterns.pack`, with the guarantee below."""
+"""Ours: :func:`slurm_soda.policies.sharing.ojpp.patterns.pack`, with the guarantee below."""
 SEEDS = tuple(range(1, 21))
 TRIES = 300
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from slurm_soda.policies.sharing.demand import Peaks, stalled
-from slurm_soda.policies.sharing.ojpp import Placement
+from slurm_soda.policies.sharing.arithmetic.demand import Peaks, stalled
+from slurm_soda.policies.sharing.ojpp.strategies import Placement
 from slurm_soda.policies.snapshot import FloatColumn
 
 from benchmarks.ojpp.networks import World
@@ -14,7 +14,7 @@ def speeds(world: World, placement: Placement) -> FloatColumn:
     """Speed of each job next to alone, 0 to 1: that of its slowest worker, as workers wait for each other.
 
     A worker takes 1 + theta times as long, theta being the sum of its slowdowns beside each of the others, and longer by the
-    time in which it waits for memory (:func:`~slurm_soda.policies.sharing.demand.stalled`).
+    time in which it waits for memory (:func:`~slurm_soda.policies.sharing.arithmetic.demand.stalled`).
     """
     jobs, slowdown = world.jobs, world.slowdown
     peaks = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slurm_soda.policies.sharing.colocation import OccupancyThreshold
+from slurm_soda.policies.sharing.colocation.occupancy import OccupancyThreshold
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together, worst_case
 from benchmarks.chapter6.gpu import Training

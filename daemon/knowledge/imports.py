@@ -10,7 +10,7 @@ from pathlib import Path
 from slurm_soda.daemon.knowledge.values import Subject, Value
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.tables import SpeedTable, parse
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
 from slurm_soda.slurm_ext.errors import SodaError
 
 SPREAD = "_unconsolidated"

@@ -11,8 +11,10 @@ from typing import Protocol, runtime_checkable
 
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.demand import DemandFit, fit_demand
-from slurm_soda.policies.sharing.fitting import Observation, fit_throughput
+from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, fit_demand
+from slurm_soda.policies.sharing.arithmetic.fitting import Observation, fit_throughput
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import (
     Estimate,
     Interference,
@@ -22,8 +24,6 @@ from slurm_soda.policies.sharing.knowledge import (
     Workload,
     most_trusted,
 )
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
 
 PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
 """What the evaluations of Pollux and SJF-BSBF take; Tiresias saw 5 to 80 s (Section 5.2)."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from slurm_soda.daemon.knowledge.known import Knowledge
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint, sub_batches
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Footprint, sub_batches
-from slurm_soda.policies.sharing.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from slurm_soda.daemon.knowledge.pairs import PairKnown, pair_known
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain, value_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.documents import decode
 from slurm_soda.policies.sharing.knowledge import Estimate, Workload
-from slurm_soda.policies.sharing.prediction import Predicted
-from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.sharing.predicting.documents import decode
+from slurm_soda.policies.sharing.predicting.prediction import Predicted
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable
 from sqlalchemy.orm import Session
 
 

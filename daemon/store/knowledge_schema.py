@@ -97,7 +97,7 @@ class KnownModel(Base):
     at_s: Mapped[float]
     summary: Mapped[str] = mapped_column(RawText, default="")
     document: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
-    """As :mod:`slurm_soda.policies.sharing.documents` writes it."""
+    """As :mod:`slurm_soda.policies.sharing.predicting.documents` writes it."""
     edit_id: Mapped[int | None]
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Footprint, NewJob, Partner, Xi, sub_batches
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Consent, Footprint, NewJob, Partner, Xi, sub_batches
 from slurm_soda.policies.sharing.tenancy import Tenancy
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from slurm_soda.policies.parameters import Parameter, finite_from, number_from, one_of, truth, unless_unset, whole_from
-from slurm_soda.policies.sharing.colocating import JUDGES
-from slurm_soda.policies.sharing.colocating import MOST as MOST_COLOCATED
-from slurm_soda.policies.sharing.ojpp import STRATEGIES
-from slurm_soda.policies.sharing.placer import MOST, ORDERS, SUBMIT
+from slurm_soda.policies.sharing.colocation.policy import JUDGES
+from slurm_soda.policies.sharing.colocation.policy import MOST as MOST_COLOCATED
+from slurm_soda.policies.sharing.ojpp.policy import MOST, ORDERS, SUBMIT
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
 
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"

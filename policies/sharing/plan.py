@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.sharing.meeting import Meeting
-from slurm_soda.policies.sharing.subbatch import Decision
+from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
+from slurm_soda.policies.sharing.telling.meeting import Meeting
 from slurm_soda.policies.snapshot import IntColumn
 
 _KNOWN = "sharing_known"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Workload
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
 

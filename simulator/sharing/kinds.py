@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from slurm_soda.policies.sharing.arithmetic.throughput import passes
 from slurm_soda.policies.sharing.knowledge import Workload as Kind
-from slurm_soda.policies.sharing.throughput import passes
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.models import ANY, StandIn
 from slurm_soda.simulator.sharing.truth import Truth

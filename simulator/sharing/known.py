@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Protocol, runtime_checkable
 
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Interference, Profile, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.policies.sharing.view import Known
 
 

@@ -9,9 +9,9 @@ from itertools import combinations
 from typing import Protocol
 
 import numpy as np
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.speed.pairs import GpuTable, JobKind, PairTable
 

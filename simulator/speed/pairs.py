@@ -1,7 +1,7 @@
 """Speed of jobs alone and of pairs that share GPUs, from a table in the format of Gavel's simulator.
 
-The format is that of :mod:`slurm_soda.policies.sharing.tables`. GPUs of the name ``X_unconsolidated`` are those of ``X``
-with gangs spread over nodes.
+The format is that of :mod:`slurm_soda.policies.sharing.predicting.tables`. GPUs of the name ``X_unconsolidated`` are those
+of ``X`` with gangs spread over nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.tables import SpeedTable, parse
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.reading import read_small
 

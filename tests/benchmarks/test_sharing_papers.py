@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slurm_soda.policies.sharing.demands import NEVER
-from slurm_soda.policies.sharing.ojpp import Placement
-from slurm_soda.policies.sharing.packing import Jobs, Rules
+from slurm_soda.policies.sharing.ojpp.demands import NEVER
+from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
+from slurm_soda.policies.sharing.ojpp.strategies import Placement
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together
 from benchmarks.chapter6.gpu import Training, run_together

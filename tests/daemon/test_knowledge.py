@@ -22,8 +22,8 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob
 from slurm_soda.daemon.store.schema import Job, Run, Usage
 from slurm_soda.daemon.transfer import decode, encode
+from slurm_soda.policies.sharing.arithmetic.subbatch import sub_batches
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.subbatch import sub_batches
 from slurm_soda.policies.sharing.view import Known
 from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import select

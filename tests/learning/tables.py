@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable
 
 MODELS = ("Wide", "Deep-18", "Deep-50", "Talk")
 BATCHES = (16, 32, 64)

@@ -10,8 +10,8 @@ from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.interference import fit_interference, fit_without_each
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Source, Workload
-from slurm_soda.policies.sharing.prediction import HeldOut, pairs_of
-from slurm_soda.policies.sharing.tables import SpeedTable
+from slurm_soda.policies.sharing.predicting.prediction import HeldOut, pairs_of
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable
 
 from tests.learning.tables import table
 

@@ -21,9 +21,9 @@ from slurm_soda.learning.judging import without_each_model, without_each_pair
 from slurm_soda.learning.libraries import library
 from slurm_soda.learning.methods import METHODS
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.documents import decode, encode
-from slurm_soda.policies.sharing.gaussian import Posterior
-from slurm_soda.policies.sharing.prediction import Predicted, pairs_of
+from slurm_soda.policies.sharing.predicting.documents import decode, encode
+from slurm_soda.policies.sharing.predicting.gaussian import Posterior
+from slurm_soda.policies.sharing.predicting.prediction import Predicted, pairs_of
 
 from tests.learning.tables import table
 

@@ -6,8 +6,8 @@ import pytest
 from slurm_soda.learning.interference import fit_interference
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.observing import observing
-from slurm_soda.policies.sharing.prediction import Predicted
+from slurm_soda.policies.sharing.predicting.observing import observing
+from slurm_soda.policies.sharing.predicting.prediction import Predicted
 
 from tests.learning.tables import table
 

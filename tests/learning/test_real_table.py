@@ -9,9 +9,9 @@ import pytest
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
 from slurm_soda.learning.memory import excess_without_each, meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import METHODS
-from slurm_soda.policies.sharing.prediction import pairs_of
-from slurm_soda.policies.sharing.sizes import verdict
-from slurm_soda.policies.sharing.tables import SpeedTable, parse
+from slurm_soda.policies.sharing.predicting.prediction import pairs_of
+from slurm_soda.policies.sharing.predicting.sizes import verdict
+from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
 
 PAIRS = Path(__file__).parents[3] / "shared/data/gavel/throughputs.json"
 pytestmark = pytest.mark.skipif(not PAIRS.exists(), reason=f"no measured pairs at {PAIRS}")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from slurm_soda.learning.interference import fit_interference
-from slurm_soda.policies.sharing.documents import encode
-from slurm_soda.policies.sharing.tables import parse
+from slurm_soda.policies.sharing.predicting.documents import encode
+from slurm_soda.policies.sharing.predicting.tables import parse
 from slurm_soda.sodactl.main import run
 
 KINDS = ("('A3C', 1)", "('CycleGAN', 1)", "('LM (batch size 40)', 1)", "('LM (batch size 80)', 1)")

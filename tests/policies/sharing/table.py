@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.adjustment import adjust
-from slurm_soda.policies.sharing.colocation import Gpu, LinearSpeedup, Load, colocate
-from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
-from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
-from slurm_soda.policies.sharing.pairs import pair_means_s
-from slurm_soda.policies.sharing.patterns import pack
+from slurm_soda.policies.sharing.arithmetic.pairs import pair_means_s
+from slurm_soda.policies.sharing.colocation.occupancy import Gpu, LinearSpeedup, Load, colocate
+from slurm_soda.policies.sharing.ojpp.adjustment import adjust
+from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.ojpp.patterns import pack
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.view import SharingSnapshot
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.adjustment import Move, Smoothed, adjust
-from slurm_soda.policies.sharing.ojpp import place, strategy
-from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.ojpp.adjustment import Move, Smoothed, adjust
+from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.ojpp.strategies import place, strategy
 
 from tests.policies.sharing.clusters import random_jobs, random_slowdown, violations
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.colocating import Colocation, judge_of, load_of_kind, samples_of
-from slurm_soda.policies.sharing.colocation import LinearSpeedup, Load, OccupancyThreshold
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.colocation.occupancy import LinearSpeedup, Load, OccupancyThreshold
+from slurm_soda.policies.sharing.colocation.policy import Colocation, judge_of, load_of_kind, samples_of
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.throughput import Throughput
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.colocation import (
+from slurm_soda.policies.sharing.colocation.occupancy import (
     Gpu,
     Kernel,
     LinearSpeedup,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.demand import MemoryDemand, collision, fit_demand, fits, gregariousness
+from slurm_soda.policies.sharing.arithmetic.demand import MemoryDemand, collision, fit_demand, fits, gregariousness
 
 chances = st.floats(0.0, 1.0)
 

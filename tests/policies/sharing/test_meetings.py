@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.colocating import Colocation
-from slurm_soda.policies.sharing.demand import DemandFit, MemoryDemand
+from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.colocation.policy import Colocation
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
-from slurm_soda.policies.sharing.meeting import Asked, Measure, Meeting
-from slurm_soda.policies.sharing.placer import Ojpap, Ojpp
+from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.telling import numbers, sentences
-from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.telling.meeting import Asked, Measure, Meeting
+from slurm_soda.policies.sharing.telling.story import numbers, sentences
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.demand import collision
-from slurm_soda.policies.sharing.ojpp import STRATEGIES, Placement, place, strategy
-from slurm_soda.policies.sharing.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.arithmetic.demand import collision
+from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
 
 from tests.policies.sharing.clusters import (
     devices_of,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.pairs import Overlap, best, pair_means_s, schedule, sequential, together
+from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, best, pair_means_s, schedule, sequential, together
 
 works = st.floats(1.0, 1e5)
 factors = st.floats(1.0, 6.0)

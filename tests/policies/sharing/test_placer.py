@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.adjustment import Smoothed
-from slurm_soda.policies.sharing.demand import DemandFit, MemoryDemand
+from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.moving import Trigger
-from slurm_soda.policies.sharing.ojpp import STRATEGIES
-from slurm_soda.policies.sharing.placer import Ojpap, Ojpp
+from slurm_soda.policies.sharing.ojpp.adjustment import Smoothed
+from slurm_soda.policies.sharing.ojpp.moving import Trigger
+from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.subbatch import Footprint
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 

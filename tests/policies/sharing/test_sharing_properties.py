@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.sjf import BEST, FIRST, SharingSjf
-from slurm_soda.policies.sharing.srsf_share import SrsfShare
-from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
+from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 

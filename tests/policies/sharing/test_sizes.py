@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.sizes import (
+from slurm_soda.policies.sharing.predicting.sizes import (
     SURE,
     OtherBatches,
     Seen,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.sjf import BEST, FIRST, SharingSjf
-from slurm_soda.policies.sharing.subbatch import Footprint
-from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.meeting import Meeting
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.srsf_share import SrsfShare
-from slurm_soda.policies.sharing.telling import sentences
+from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
+from slurm_soda.policies.sharing.telling.meeting import Meeting
+from slurm_soda.policies.sharing.telling.story import sentences
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 

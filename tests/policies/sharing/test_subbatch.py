@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, schedule
+from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Footprint, NewJob, Partner, Xi, decide, sub_batches
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, TurnsPrior, Workload
-from slurm_soda.policies.sharing.pairs import Overlap, schedule
-from slurm_soda.policies.sharing.subbatch import Consent, Footprint, NewJob, Partner, Xi, decide, sub_batches
-from slurm_soda.policies.sharing.throughput import Throughput
 
 Slowdowns = Callable[[int], list[Xi]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Source, Workload
-from slurm_soda.policies.sharing.tables import parse
+from slurm_soda.policies.sharing.predicting.tables import parse
 
 DOCUMENT = {
     "v100": {

@@ -8,10 +8,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Decision, Footprint, NewJob, Partner, Xi, decide
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Source
-from slurm_soda.policies.sharing.subbatch import Consent, Decision, Footprint, NewJob, Partner, Xi, decide
-from slurm_soda.policies.sharing.telling import numbers, sentences
-from slurm_soda.policies.sharing.throughput import Throughput
+from slurm_soda.policies.sharing.telling.story import numbers, sentences
 
 
 def decision(work_s: float, partner_s: float, xi: float, free_mib: float = 1e6, *, shares: bool = True) -> Decision:

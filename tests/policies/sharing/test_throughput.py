@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.fitting import Observation, fit_all_reduce, fit_throughput
+from slurm_soda.policies.sharing.arithmetic.fitting import Observation, fit_all_reduce, fit_throughput
+from slurm_soda.policies.sharing.arithmetic.throughput import AllReduce, Throughput
 from slurm_soda.policies.sharing.knowledge import Source
-from slurm_soda.policies.sharing.throughput import AllReduce, Throughput
 
 SETTINGS = [(8, 8), (16, 16), (32, 32), (64, 64), (64, 32), (64, 16), (32, 8), (128, 128), (128, 16), (50, 16)]
 models = st.builds(

@@ -1,0 +1,1 @@
+"""Co-location by occupancy (Tabrizian 2020)."""

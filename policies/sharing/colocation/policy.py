@@ -1,0 +1,279 @@
+"""Co-location as a policy: least occupancy onto least summed occupancy (Tabrizian 2020, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from typing import Literal
+
+import numpy as np
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.sharing.colocation.grounds import ColocationGrounds, Refusal, Terms
+from slurm_soda.policies.sharing.colocation.occupancy import (
+    Judge,
+    LinearSpeedup,
+    Load,
+    OccupancyThreshold,
+    Sample,
+    fit_speedup,
+    fit_threshold,
+)
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
+from slurm_soda.policies.sharing.telling.encounters import Encounters
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.sharing.view import Known, SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.walk import Walk
+
+MOST = 3
+JUDGES = ("threshold", "linear")
+_ONE_GPU = OccupancyThreshold(1.0)
+"""Where too few pairs are known for a fit: jobs together ask for no more than one GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Colocation:
+    """Least occupancy first, onto the GPUs of least summed occupancy, free ones first; nobody is preempted.
+
+    Occupancy is that of a second of running alone, C over the iteration time, so that it does not hang on how long an
+    iteration is. Jobs whose occupancy nobody knows get GPUs of their own, after the others. On a snapshot that does not know
+    single GPUs it is ``fifo-skip``, and says so in its facts (``sharing_known`` is 0).
+
+    Attributes:
+        most: jobs on one GPU.
+        mps: kernels of several jobs run at once; without it they take turns, and busy time counts instead of occupancy.
+        judge: one of :data:`JUDGES`.
+        limit: most summed occupancy; None: fitted.
+    """
+
+    most: int = MOST
+    mps: bool = True
+    judge: str = JUDGES[0]
+    limit: float | None = None
+
+    @property
+    def name(self) -> str:
+        return "colocation"
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """As set."""
+        return self.most
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        """It preempts nobody."""
+        return True
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs, then O(GPUs) for each GPU given and for each distinct request that finds no room."""
+        if not isinstance(snapshot, SharingSnapshot):
+            return unshared(Fifo(skip=True).decide(snapshot), self.name)
+        return _Pass(self, snapshot).run()
+
+
+def load_of_kind(known: Known, kind: Workload, *, mps: bool) -> Load | None:
+    """What a kind asks of a GPU in a second of running alone; None where nobody knows.
+
+    From its profile, if there is one. Else from two of its like on one GPU: they ask for as many GPUs as either is slowed
+    down, so each for half of that. A kind that two copies of do not slow each other counts as half a GPU, which is the most
+    that it may be.
+    """
+    profile = known.profile(kind)
+    if profile is not None and not mps and profile.utilisation_ratio is not None:
+        return Load(profile.utilisation_ratio.value)
+    throughput = known.throughput(kind)
+    if profile is not None and profile.occupancy_s is not None and throughput is not None and mps and kind.batch:
+        taken_s = throughput.iteration_s(kind.batch)
+        bandwidth_s = profile.bandwidth_s.value if profile.bandwidth_s is not None else 0.0
+        return Load(profile.occupancy_s.value / taken_s, bandwidth_s / taken_s) if taken_s > 0 else None
+    if known.fits((kind, kind)) is not True:
+        return None
+    xi = known.xi(kind, (kind,))
+    return None if xi is None else Load(max(xi.value, 1.0) / 2)
+
+
+def samples_of(known: Known, loads: Mapping[Workload, Load]) -> list[Sample]:
+    """Summed loads of all pairs that are known, with the speed-up for equal work: 2 over the larger slowdown."""
+    found = []
+    for one, other in combinations_with_replacement(loads, 2):
+        if known.fits((one, other)) is True:
+            slowed = known.xi(one, (other,)), known.xi(other, (one,))
+            if slowed[0] is not None and slowed[1] is not None:
+                worst = max(slowed[0].value, slowed[1].value, 1.0)
+                found.append((loads[one].beside(loads[other]), 2.0 / worst))
+    return found
+
+
+def judge_of(policy: Colocation, samples: list[Sample]) -> Judge:
+    """The limit as set, or what fits the samples best."""
+    if policy.limit is not None:
+        return OccupancyThreshold(policy.limit)
+    if policy.judge == "linear" and len(samples) >= 3:
+        return fit_speedup(samples)
+    return fit_threshold(samples) if len(samples) >= 2 else _ONE_GPU
+
+
+class _Pass:
+    """One decision."""
+
+    def __init__(self, policy: Colocation, snapshot: SharingSnapshot) -> None:
+        self._policy, self._snapshot = policy, snapshot
+        self._walk = Walk(snapshot)
+        self._tenancy = Tenancy(snapshot, self._walk.room)
+        self._company = Company(snapshot, self._tenancy)
+        known, sharing = snapshot.known, snapshot.sharing
+        there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
+        loads = {kind: load_of_kind(known, kind, mps=policy.mps) for kind in there}
+        self._loads = {kind: load for kind, load in loads.items() if load is not None}
+        self._judge = judge_of(policy, samples_of(known, self._loads))
+        self._occupancy = np.array([self._own(row).occupancy_s for row in range(len(snapshot.jobs))])
+        devices = len(self._tenancy.node)
+        self._sum, self._bandwidth, self._count = (
+            np.zeros(devices),
+            np.zeros(devices),
+            np.zeros(devices, dtype=np.int64),
+        )
+        for device, rows in enumerate(self._tenancy.tenants):
+            for row in rows:
+                self._settle(row, device)
+        self._devices: dict[int, tuple[int, ...]] = {}
+        self._beside: list[int] = []
+        """Rows that were put beside others."""
+        self._refused: dict[int, Refusal] = {}
+        """By row of a job with GPUs."""
+        self._masks: dict[int, BoolColumn] = {}
+
+    def run(self) -> SharingPlan:
+        """Walk the order."""
+        jobs, walk = self._snapshot.jobs, self._walk
+        ranked = rank(rankable(self._snapshot), self._occupancy, jobs.submit_s)
+        rows = walk.candidates(ranked)
+        refused: dict[tuple[int, float, bool], Refusal] = {}
+        for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
+            alone = math.isinf(self._occupancy[row])
+            key = (code, float(self._snapshot.sharing.max_slowdown[row]), alone)
+            shape = walk.demand.shapes[code]
+            if key not in refused:  # those after it ask for more
+                if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
+                    continue
+                refused[key] = Refusal(row, len(self._devices))
+            if shape.wants_gpus:
+                self._refused[row] = refused[key]
+        return self._plan(ranked, self._occupancy)
+
+    def _own(self, row: int) -> Load:
+        """Infinite for a job that shares with nobody."""
+        sharing = self._snapshot.sharing
+        kind = self._company.kind(row)
+        load = self._loads.get(kind) if kind is not None and sharing.shares[row] else None
+        return Load(math.inf, 0.0) if load is None else load
+
+    def _settle(self, row: int, device: int) -> None:
+        load = self._own(row)
+        self._sum[device] += load.occupancy_s
+        self._bandwidth[device] += load.bandwidth_s
+        self._count[device] += 1
+
+    def _least(self, row: int, code: int, shape: Shape) -> bool:
+        """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is told to gain."""
+        pieces = self._walk.room.now.find(shape)
+        if pieces is not None:
+            return self._alone(row, shape)
+        tenancy = self._tenancy
+        ok = self._mask(code) & ~tenancy.taken & (self._count < self._policy.most) & (self._count > 0)
+        ok &= np.isfinite(self._sum) & self._gains(self._own(row))
+        picked = tenancy.pick(shape, self._ranked(row, code, ok))
+        if picked is None:
+            return False
+        devices, pieces = picked
+        self._walk.room.hold(tenancy.take(devices, pieces))
+        self._beside.append(row)
+        self._record(row, tuple(devices), pieces)
+        return True
+
+    def _mask(self, code: int) -> BoolColumn:
+        """Devices on nodes that a shape may use."""
+        if code not in self._masks:
+            self._masks[code] = self._tenancy.classes.mask(self._walk.demand.shapes[code])[self._tenancy.node]
+        return self._masks[code]
+
+    def _gains(self, own: Load) -> BoolColumn:
+        """Where the judge predicts a speed-up."""
+        together: FloatColumn = self._sum + own.occupancy_s
+        if isinstance(self._judge, OccupancyThreshold):
+            return together <= self._judge.most_occupancy_s
+        if isinstance(self._judge, LinearSpeedup):
+            judge = self._judge
+            with np.errstate(invalid="ignore"):
+                delta = judge.constant + judge.by_occupancy * together
+                return delta + judge.by_bandwidth * (self._bandwidth + own.bandwidth_s) >= 1
+        return np.array([self._judge.predicted(Load(float(one))) >= 1 for one in together], dtype=np.bool_)
+
+    def _ranked(self, row: int, code: int, ok: BoolColumn) -> Iterator[int]:
+        """Free GPUs, then the others by summed occupancy, found one by one as few are needed."""
+        yield from self._tenancy.free(self._tenancy.classes.mask(self._walk.demand.shapes[code]))
+        left = np.where(ok, self._sum, np.inf)
+        while True:
+            device = int(np.argmin(left))
+            if math.isinf(left[device]):
+                return
+            left[device] = np.inf
+            if self._allowed(row, self._tenancy.tenants[device]):
+                yield device
+
+    def _allowed(self, row: int, there: list[int]) -> bool:
+        """Memory, and everybody's bound: what nobody knows is not risked."""
+        company = self._company
+        kinds = [kind for kind in map(company.kind, (row, *there)) if kind is not None]
+        if len(kinds) <= len(there) or self._snapshot.known.fits(kinds) is not True:
+            return False
+        for at, one in enumerate((row, *there)):
+            bound = company.consent(one).max_slowdown
+            if math.isfinite(bound):
+                xi = company.xi(kinds[at], [kind for other, kind in enumerate(kinds) if other != at])
+                if xi is None or xi.value * company.accumulation(one) > bound:
+                    return False
+        return True
+
+    def _alone(self, row: int, shape: Shape) -> bool:
+        pieces = self._walk.room.now.find(shape)
+        if pieces is None:
+            return False
+        self._walk.room.hold(Claim(pieces, at_once=True))
+        self._record(row, self._tenancy.take_empty(pieces), pieces)
+        return True
+
+    def _record(self, row: int, devices: tuple[int, ...], pieces: Sequence[Piece]) -> None:
+        self._walk.record(row, Claim(list(pieces), at_once=True))
+        if devices:
+            self._tenancy.settle(row, devices)
+            self._devices[row] = tuple(sorted(devices))
+            for device in devices:
+                self._settle(row, device)
+
+    def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
+        plan = assemble(self._walk, self._policy.name, ranked, score=score, score_name="occupancy")
+        facts = {"gpus_active": float(np.count_nonzero(self._count))}
+        if isinstance(self._judge, OccupancyThreshold):
+            facts["occupancy_limit"] = self._judge.most_occupancy_s
+        made = shared(plan, self._snapshot.jobs.job_id, self._devices, facts)
+        return replace(made, decisions=self._grounds().asked())
+
+    def _grounds(self) -> ColocationGrounds:
+        tenancy, code = self._tenancy, self._walk.demand.code
+        encounters = Encounters(self._snapshot, self._company, tenancy.tenants, self._devices)
+        terms = Terms(
+            self._judge, self._policy.most, self._own, self._allowed,
+            lambda row: np.flatnonzero(self._mask(int(code[row])) & ~tenancy.taken),
+        )  # fmt: skip
+        return ColocationGrounds(encounters, terms, self._beside, self._refused)

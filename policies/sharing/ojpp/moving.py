@@ -1,0 +1,154 @@
+"""Workers that move while jobs run: OJPAP over a cluster (Sections 3.5 and 4.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.holders import held_by
+from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.plan import Preempt, Verdict
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.sharing.ojpp.adjustment import Move, adjust
+from slurm_soda.policies.sharing.ojpp.lodging import Lodging
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobState
+
+_COSTLY = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When interference counts as lasting (Equation 18).
+
+    A policy keeps nothing between decisions. So the average is that of a filter that started from none when the last of the
+    jobs on the device started, and has observed the same interference ever since, once in ``interval_s``: after n
+    observations it is (1 - a^n) theta.
+
+    Raises:
+        PolicyError: a weight that is not from 0 to below 1, or an interval that is not positive.
+    """
+
+    weight: float
+    interval_s: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.weight < 1.0 or not 0.0 < self.interval_s < math.inf:
+            raise PolicyError(
+                f"the weight of the past must be from 0 to below 1, and the interval positive, not {self.weight!r} and "
+                f"{self.interval_s!r} s"
+            )
+
+    def smoothed(self, theta: float, lasted_s: float) -> float:
+        """The average after some time of this interference."""
+        seen = math.floor(max(lasted_s, 0.0) / self.interval_s + 1e-9)
+        return (1.0 - self.weight**seen) * theta
+
+
+class Moved(NamedTuple):
+    """A worker that moves, for the plan and to be told of."""
+
+    move: Move
+    preempt: Preempt
+    average: float
+    """Interference on the device it leaves, smoothed over time."""
+    budget_gpu_s: float
+    """For all moves of the decision."""
+
+
+def move(lodging: Lodging, trigger: Trigger, move_s: float, budget_gpu_s: float, min_run_s: float) -> tuple[Moved, ...]:
+    """Move workers off disturbed devices.
+
+    Besides the bounds: only jobs that can checkpoint and ran ``min_run_s``; a worker of a gang stays on its node, as its
+    CPUs do; and of two jobs that share a GPU only one moves, as nobody can join a job that is on its way. Interference is
+    what is known by now of those who are there, so it changes with what was measured.
+
+    Complexity: O(m log m + m a move) for m devices, and O(jobs on GPUs).
+    """
+    snapshot, packing = lodging.snapshot, lodging.packing
+    if math.isinf(packing.rules.interference):
+        return ()
+    jobs = snapshot.jobs
+    smoothed = _smoothed(lodging, trigger)
+    able = (jobs.state == JobState.RUNNING) & jobs.preemptible & ~lodging.demands.stranger
+    able &= snapshot.now_s - np.nan_to_num(jobs.start_s, nan=np.inf) >= min_run_s
+    cost: FloatColumn = np.where(able, move_s * jobs.gpus, _COSTLY)
+    moved: set[int] = set()
+    """Jobs that were asked; each is asked once."""
+
+    def where(row: int, source: int) -> BoolColumn | None:
+        mine = packing.places[row]
+        there = [[other for other in packing.residents[device] if other != row] for device in mine if device != source]
+        if row in moved or any(other in moved for others in [packing.residents[source], *there] for other in others):
+            return None
+        if not all(lodging.demands.fit(row, others) for others in there):
+            return None
+        ok = _where(lodging, row, source, moved)
+        moved.add(row)
+        return ok
+
+    moves = adjust(packing, smoothed, cost, min(budget_gpu_s, _COSTLY / 2), where)
+    for one in moves:
+        _carry_out(lodging, one)
+    return tuple(Moved(one, _preempt(lodging, one, smoothed), smoothed[one.source], budget_gpu_s) for one in moves)
+
+
+def _smoothed(lodging: Lodging, trigger: Trigger) -> list[float]:
+    """Average interference by device."""
+    snapshot, packing = lodging.snapshot, lodging.packing
+    now_s, start_s = snapshot.now_s, snapshot.jobs.start_s
+    smoothed = [0.0] * len(packing)
+    for device, rows in enumerate(packing.residents):
+        if len(rows) > 1:
+            since_s = max(float(start_s[row]) for row in rows)
+            smoothed[device] = trigger.smoothed(packing.theta(device), now_s - since_s)
+    return smoothed
+
+
+def _where(lodging: Lodging, row: int, source: int, moved: set[int]) -> BoolColumn:
+    """Devices that a worker may go to, by nodes and by who is on his way."""
+    tenancy, walk = lodging.tenancy, lodging.walk
+    home = int(tenancy.node[source])
+    ok: BoolColumn = (tenancy.node == home) & ~tenancy.taken
+    code = int(walk.demand.code[row])
+    if lodging.snapshot.jobs.gpus[row] == 1:
+        (piece,) = held_by(lodging.snapshot.jobs, row)
+        now = walk.room.now
+        room = lodging.nodes_of(code) & (now.cpus >= piece.cpus) & (now.memory_mib >= piece.memory_mib)
+        ok |= room[tenancy.node] & ~tenancy.taken
+    residents = lodging.packing.residents
+    for other in moved:
+        for device in lodging.packing.places.get(other, ()):
+            ok[device] = False
+    for device in np.flatnonzero(ok).tolist():
+        if not lodging.demands.fit(row, residents[device]):
+            ok[device] = False
+    return ok
+
+
+def _carry_out(lodging: Lodging, one: Move) -> None:
+    """Tell nodes and devices; nobody else gets a device of a job on its way."""
+    tenancy, jobs = lodging.tenancy, lodging.snapshot.jobs
+    row, home, node = one.job, int(tenancy.node[one.source]), int(tenancy.node[one.target])
+    before = held_by(jobs, row)
+    pieces = before if home == node else [before[0]._replace(node=node)]
+    extra = pieces[0] if home != node else Piece(node, 1, 0, 0)
+    lodging.walk.room.hold(tenancy.take([one.target], [extra._replace(gpus=1)]))
+    tenancy.tenants[one.source].remove(row)
+    devices = tuple(sorted(lodging.packing.places[row]))
+    tenancy.taken[[one.source, *devices]] = True
+    lodging.walk.verdict[row] = Verdict.PREEMPT
+    lodging.walk.record(row, Claim(list(pieces), at_once=True))
+    lodging.devices[row] = devices
+
+
+def _preempt(lodging: Lodging, one: Move, smoothed: Sequence[float]) -> Preempt:
+    jobs = lodging.snapshot.jobs
+    reason = (
+        f"moves from GPU {one.source} to GPU {one.target}: interference there averages {smoothed[one.source]:.2f}, allowed "
+        f"{lodging.rules.interference:.2f}"
+    )
+    return Preempt(int(jobs.job_id[one.job]), (), reason)

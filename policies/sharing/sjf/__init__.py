@@ -1,0 +1,1 @@
+"""SJF-FFS and SJF-BSBF (Luo et al. 2024)."""

@@ -1,0 +1,217 @@
+"""Shortest job first that lets jobs share GPUs: SJF-FFS and SJF-BSBF (Luo et al., Sections V-B and VI-A)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import Shape
+from slurm_soda.policies.ordered import Ordered
+from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.plan import Plan, Verdict
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
+from slurm_soda.policies.sharing.sjf.newcomers import Newcomers
+from slurm_soda.policies.sharing.sjf.screening import Screen
+from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.walk import Refusals, Walk
+
+BEST, FIRST = "sjf-bsbf", "sjf-ffs"
+MOST = 2
+"""Jobs on a GPU: more "rarely improve performance" (Section IV-B)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingSjf:
+    """Shortest first; a job that finds no GPUs of its own may join running ones. Nobody is preempted.
+
+    On a snapshot that does not know single GPUs it is ``sjf``, and says so in its facts (``sharing_known`` is 0).
+
+    Attributes:
+        name: :data:`BEST` joins where that ends earlier on average (Algorithms 1 and 2), :data:`FIRST` at the first GPUs
+            that have room, which is the paper's yardstick.
+        most: jobs on one GPU.
+        caution: slowdowns count as so many of their expected errors worse than known.
+        literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
+            the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
+    """
+
+    name: str
+    most: int = MOST
+    caution: float = 0.0
+    literal: bool = False
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """As set."""
+        return self.most
+
+    @property
+    def starts_only(self) -> Literal[True]:
+        """It preempts nobody."""
+        return True
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs; then O(log m) for a job with GPUs of its own, and O(running jobs x sub-batches) for one that
+        looks for company. A job that was refused speaks for all longer ones of its kind, so there are at most as many such
+        looks as GPUs that are joined, plus one a kind and size.
+        """
+        if not isinstance(snapshot, SharingSnapshot):
+            return unshared(Ordered("sjf").decide(snapshot), self.name)
+        return _Pass(self, snapshot).run()
+
+
+class _Pass:
+    """One decision."""
+
+    def __init__(self, policy: SharingSjf, snapshot: SharingSnapshot) -> None:
+        self._policy, self._snapshot = policy, snapshot
+        self._walk = Walk(snapshot)
+        self._tenancy = Tenancy(snapshot, self._walk.room)
+        self._company = Company(snapshot, self._tenancy)
+        self._screen: Screen | None = None
+        self._devices: dict[int, tuple[int, ...]] = {}
+        self._sub_batches: dict[int, int] = {}
+        self._decisions: dict[int, Decision] = {}
+        self._refused: dict[tuple[object, ...], float] = {}
+        """Least work of a refused job, by what else it is told from."""
+        self._alone = 0
+        self._masks: dict[int, BoolColumn] = {}
+
+    def run(self) -> SharingPlan:
+        """Walk the order."""
+        jobs, walk = self._snapshot.jobs, self._walk
+        score: FloatColumn = jobs.executed_s + jobs.remaining_s
+        newcomers = None if self._policy.literal or self._policy.name == FIRST else self._newcomers(score)
+        ranked = rank(rankable(self._snapshot), score, jobs.submit_s)
+        rows = walk.candidates(ranked)
+        refusals = Refusals()
+        for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
+            shape = walk.demand.shapes[code]
+            if newcomers is not None and shape.wants_gpus and self._holds_back(row, float(score[row]), newcomers):
+                continue
+            pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
+            if pieces is not None:
+                self._start_alone(row, shape, pieces)
+                continue
+            refusals.add(shape)
+            if shape.wants_gpus:
+                self._join(row, code, shape)
+        return self._plan(ranked, score)
+
+    def _newcomers(self, run_s: FloatColumn) -> Newcomers:
+        jobs, verdict = self._snapshot.jobs, self._walk.verdict
+        in_want: BoolColumn = verdict == Verdict.WAIT
+        in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
+        return Newcomers(run_s, jobs.gpus, in_want, verdict == Verdict.RUN)
+
+    def _holds_back(self, row: int, run_s: float, newcomers: Newcomers) -> bool:
+        """Whether a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
+        jobs = self._snapshot.jobs
+        free_gpus = int(self._walk.room.now.gpus.sum())
+        return newcomers.go_first(run_s, int(jobs.gpus[row]), float(jobs.waited_s[row]), free_gpus)
+
+    def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
+        devices = self._tenancy.take_empty(pieces)
+        if shape.wants_gpus:
+            self._devices[row] = devices
+            self._alone += 1
+        self._walk.claim(row, Claim(list(pieces), at_once=True))
+
+    def _join(self, row: int, code: int, shape: Shape) -> None:
+        """Find company for a job, or let it wait."""
+        work_s = float(self._snapshot.jobs.remaining_s[row])
+        consent = self._company.consent(row)
+        if not consent.shares or not math.isfinite(work_s) or self._company.kind(row) is None:
+            return
+        key = (self._company.kind(row), int(self._snapshot.sharing.batch[row]), code, consent.max_slowdown)
+        if work_s >= self._refused.get(key, math.inf):
+            return
+        if self._screen is None:
+            self._screen = Screen(self._snapshot, self._tenancy, self._company, self._policy.most)
+        for devices, pieces in self._places(row, code, shape, self._screen):
+            decision = self._judge(row, devices)
+            if row not in self._decisions or decision.share:
+                self._decisions[row] = decision
+            if decision.share:
+                self._start_beside(row, devices, pieces, decision)
+                return
+        self._refused[key] = work_s
+
+    def _places(self, row: int, code: int, shape: Shape, screen: Screen) -> Iterator[tuple[list[int], list[Piece]]]:
+        """Devices for a job, best first: shared ones before free ones, as free ones would not make it end earlier."""
+        if code not in self._masks:
+            self._masks[code] = self._tenancy.classes.mask(shape)
+        nodes = self._masks[code]
+        gpus = int(self._snapshot.jobs.gpus[row])
+        together, after, apart = screen.means_s(row)
+        if self._policy.name == FIRST:
+            order = np.flatnonzero(np.isfinite(together))
+        else:
+            gains = np.flatnonzero(together < after)
+            cost = together
+            if not self._policy.literal:
+                used = np.minimum(screen.room(nodes), gpus)
+                cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
+            order = gains[np.argsort(cost[gains], kind="stable")]
+        per_node = screen.by_node(order) + self._walk.room.now.gpus
+        per_node[~nodes] = 0
+        full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
+        enough = int(per_node.sum()) >= gpus if shape.units else full
+        picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen)) if enough else None
+        if picked is not None:
+            yield picked
+
+    def _ranked(self, order: IntColumn, nodes: BoolColumn, screen: Screen) -> Iterator[int]:
+        yield from screen.devices(order, nodes)
+        yield from self._tenancy.free(nodes)
+
+    def _judge(self, row: int, devices: Sequence[int]) -> Decision:
+        """Algorithm 2 beside everybody who is on these devices."""
+        company = self._company
+        rows = rows_on(self._tenancy, devices)
+        new = company.new_job(row)
+        batch = int(self._snapshot.sharing.batch[row])
+        own = [[device for device in devices if one in self._tenancy.tenants[device]] for one in rows]
+        partners = [company.partner(one, mine) for one, mine in zip(rows, own, strict=True)]
+        decision = decide(
+            new, partners,
+            lambda size: [company.meet(row, size if new.batch > 1 else batch, one, devices) for one in rows],
+            self._policy.caution,
+        )  # fmt: skip
+        if self._policy.name == FIRST and not decision.share:
+            fits = next((trial for trial in decision.trials if not trial.refused), None)
+            if fits is not None:
+                reason = "starts at once: first fit does not ask whether that ends earlier on average"
+                return replace(decision, share=True, start_s=0.0, chosen=fits, reason=reason)
+        return decision
+
+    def _start_beside(self, row: int, devices: Sequence[int], pieces: Sequence[Piece], decision: Decision) -> None:
+        self._walk.room.hold(self._tenancy.take(devices, pieces))
+        self._walk.record(row, Claim(list(pieces), at_once=True))
+        self._devices[row] = tuple(devices)
+        batch = int(self._snapshot.sharing.batch[row])
+        if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
+            self._sub_batches[row] = decision.chosen.sub_batch
+
+    def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
+        waits = bool(len(self._walk.candidates(ranked)))
+        # Those who start alone now can be joined by those who wait as soon as they run.
+        soon = self._alone and waits and bool(self._snapshot.sharing.shares.any())
+        plan = assemble(
+            self._walk, self._policy.name, ranked, score=score, score_name="run_time_s",
+            next_event_s=self._snapshot.now_s if soon else math.inf,
+        )  # fmt: skip
+        beside = {"starts_beside_others": float(len(self._devices) - self._alone)}
+        return shared(
+            plan, self._snapshot.jobs.job_id, self._devices, beside,
+            sub_batches=self._sub_batches, decisions=self._decisions,
+        )  # fmt: skip

@@ -1,0 +1,167 @@
+"""Which running jobs a waiting one might join, over all of them at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.policies.sharing.arithmetic.pairs import pair_means_s
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.tenancy import Tenancy, open_devices
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+
+
+class Group(NamedTuple):
+    """Devices that the same running jobs are on."""
+
+    rows: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+class Option(NamedTuple):
+    """A waiting kind with one sub-batch, beside every kind of running jobs; infinite where they may not meet."""
+
+    work_ratio: float
+    """Its work with this sub-batch over that with the whole batch."""
+    memory_mib: float
+    new_xi: FloatColumn
+    running_xi: FloatColumn
+
+
+class Screen:
+    """Groups of devices with columns, so that one job is held against all of them in numpy.
+
+    A job is told from its kind, batch and consent; it costs O(groups x sub-batches worth a try), and knowledge is asked
+    once for each pair of kinds. Groups of several jobs are taken as their worst pair; :meth:`.Company.meet` has the last
+    word.
+
+    Attributes:
+        groups: those that others may join, by their first device.
+    """
+
+    def __init__(self, snapshot: SharingSnapshot, tenancy: Tenancy, company: Company, most: int) -> None:
+        self._snapshot, self._tenancy, self._company = snapshot, tenancy, company
+        by_rows: dict[tuple[int, ...], list[int]] = {}
+        for device in open_devices(tenancy, most).tolist():
+            by_rows.setdefault(tuple(tenancy.tenants[device]), []).append(device)
+        willing = {rows: devices for rows, devices in by_rows.items() if all(map(self._willing, rows))}
+        self.groups = [Group(rows, tuple(devices)) for rows, devices in willing.items()]
+        self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
+        self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
+        self._kinds: dict[Workload, int] = {}
+        self._columns()
+        self._options: dict[tuple[Workload, int], list[Option]] = {}
+
+    def _willing(self, row: int) -> bool:
+        consent, left_s = self._company.consent(row), float(self._snapshot.jobs.remaining_s[row])
+        if not consent.shares or self._company.kind(row) is None or not math.isfinite(left_s):
+            return False
+        pace = self._company.pace(row)
+        return math.isfinite(pace) and pace <= consent.max_slowdown
+
+    def _columns(self) -> None:
+        """Of members of groups: ``_start`` says where each group's begin."""
+        members = [(number, row) for number, group in enumerate(self.groups) for row in group.rows]
+        partners = [self._company.partner(row, self.groups[number].devices) for number, row in members]
+        kinds = [self._company.kind(row) for _, row in members]
+        self._start = np.cumsum([0, *(len(group.rows) for group in self.groups)])[:-1].astype(np.int64)
+        self._kind = np.array(
+            [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds if kind], dtype=np.int64
+        )
+        self._work_s = np.array([partner.work_s for partner in partners], dtype=np.float64)
+        self._free_mib = np.array([partner.free_mib for partner in partners], dtype=np.float64)
+        self._bound = np.array([partner.consent.max_slowdown for partner in partners], dtype=np.float64)
+        bare = [self._company.pace(row) / self._company.accumulation(row) for _, row in members]
+        self._pace = np.array(bare, dtype=np.float64)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def means_s(self, row: int) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+        """Mean completion times with each group's jobs: (together, one after the other, as if each were alone).
+
+        The first is infinite where they may not meet. Of several jobs in one group the worst pair counts.
+        """
+        none = np.full(len(self.groups), np.inf)
+        kind, consent = self._company.kind(row), self._company.consent(row)
+        if kind is None or not consent.shares or not self.groups:
+            return none, none, none
+        work_s = float(self._snapshot.jobs.remaining_s[row])
+        together = np.full(len(self._kind), np.inf)
+        for option in self._of(row, kind):
+            new_xi, running_xi = option.new_xi[self._kind], option.running_xi[self._kind]
+            running_xi = np.maximum(running_xi, self._pace) / self._pace
+            allowed: BoolColumn = (
+                np.isfinite(new_xi) & (new_xi * option.work_ratio <= consent.max_slowdown)
+                & (running_xi <= self._bound) & (option.memory_mib <= self._free_mib)
+            )  # fmt: skip
+            new_xi, running_xi = np.where(allowed, new_xi, 1.0), np.where(allowed, running_xi, 1.0)
+            mean, _ = pair_means_s(np.array(work_s * option.work_ratio), self._work_s, new_xi, running_xi)
+            together = np.where(allowed, np.minimum(together, mean), together)
+        after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
+        return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
+
+    def _of(self, row: int, kind: Workload) -> list[Option]:
+        new = self._company.new_job(row)
+        key = (kind, new.batch)
+        if key not in self._options:
+            sizes = self._company.sizes(row)
+            whole_s = new.throughput.iteration_s(new.batch)
+            options = []
+            for size in sizes:
+                trial = size if new.batch > 1 else 1
+                ratio = new.throughput.iteration_s(new.batch, trial) / whole_s if whole_s else 1.0
+                pairs = [self._pair(row, kind, size, other) for other in self._kinds]
+                columns = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+                options.append(Option(ratio, new.footprint.mib(trial), columns[:, 0], columns[:, 1]))
+            self._options[key] = _worth(options)
+        return self._options[key]
+
+    def _pair(self, row: int, whole: Workload, size: int, other: Workload) -> tuple[float, float]:
+        mine = self._company.kind(row, size)
+        if mine is None or not self._company.fit([mine, other]):
+            return math.inf, math.inf
+        to_me = self._company.xi(mine, [other]) or self._company.xi(whole, [other])
+        to_it = self._company.xi(other, [mine]) or self._company.xi(other, [whole])
+        if to_me is None or to_it is None:
+            return math.inf, math.inf
+        return max(to_me.value, 1.0), max(to_it.value, 1.0)
+
+    def room(self, nodes: BoolColumn) -> IntColumn:
+        """GPUs of each group, on these nodes, that this decision has not given away."""
+        left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
+        return np.bincount(self._of_group[left], minlength=len(self.groups)).astype(np.int64)
+
+    def by_node(self, order: IntColumn) -> IntColumn:
+        """GPUs of these groups on each node that this decision has not given away."""
+        wanted = np.zeros(len(self.groups), dtype=np.bool_)
+        wanted[order] = True
+        left = self._device[~self._tenancy.taken[self._device] & wanted[self._of_group]]
+        return np.bincount(self._tenancy.node[left], minlength=len(self._snapshot.nodes)).astype(np.int64)
+
+    def devices(self, order: IntColumn, nodes: BoolColumn) -> Iterator[int]:
+        """Devices of groups, in this order, on these nodes, that this decision has not given away."""
+        tenancy = self._tenancy
+        for number in order.tolist():
+            for device in self.groups[number].devices:
+                if not tenancy.taken[device] and nodes[tenancy.node[device]]:
+                    yield device
+
+
+def _worth(options: list[Option]) -> list[Option]:
+    """Without sub-batches that save no memory, or whose memory nobody needs to save, and slow nobody less."""
+    kept: list[Option] = []
+    for option in options:
+        beaten = any(
+            larger.memory_mib <= option.memory_mib
+            and bool(np.all(larger.new_xi * larger.work_ratio <= option.new_xi * option.work_ratio))
+            and bool(np.all(larger.running_xi <= option.running_xi))
+            for larger in kept
+        )
+        if not beaten:
+            kept.append(option)
+    return kept

@@ -1,0 +1,1 @@
+"""Our own: shortest remaining service first, in pairs."""

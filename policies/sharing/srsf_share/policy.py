@@ -1,0 +1,255 @@
+"""Our own: shortest remaining service first that pairs jobs wherever two together get more done than one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from slurm_soda.policies.assembly import assemble, rank, rankable
+from slurm_soda.policies.demand import group_rows
+from slurm_soda.policies.ordered import Ordered
+from slurm_soda.policies.plan import Plan, Preempt, Verdict
+from slurm_soda.policies.preemption import next_ripe_s, preemptible
+from slurm_soda.policies.room import Claim
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
+from slurm_soda.policies.sharing.srsf_share.grounds import PairGrounds
+from slurm_soda.policies.sharing.srsf_share.matching import Contest, Seats
+from slurm_soda.policies.sharing.srsf_share.seating import Seat, Seating
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.walk import Walk
+
+NAME = "srsf-share"
+_CANDIDATES = 3
+"""Jobs that are looked at for each seat: itself, a partner, and one more to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SrsfShare:
+    """Preempts, and lets jobs of one size share all their GPUs in pairs.
+
+    With n jobs ordered by remaining service (GPUs x time), whoever is served first makes all jobs behind it end earlier:
+    the sum of completion times falls, for each second that job number i runs at full speed on g of G GPUs, by about
+    w_i = max(g (n - i) / G, 1). So at each instant those run, alone or in pairs, whose sum of w x speed is largest. Without
+    sharing that is shortest remaining service first; with it, a pair takes the place of one job where it gains, more readily
+    the longer the queue, since then the weights of both are nearly the same; when the queue is short, jobs that would be
+    delayed stay alone.
+
+    On a snapshot that does not know single GPUs it is ``srsf``, and says so in its facts (``sharing_known`` is 0).
+
+    Attributes:
+        min_run_s: a job is not preempted before it has run so long since its last start.
+        change_s: what a job loses when it is stopped and started again: it is moved only if that pays within the time it
+            has left.
+        caution: slowdowns count as so many of their expected errors worse than known.
+    """
+
+    min_run_s: float = 60.0
+    change_s: float = 0.0
+    caution: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """Pairs."""
+        return 2
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
+        if not isinstance(snapshot, SharingSnapshot):
+            return unshared(Ordered("srsf", self.min_run_s).decide(snapshot), NAME)
+        return _Round(self, snapshot).run()
+
+
+class _Round:
+    """One decision."""
+
+    def __init__(self, policy: SrsfShare, snapshot: SharingSnapshot) -> None:
+        self._policy, self._snapshot = policy, snapshot
+        self._walk = Walk(snapshot)
+        self._tenancy = Tenancy(snapshot, self._walk.room)
+        self._company = Company(snapshot, self._tenancy)
+        jobs = snapshot.jobs
+        self._runs: BoolColumn = jobs.state == JobState.RUNNING
+        self._fixed: BoolColumn = self._runs & ~preemptible(snapshot, policy.min_run_s)
+        self._score: FloatColumn = jobs.gpus * jobs.remaining_s
+        self._seating = Seating(self._walk, snapshot, self._tenancy, self._fixed)
+        self._weight: FloatColumn = np.ones(len(jobs))
+
+    def run(self) -> SharingPlan:
+        """Weigh, match, place."""
+        jobs, verdict = self._snapshot.jobs, self._walk.verdict
+        rows = rankable(self._snapshot)
+        able = self._runs[rows] | (verdict[rows] == Verdict.WAIT)
+        on_gpus = rank(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
+        weight = self._weight = self._weights(on_gpus)
+        dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
+        apart = self._apart()
+        self._seating.keep(apart)
+        open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
+        seats = self._seats(open_rows, weight)
+        self._seating.seat(seats, open_rows.tolist())
+        on_cpus = rank(rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
+        unable = rows[~able & (jobs.gpus[rows] > 0)]
+        return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
+
+    def _weights(self, ranked: IntColumn) -> FloatColumn:
+        """By row: what a second at full speed takes off the sum of completion times."""
+        jobs = self._snapshot.jobs
+        gpus = max(int(np.count_nonzero(~self._tenancy.taken)), 1)
+        weight = np.ones(len(jobs))
+        behind = np.arange(len(ranked), 0, -1)
+        weight[ranked] = np.maximum(jobs.gpus[ranked] * behind / gpus, 1.0)
+        return weight
+
+    def _apart(self) -> set[int]:
+        """Jobs that may not be stopped and share with others of that kind: nothing is to be decided about them."""
+        found: set[int] = set()
+        for tenants in self._tenancy.tenants:
+            fixed = [row for row in tenants if self._fixed[row]]
+            if len(fixed) > 1:
+                found.update(fixed)
+        return found
+
+    def _seats(self, rows: IntColumn, weight: FloatColumn) -> list[Seat]:
+        """Seats for the densest jobs as far as there are GPUs, filled by size; the most valuable GPUs first."""
+        jobs = self._snapshot.jobs
+        if not len(rows):
+            return []
+        kept = {device for row in self._seating.staying for device in self._snapshot.devices.of(row).tolist()}
+        left = int(np.count_nonzero(~self._tenancy.taken)) - len(kept)
+        columns = (jobs.partition, jobs.gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node)
+        _, size = group_rows(tuple(column[rows] for column in columns))
+        seats = np.zeros(int(size.max()) + 1, dtype=np.int64)
+        fixed_first = np.argsort(~self._fixed[rows], kind="stable")
+        for number, gpus in zip(size[fixed_first].tolist(), jobs.gpus[rows][fixed_first].tolist(), strict=True):
+            if gpus <= left:
+                seats[number] += 1
+                left -= gpus
+                if not left:
+                    break
+        found: list[tuple[float, Seat]] = []
+        for number in np.flatnonzero(seats).tolist():
+            members = rows[size == number]
+            found += self._matched(members, int(seats[number]), weight)
+        return [seat for _, seat in sorted(found, key=lambda entry: (-entry[0], entry[1].rows))]
+
+    def _matched(self, rows: IntColumn, seats: int, weight: FloatColumn) -> list[tuple[float, Seat]]:
+        """Seats of one size, with what a GPU of each is worth."""
+        waiting = ~self._runs[rows]
+        few = np.cumsum(waiting) <= _CANDIDATES * seats
+        rows = rows[few | ~waiting]
+        contest = self._contest(rows, weight)
+        made = Seats(contest, seats)
+        pairs = made.settle()
+        if self._policy.change_s:
+            as_now = Seats(contest, seats, keep=True)
+            kept = as_now.settle()
+            if as_now.total() >= made.total():
+                made, pairs = as_now, kept
+        worth = made.value(made.first, made.second) / self._snapshot.jobs.gpus[rows[0]]
+        found = []
+        for value, pair in zip(worth.tolist(), pairs, strict=True):
+            members = [int(rows[at]) for at in pair if at >= 0]
+            if members:
+                members.sort(key=lambda row: (not self._fixed[row], not self._runs[row], -weight[row], row))
+                found.append((value, Seat(tuple(members))))
+        return found
+
+    def _contest(self, rows: IntColumn, weight: FloatColumn) -> Contest:
+        kinds: dict[Workload | None, int] = {}
+        kind = np.array(
+            [kinds.setdefault(self._company.kind(row), len(kinds)) for row in rows.tolist()], dtype=np.int64
+        )
+        consents = [self._company.consent(row) for row in rows.tolist()]
+        least = [self._company.accumulation(row) / one.max_slowdown if one.shares else 2.0
+                 for row, one in zip(rows.tolist(), consents, strict=True)]  # fmt: skip
+        runs = self._runs[rows]
+        remaining_s = self._snapshot.jobs.remaining_s[rows]
+        change_s = self._policy.change_s
+        lasting_s = np.where(np.isfinite(remaining_s), np.maximum(remaining_s, change_s), np.inf)
+        cost = weight[rows] * change_s / lasting_s if change_s else np.zeros(len(rows))
+        return Contest(
+            weight=weight[rows], kind=kind, speed=self._speeds(list(kinds)),
+            least_speed=np.array(least, dtype=np.float64), move_cost=np.where(runs, cost, 0.0),
+            mate=self._mates(rows), running=runs, fixed=self._fixed[rows],
+        )  # fmt: skip
+
+    def _speeds(self, kinds: Sequence[Workload | None]) -> FloatColumn:
+        speed = np.zeros((len(kinds), len(kinds)))
+        for one, mine in enumerate(kinds):
+            for other, its in enumerate(kinds):
+                if mine is None or its is None or not self._company.fit([mine, its]):
+                    continue
+                xi = self._company.xi(mine, [its])
+                if xi is not None and math.isfinite(worse := xi.cautious(self._policy.caution)):
+                    speed[one, other] = 1.0 / max(worse, 1.0)
+        return speed
+
+    def _mates(self, rows: IntColumn) -> IntColumn:
+        """Of each job, the number of the one with whom it shares all GPUs of both, or -1."""
+        at = {row: number for number, row in enumerate(rows.tolist())}
+        mates = np.full(len(rows), -1, dtype=np.int64)
+        for row, number in at.items():
+            devices = self._snapshot.devices.of(row).tolist()
+            beside = {one for device in devices for one in self._tenancy.tenants[device] if one != row}
+            if len(beside) == 1:
+                (other,) = beside
+                if self._snapshot.devices.of(other).tolist() == devices:
+                    mates[number] = at.get(other, -1)
+        return mates
+
+    def _plan(self, ranked: IntColumn, on_cpus: IntColumn) -> SharingPlan:
+        walk, seating, snapshot = self._walk, self._seating, self._snapshot
+        leaving = sorted(seating.leaving)
+        walk.verdict[leaving] = Verdict.PREEMPT
+        for row, claim in seating.claims.items():
+            walk.record(row, claim)
+        for row in walk.candidates(on_cpus).tolist():
+            pieces = seating.room_beside(row)
+            if pieces is not None:
+                walk.record(row, Claim(pieces, at_once=True))
+        next_event_s = next_ripe_s(snapshot, walk.verdict, self._policy.min_run_s)
+        plan = assemble(
+            walk, NAME, ranked, score=self._score, score_name="remaining_gpu_s", preempts=self._preempts(leaving),
+            next_event_s=snapshot.now_s if seating.deferred else next_event_s,
+        )  # fmt: skip
+        made = shared(plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)})
+        return replace(made, decisions=self._grounds(leaving).asked())
+
+    def _grounds(self, leaving: Sequence[int]) -> PairGrounds:
+        stays = self._runs.copy()
+        stays[leaving] = False
+        return PairGrounds(
+            self._snapshot, self._company, stays=stays, placed=self._seating.devices, weight=self._weight,
+            caution=self._policy.caution,
+        )  # fmt: skip
+
+    def _preempts(self, leaving: Sequence[int]) -> tuple[Preempt, ...]:
+        seating, job_id = self._seating, self._snapshot.jobs.job_id
+        takers: dict[int, list[int]] = {}
+        for row, devices in seating.devices.items():
+            for device in devices:
+                takers.setdefault(device, []).append(row)
+        found = []
+        for row in leaving:
+            mine = self._snapshot.devices.of(row).tolist()
+            rows = sorted({one for device in mine for one in takers.get(device, ())} - {row})
+            ids = tuple(int(job_id[one]) for one in rows)
+            shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+            if row in seating.devices:
+                reason = "it moves: jobs get more done in other pairs"
+            elif ids:
+                reason = f"its GPUs do more for {'job' if len(ids) == 1 else 'jobs'} {shown}"
+            else:
+                reason = "its GPUs do more for the job beside it alone"
+            found.append(Preempt(int(job_id[row]), ids, reason))
+        return tuple(found)
