@@ -1,4 +1,4 @@
-"""What the agent costs with the search for cores: ``python -m benchmarks.cores --name CLUSTER``, a cluster that is up.
+"""What the agent costs with the search for cores: ``python -m benchmarks.cores``.
 
 One real node with 16 jobs, four of them emulated trainings on a GPU each. CPU is that of the agent and of what it runs,
 by the kernel's count, in three states: without [cores], with it while all four are searched in steps of 60 s, and with it
@@ -69,19 +69,22 @@ class Bench:
 
 
 @click.command()
-@click.option("--name", required=True, help="The cluster, with sodad running; its node n1 must be free.")
+@click.option("--name", default="corebench", show_default=True, help="Name of the cluster.")
 @click.option("--seconds", default=60.0, show_default=True, help="Measured for so long each.")
 def main(name: str, seconds: float) -> None:
     """CPU and memory of the agent on a node with 16 jobs, without and with the search for cores."""
-    cluster = Cluster.find(name)
-    bench = Bench(cluster)
     table = Table(box=None, header_style="bold")
     for title in ("cores of running jobs", "% of one core", "MiB"):
         table.add_column(title)
-    cluster.start("soda-cpusets", node=NODE)
-    jobs = [bench.submit(TRAINING, "--gres=gpu:1", "--cpus-per-task=4") for _ in range(4)]
-    jobs += [bench.submit("sleep 3600", "--cpus-per-task=1") for _ in range(12)]
+    cluster = Cluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
+        cluster.start_daemon()
+        cluster.start("soda-cpusets", node=NODE)
+        bench = Bench(cluster)
+        for _ in range(4):
+            bench.submit(TRAINING, "--gres=gpu:1", "--cpus-per-task=4")
+        for _ in range(12):
+            bench.submit("sleep 3600", "--cpus-per-task=1")
         time.sleep(15.0)  # young runs are sampled more often
         for state, text in (("off", STAND_IN), ("searched, steps of 60 s", SEARCHING), ("settled", SETTLED)):
             bench.configure(text)
@@ -92,10 +95,7 @@ def main(name: str, seconds: float) -> None:
             percent, mib = bench.measure(seconds)
             table.add_row(state, f"{percent:.2f}", f"{mib:.1f}")
     finally:
-        cluster.exec("root", ("scancel", *map(str, jobs)))
-        bench.configure("")
-        cluster.stop("soda-cpusets", node=NODE)
-        bench.run("umount -l /run/soda-cgroup/cpuset")
+        cluster.down()
     Console().print(table)
 
 
