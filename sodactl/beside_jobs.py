@@ -17,7 +17,7 @@ from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.states import ENDED, policy_state
-from slurm_soda.sodactl.identity import same_job
+from slurm_soda.sodactl.identity import story_of, unknown
 from slurm_soda.sodactl.past import Past
 from slurm_soda.sodactl.reasons_run_time import Expected, expected
 from slurm_soda.sodactl.site import Site
@@ -111,13 +111,10 @@ def _listed(site: Site, warnings: list[str]) -> _Listed:
 
 def _side(job_id: int, story: Story, listed: _Listed, now_s: float) -> Side:
     record = listed.jobs.get(job_id)
-    if story.job is not None and record is not None and not same_job(story.job.submit_s, record):
-        story = Story(story.head, None)  # of an earlier job with this id
+    story = story_of(story, record)
     source = record if record is not None else story.job
     if source is None:
-        if listed.trouble:
-            raise SodaError(f"the store does not know job {job_id}, and {listed.trouble}")
-        raise SodaError(f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs")
+        raise unknown(job_id, listed.trouble)
     hints = record.hints if record is not None else codec.from_dict(story.job.hints if story.job is not None else {})
     _refuse(job_id, source.state, source.gpus, hints, ended=record is None and _has_ended(story))
     runs = _runs(record, story)

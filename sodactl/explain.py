@@ -15,10 +15,10 @@ from slurm_soda.daemon.store.history import used
 from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord
-from slurm_soda.slurm_ext.errors import SlurmError, SodaError
+from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.sodactl import output, reasons, reasons_run_time
 from slurm_soda.sodactl.changes import fields_text
-from slurm_soda.sodactl.identity import same_job
+from slurm_soda.sodactl.identity import story_of, unknown
 from slurm_soda.sodactl.jobs import note_keys
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.past import open_past
@@ -87,19 +87,12 @@ def describe(site: Site, job_id: int) -> Document:
             raise
         warnings.append(f"without the policy's view and the record of changes: {error}")
         return _document(site, None, record, warnings)
-    if story.job is not None and record is not None and not same_job(story.job.submit_s, record):
-        story = Story(story.head, None)  # of an earlier job with this id
+    story = story_of(story, record)
     if story.job is None and record is None:
-        raise SodaError(_unknown(job_id, warnings))
+        raise unknown(job_id, warnings[0] if warnings else "")
     if not story.head.daemon_alive:
         warnings.append("sodad is not running: what it says of the job is from when it did")
     return _document(site, story, record, warnings)
-
-
-def _unknown(job_id: int, warnings: Sequence[str]) -> str:
-    if warnings:
-        return f"the store does not know job {job_id}, and {warnings[0]}"
-    return f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs"
 
 
 def _record(site: Site, job_id: int, warnings: list[str]) -> JobRecord | None:

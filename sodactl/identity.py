@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from slurm_soda.daemon.pictures import Story
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.errors import SodaError
 
 
 def same_job(submit_s: float, record: JobRecord) -> bool:
@@ -14,6 +16,20 @@ def same_job(submit_s: float, record: JobRecord) -> bool:
     Slurm moves the submit time of a job at every requeue, and gives ids anew after a reset of its state.
     """
     return record.submit_s == submit_s or (record.restarts > 0 and record.submit_s >= submit_s)
+
+
+def story_of(story: Story, record: JobRecord | None) -> Story:
+    """The store's story if it is of the job that Slurm lists; without the job if that is a later one of its id."""
+    if story.job is not None and record is not None and not same_job(story.job.submit_s, record):
+        return Story(story.head, None)
+    return story
+
+
+def unknown(job_id: int, trouble: str) -> SodaError:
+    """That nobody knows a job. ``trouble``: why Slurm told nothing; empty if it did answer."""
+    if trouble:
+        return SodaError(f"the store does not know job {job_id}, and {trouble}")
+    return SodaError(f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs")
 
 
 def stored(jobs: Iterable[Job], record: JobRecord) -> Job | None:
