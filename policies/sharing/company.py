@@ -57,6 +57,14 @@ class Company:
             self._xi[key] = known
         return self._xi[key]
 
+    def speed(self, slowed: Workload, other: Workload, caution: float) -> float:
+        """What a kind keeps of its speed beside one other; 0 where nobody knows, or where they do not fit together.
+
+        ``caution``: the slowdown counts as so many of its expected errors worse than known.
+        """
+        xi = self.xi(slowed, (other,))
+        return 0.0 if xi is None else 1.0 / max(xi.cautious(caution), 1.0)
+
     def fit(self, together: Sequence[Workload]) -> bool:
         """Whether these may be tried on one GPU: nobody says that they do not fit."""
         key = tuple(together)

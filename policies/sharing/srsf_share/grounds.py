@@ -68,8 +68,7 @@ class PairGrounds:
 
     def _speed(self, one: int, other: int) -> float:
         mine, its = self._company.kind(one), self._company.kind(other)
-        xi = None if mine is None or its is None else self._company.xi(mine, (its,))
-        return 0.0 if xi is None else 1.0 / max(xi.cautious(self._caution), 1.0)
+        return 0.0 if mine is None or its is None else self._company.speed(mine, its, self._caution)
 
     def _encounters(self) -> Encounters:
         tenants: list[list[int]] = [[] for _ in range(len(self._snapshot.devices))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -187,11 +186,8 @@ class _Round:
         speed = np.zeros((len(kinds), len(kinds)))
         for one, mine in enumerate(kinds):
             for other, its in enumerate(kinds):
-                if mine is None or its is None or not self._company.fit([mine, its]):
-                    continue
-                xi = self._company.xi(mine, [its])
-                if xi is not None and math.isfinite(worse := xi.cautious(self._policy.caution)):
-                    speed[one, other] = 1.0 / max(worse, 1.0)
+                if mine is not None and its is not None and self._company.fit([mine, its]):
+                    speed[one, other] = self._company.speed(mine, its, self._policy.caution)
         return speed
 
     def _mates(self, rows: IntColumn) -> IntColumn:
