@@ -16,7 +16,6 @@ from slurm_soda.containers.engine import connect
 from slurm_soda.containers.execution import home_of
 from slurm_soda.containers.spec import CONTROLLER, USERS, ClusterError
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.interrupts import interruptible
 from slurm_soda.sodactl.output import Column
 
 DEFAULT_NAME = "demo"
@@ -89,7 +88,6 @@ def up(
       sodactl cluster up --name big --nodes 64 --packed     for tests of scale
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
     """  # noqa: D301 - click reads the control character
-    interruptible()
     size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
     made = Cluster.up(name, **size, packed=packed, base=base, progress=_say)
     try:

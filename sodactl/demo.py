@@ -14,7 +14,6 @@ from slurm_soda.demo.story import PAGE, REPORT, tell
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.burst import burst
-from slurm_soda.sodactl.interrupts import interruptible
 from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.watching import watching
 
@@ -69,7 +68,6 @@ def demo(
       sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
       sodactl demo --arrays                   CPU jobs storm the cluster
     """  # noqa: D301 - click reads the control character
-    interruptible()
     if arrays:
         given = [o for o in _OF_THE_OTHER_STORY if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
         if given:

@@ -74,6 +74,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
 }
 
 
+OWNERS = (("demo",), ("cluster", "up"))
+"""Commands that own things outside while they run, and take them down however they are ended."""
+
+
 class LazyGroup(click.Group):
     """A group whose sub-commands are imported when they are run, or asked for their own help."""
 
@@ -116,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["demo"] or words[:2] == ["cluster", "up"]:
+    if any(tuple(words[: len(command)]) == command for command in OWNERS):
         from slurm_soda.sodactl.interrupts import interruptible  # noqa: PLC0415 - the others do without
 
         interruptible()  # from before their imports: an interrupt in the midst of one may be lost
