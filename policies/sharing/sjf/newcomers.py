@@ -8,7 +8,7 @@ import numpy as np
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 MUCH_LONGER = 2.0
-PATIENCE = 2.0
+PATIENCE = 1.0
 
 
 class Newcomers:

@@ -17,7 +17,9 @@ from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs
 from slurm_soda.policies.sharing.sjf.newcomers import Newcomers
+from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.sjf.screening import Screen
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
 from slurm_soda.policies.sharing.view import SharingSnapshot
@@ -27,6 +29,8 @@ from slurm_soda.policies.walk import Refusals, Walk
 BEST, FIRST = "sjf-bsbf", "sjf-ffs"
 MOST = 2
 """Jobs on a GPU: more "rarely improve performance" (Section IV-B)."""
+_DIGITS = 6
+"""Of seconds: costs that differ by less are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,23 @@ class SharingSjf:
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
-            the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
+            the paper joins those first who end soonest; it joins nobody where GPUs of its own are sooner free; and a long
+            job leaves free GPUs to shorter ones in want of them.
+        long_s, long_share: jobs of more run time than this hold at most this part of the GPUs while much shorter ones
+            are there; 1 for all of them. Not with ``literal``.
     """
 
     name: str
     most: int = MOST
     caution: float = 0.0
     literal: bool = False
+    long_s: float = LONG_S
+    long_share: float = SHARE
+
+    @property
+    def ours(self) -> bool:
+        """Whether it goes beyond the paper."""
+        return self.name == BEST and not self.literal
 
     @property
     def jobs_per_gpu(self) -> int:
@@ -78,6 +92,9 @@ class _Pass:
         self._tenancy = Tenancy(snapshot, self._walk.room)
         self._company = Company(snapshot, self._tenancy)
         self._screen: Screen | None = None
+        self._newcomers: Newcomers | None = None
+        self._long_jobs: LongJobs | None = None
+        self._releases = Releases(snapshot.jobs, self._tenancy, self._company) if policy.ours else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
         self._decisions: dict[int, Decision] = {}
@@ -90,34 +107,47 @@ class _Pass:
         """Walk the order."""
         jobs, walk = self._snapshot.jobs, self._walk
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
-        newcomers = None if self._policy.literal or self._policy.name == FIRST else self._newcomers(score)
+        if self._policy.ours:
+            self._heed_shorter_ones(score)
         ranked = rank(rankable(self._snapshot), score, jobs.submit_s)
         rows = walk.candidates(ranked)
         refusals = Refusals()
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             shape = walk.demand.shapes[code]
-            if newcomers is not None and shape.wants_gpus and self._holds_back(row, float(score[row]), newcomers):
+            if shape.wants_gpus and self._holds_back(row, float(score[row])):
                 continue
             pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
             if pieces is not None:
                 self._start_alone(row, shape, pieces)
-                continue
-            refusals.add(shape)
-            if shape.wants_gpus:
-                self._join(row, code, shape)
+            else:
+                refusals.add(shape)
+                if shape.wants_gpus:
+                    self._join(row, code, shape)
+            if self._long_jobs is not None and row in self._devices:
+                self._long_jobs.start(float(score[row]), int(jobs.gpus[row]))
         return self._plan(ranked, score)
 
-    def _newcomers(self, run_s: FloatColumn) -> Newcomers:
+    def _heed_shorter_ones(self, run_s: FloatColumn) -> None:
         jobs, verdict = self._snapshot.jobs, self._walk.verdict
-        in_want: BoolColumn = verdict == Verdict.WAIT
+        waits: BoolColumn = verdict == Verdict.WAIT
+        runs: BoolColumn = verdict == Verdict.RUN
+        usable_gpus = int(np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node]))
+        limit_gpus = self._policy.long_share * usable_gpus
+        self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
+        in_want = waits.copy()
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
-        return Newcomers(run_s, jobs.gpus, in_want, verdict == Verdict.RUN)
+        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs)
 
-    def _holds_back(self, row: int, run_s: float, newcomers: Newcomers) -> bool:
+    def _holds_back(self, row: int, run_s: float) -> bool:
         """Whether a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
+        if self._newcomers is None or self._long_jobs is None:
+            return False
         jobs = self._snapshot.jobs
+        gpus, waited_s = int(jobs.gpus[row]), float(jobs.waited_s[row])
         free_gpus = int(self._walk.room.now.gpus.sum())
-        return newcomers.go_first(run_s, int(jobs.gpus[row]), float(jobs.waited_s[row]), free_gpus)
+        return self._newcomers.go_first(run_s, gpus, waited_s, free_gpus) or self._long_jobs.too_many(
+            run_s, gpus, waited_s
+        )
 
     def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
         devices = self._tenancy.take_empty(pieces)
@@ -153,15 +183,19 @@ class _Pass:
         nodes = self._masks[code]
         gpus = int(self._snapshot.jobs.gpus[row])
         together, after, apart = screen.means_s(row)
+        if self._releases is not None:
+            missing = gpus - int(self._walk.room.now.gpus[nodes].sum())
+            after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
         if self._policy.name == FIRST:
             order = np.flatnonzero(np.isfinite(together))
         else:
             gains = np.flatnonzero(together < after)
             cost = together
-            if not self._policy.literal:
+            if self._policy.ours:
                 used = np.minimum(screen.room(nodes), gpus)
-                cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
-            order = gains[np.argsort(cost[gains], kind="stable")]
+                # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
+                cost = np.round(np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1), _DIGITS)
+            order = gains[np.lexsort((apart[gains], cost[gains]))]
         per_node = screen.by_node(order) + self._walk.room.now.gpus
         per_node[~nodes] = 0
         full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes

@@ -107,6 +107,25 @@ def test_a_long_job_leaves_free_gpus_to_short_ones_in_want() -> None:
     assert decide(no_longer).devices == {3: (1,)}
 
 
+def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
+    """The paper compares with waiting for the partner, 900 s; but GPU 1 is free in 10 s."""
+    jobs = [on(1, 900.0, 0), on(2, 10.0, 1, shares=False), job(3, 300.0)]
+    snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
+    assert decide(snapshot, literal=True).devices == {3: (0,)}
+    assert not decide(snapshot).devices
+    later = scene([jobs[0], on(2, 800.0, 1, shares=False), jobs[2]], NodeTable.uniform(1, 2), MILD)
+    assert decide(later).devices == {3: (0,)}
+
+
+def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
+    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
+    snapshot = scene(jobs, NodeTable.uniform(1, 6), MILD)
+    assert list(decide(snapshot).devices) == [3]
+    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"literal": True}):
+        assert list(decide(snapshot, **settings).devices) == [3, 4]
+    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD)).devices) == [3, 4]
+
+
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
 def test_at_most_so_many_jobs_on_a_gpu(most: int, expected: tuple[int, ...] | None) -> None:
     jobs = [on(1, 900.0, 0), on(2, 900.0, 0), job(3, 10.0)]

@@ -1,0 +1,61 @@
+"""How many GPUs long jobs, which nobody can stop once they run, may hold while shorter ones come and go."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+import numpy as np
+from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+
+LONG_S = 7200.0
+SHARE = 1.0 / 3.0
+
+
+class LongJobs:
+    """Long jobs in a cluster where others run or wait that need less than half as long.
+
+    :class:`.Newcomers` counts the shorter jobs that are there. In a quiet hour that is hardly anybody, and long jobs that
+    take the whole cluster then keep those waiting for hours who come later. So they get a part of it.
+
+    Complexity: O(n log n) once, O(log n) for each question.
+    """
+
+    def __init__(
+        self, run_s: FloatColumn, gpus: IntColumn, waits: BoolColumn, runs: BoolColumn,
+        *, limit_gpus: float, long_s: float = LONG_S,
+    ) -> None:  # fmt: skip
+        """Columns by job: run time alone, GPUs, and whether it waits, or runs.
+
+        ``limit_gpus``: what long jobs may hold together; ``long_s``: a job of more run time is long.
+        """
+        self._limit_gpus, self._long_s = limit_gpus, long_s
+        self._shortest_s = float(np.min(run_s[(waits | runs) & (gpus > 0)], initial=math.inf))
+        holds = runs & (gpus > 0) & ~np.isnan(run_s)
+        order = np.argsort(run_s[holds], kind="stable")
+        self._run_s = run_s[holds][order]
+        self._held = np.concatenate(([0], np.cumsum(gpus[holds][order])))
+        self._started_s: list[float] = []
+        self._started = [0]
+
+    def start(self, run_s: float, gpus: int) -> None:
+        """A job gets GPUs in this decision; to be told in the order of run times."""
+        if run_s > self._long_s / MUCH_LONGER:
+            self._started_s.append(run_s)
+            self._started.append(self._started[-1] + gpus)
+
+    def held_gpus(self, run_s: float) -> int:
+        """By jobs that are not much shorter than one of this run time."""
+        least_s = run_s / MUCH_LONGER
+        before = int(self._held[-1] - self._held[np.searchsorted(self._run_s, least_s)])
+        return before + self._started[-1] - self._started[bisect_left(self._started_s, least_s)]
+
+    def too_many(self, run_s: float, gpus: int, waited_s: float) -> bool:
+        """Whether a long job had better wait until fewer of them run, or nobody much shorter is there.
+
+        It waits so for at most :data:`.PATIENCE` times its run time.
+        """
+        if not (self._long_s < run_s < math.inf and waited_s < PATIENCE * run_s):
+            return False
+        return self._shortest_s < run_s / MUCH_LONGER and self.held_gpus(run_s) + gpus > self._limit_gpus

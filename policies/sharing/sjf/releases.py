@@ -1,0 +1,42 @@
+"""When GPUs get free, if nobody joins anybody: what a job would wait for that does not share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobTable
+
+
+class Releases:
+    """The ends of running jobs, GPU by GPU, at the pace that they have now; others that wait are not counted.
+
+    Complexity: O(GPUs log GPUs) for each set of nodes asked for, O(1) for each question.
+    """
+
+    def __init__(self, jobs: JobTable, tenancy: Tenancy, company: Company) -> None:
+        """``tenancy``: as it is before anybody gets a place in this decision."""
+        ends: dict[int, float] = {}
+
+        def end_s(row: int) -> float:
+            if row not in ends:
+                left_s = float(jobs.remaining_s[row])
+                ends[row] = left_s * company.pace(row) if left_s else 0.0
+            return ends[row]
+
+        held = [(device, rows) for device, rows in enumerate(tenancy.tenants) if rows]
+        self._node = tenancy.node[[device for device, _ in held]]
+        self._free_s = np.array([max(map(end_s, rows)) for _, rows in held], dtype=np.float64)
+        self._sorted: dict[bytes, FloatColumn] = {}
+
+    def wait_s(self, nodes: BoolColumn, gpus: int) -> float:
+        """Until so many more GPUs of these nodes are free; infinite if there are not so many."""
+        if gpus <= 0:
+            return 0.0
+        key = nodes.tobytes()
+        if key not in self._sorted:
+            self._sorted[key] = np.sort(self._free_s[nodes[self._node]])
+        free_s = self._sorted[key]
+        return float(free_s[gpus - 1]) if gpus <= len(free_s) else math.inf

@@ -1,0 +1,86 @@
+"""How many GPUs long jobs may hold while shorter ones are there, and when GPUs get free."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LongJobs
+from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE
+from slurm_soda.policies.sharing.sjf.releases import Releases
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.snapshot import NodeTable
+from slurm_soda.policies.walk import Walk
+
+from tests.policies.sharing.scenes import Table, scene
+from tests.policies.sharing.test_sjf import job, on
+
+Job = tuple[float, int, str]
+"""Run time, GPUs, and whether it waits, runs, or neither."""
+TIMES = st.one_of(st.floats(1.0, 1e5), st.just(math.inf))
+JOBS = st.lists(st.tuples(TIMES, st.integers(0, 64), st.sampled_from(("waits", "runs", "neither"))), max_size=20)
+STARTED = st.lists(st.tuples(st.floats(1.0, 1e5), st.integers(1, 64)), max_size=5)
+
+
+def long_jobs(jobs: list[Job], limit_gpus: float = 16.0) -> LongJobs:
+    run_s, gpus, does = (list(column) for column in zip(*jobs, strict=True)) if jobs else ([], [], [])
+    return LongJobs(
+        np.array(run_s, np.float64), np.array(gpus, np.int64), np.array([one == "waits" for one in does], np.bool_),
+        np.array([one == "runs" for one in does], np.bool_), limit_gpus=limit_gpus,
+    )  # fmt: skip
+
+
+@given(JOBS, STARTED, st.floats(LONG_S, 1e5))
+def test_what_long_jobs_hold_is_what_the_definition_says(
+    jobs: list[Job], started: list[tuple[float, int]], run_s: float
+) -> None:
+    long = long_jobs(jobs)
+    for time_s, gpus in sorted(started):
+        long.start(time_s, gpus)
+    ran = [(time_s, gpus) for time_s, gpus, does in jobs if does == "runs"]
+    assert long.held_gpus(run_s) == sum(gpus for time_s, gpus in [*ran, *started] if time_s >= run_s / MUCH_LONGER)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "run_s", "gpus", "waited_s", "waits"),
+    [
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, 0.0, True),
+        ([(60.0, 1, "waits"), (9e4, 12, "runs")], 1e5, 8, 0.0, True),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 4, 0.0, False),  # within the limit
+        ([(9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody is much shorter
+        ([(60.0, 0, "runs"), (60.0, 1, "neither"), (9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody who wants GPUs
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, PATIENCE * 1e5, False),
+        ([(60.0, 1, "runs"), (LONG_S, 12, "runs")], LONG_S, 8, 0.0, False),  # is not long
+        ([(60.0, 1, "runs")], 1e5, 17, 0.0, True),  # larger than all that long jobs may hold: when it is quiet
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], math.nan, 8, 0.0, False),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], math.inf, 8, 0.0, False),  # nobody knows: it would wait for ever
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, math.nan, False),
+        ([(60.0, 1, "runs"), (math.inf, 12, "runs")], 1e5, 8, 0.0, True),
+        ([], 1e5, 64, 0.0, False),
+    ],
+)
+def test_who_waits_until_fewer_long_jobs_run(
+    jobs: list[Job], run_s: float, gpus: int, waited_s: float, waits: bool
+) -> None:
+    assert long_jobs(jobs).too_many(run_s, gpus, waited_s) is waits
+
+
+def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:
+    """Jobs 2 and 3 share GPU 1 at 1.2, so it is free after 240 s; GPU 3 of the other node after 50 s."""
+    jobs = [on(1, 100.0, 0), on(2, 200.0, 1), on(3, 150.0, 1), on(4, 50.0, 3)]
+    snapshot = scene(jobs, NodeTable.uniform(2, 2), Table(else_xi=1.2))
+    tenancy = Tenancy(snapshot, Walk(snapshot).room)
+    releases = Releases(snapshot.jobs, tenancy, Company(snapshot, tenancy))
+    first, both = np.array([True, False]), np.array([True, True])
+    assert [releases.wait_s(first, gpus) for gpus in range(-1, 4)] == pytest.approx([0.0, 0.0, 100.0, 240.0, math.inf])
+    assert [releases.wait_s(both, gpus) for gpus in range(1, 4)] == pytest.approx([50.0, 100.0, 240.0])
+
+
+def test_nothing_is_free_soon_where_nobody_runs() -> None:
+    snapshot = scene([job(1, 100.0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
+    tenancy = Tenancy(snapshot, Walk(snapshot).room)
+    assert Releases(snapshot.jobs, tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
