@@ -147,7 +147,7 @@ LONG_S = Parameter(
 )  # fmt: skip
 LONG_SHARE = Parameter(
     "long_share", LONG_JOBS_SHARE, "ratio", "long jobs hold at most this part of the GPUs while others are there that need "
-    "less than half as long, and wait for that at most as long as they run; 1: all of them", "a number from 0",
+    "less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them", "a number from 0",
     number_from(0.0),
 )  # fmt: skip
 CHANGE_S = Parameter(

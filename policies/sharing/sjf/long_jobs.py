@@ -11,6 +11,8 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 LONG_S = 7200.0
 SHARE = 1.0 / 3.0
+MOST_WAIT_S = 4 * 3600.0
+"""Where long jobs are most of the work, leaving GPUs to others for longer costs more than it gains (Philly's weeks)."""
 
 
 class LongJobs:
@@ -54,8 +56,8 @@ class LongJobs:
     def too_many(self, run_s: float, gpus: int, waited_s: float) -> bool:
         """Whether a long job had better wait until fewer of them run, or nobody much shorter is there.
 
-        It waits so for at most :data:`.PATIENCE` times its run time.
+        It waits so for at most :data:`.PATIENCE` times its run time, and :data:`MOST_WAIT_S`.
         """
-        if not (self._long_s < run_s < math.inf and waited_s < PATIENCE * run_s):
+        if not (self._long_s < run_s < math.inf and waited_s < min(PATIENCE * run_s, MOST_WAIT_S)):
             return False
         return self._shortest_s < run_s / MUCH_LONGER and self.held_gpus(run_s) + gpus > self._limit_gpus
