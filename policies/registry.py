@@ -141,14 +141,18 @@ LITERAL = Parameter(
     "literal", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
     "true or false", truth,
 )  # fmt: skip
+DAYTIME = Parameter(
+    "daytime", False, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who finds "
+    "GPUs of its own sooner", "true or false", truth,
+)  # fmt: skip
 LONG_S = Parameter(
-    "long_s", LONG_JOBS_S, "s", "a job of more run time is long: see long_share", "a number from 0, or inf",
+    "long_s", LONG_JOBS_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
     number_from(0.0),
 )  # fmt: skip
 LONG_SHARE = Parameter(
-    "long_share", LONG_JOBS_SHARE, "ratio", "long jobs hold at most this part of the GPUs while others are there that need "
-    "less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them", "a number from 0",
-    number_from(0.0),
+    "long_share", LONG_JOBS_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are there "
+    "that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them",
+    "a number from 0", number_from(0.0),
 )  # fmt: skip
 CHANGE_S = Parameter(
     "change_s", 0.0, "s", "what a job loses when it is stopped and started again: it moves only where that pays",
@@ -190,7 +194,7 @@ POLICIES: tuple[Entry, ...] = (
           "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
           "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST),
-          (MOST_JOBS, CAUTION, LITERAL, LONG_S, LONG_SHARE)),
+          (MOST_JOBS, CAUTION, LITERAL, DAYTIME, LONG_S, LONG_SHARE)),
     Entry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
           "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
     Entry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",

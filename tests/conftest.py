@@ -16,3 +16,4 @@ settings.register_profile("thorough", max_examples=500, deadline=None, suppress_
 settings.load_profile("default")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what tests start

@@ -27,7 +27,16 @@ _GAVEL_OURS: tuple[tuple[str, str, str], ...] = (
     ("srsf-share", f"{_PREDICTED} {_ROUNDS}", "both"),
 )  # fmt: skip
 LOADS, XI = ("1.5", "2.0"), ("1.0", "1.25", "1.5", "1.75", "2.0")
-POLICIES = ("sjf", "sjf-ffs", "sjf-bsbf --set literal=true", "sjf-bsbf", "sjf-bsbf --set most=3", "srsf", "srsf-share")
+POLICIES = (
+    "sjf",
+    "sjf-ffs",
+    "sjf-bsbf --set literal=true",
+    "sjf-bsbf",
+    "sjf-bsbf --set most=3",
+    "sjf-bsbf --set daytime=true",
+    "srsf",
+    "srsf-share",
+)
 _TABLE_4_H = {"fifo": 7.52, "sjf": 2.55, "tiresias": 5.09, "sjf-ffs": 1.89, "sjf-bsbf": 1.57}
 RATIO = 0.67
 

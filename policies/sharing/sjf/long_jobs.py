@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 
 import numpy as np
-from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE
+from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 LONG_S = 7200.0
@@ -56,8 +56,8 @@ class LongJobs:
     def too_many(self, run_s: float, gpus: int, waited_s: float) -> bool:
         """Whether a long job had better wait until fewer of them run, or nobody much shorter is there.
 
-        It waits so for at most :data:`.PATIENCE` times its run time, and :data:`MOST_WAIT_S`.
+        It waits so for at most :data:`.BY_DAY` times its run time, and :data:`MOST_WAIT_S`.
         """
-        if not (self._long_s < run_s < math.inf and waited_s < min(PATIENCE * run_s, MOST_WAIT_S)):
+        if not (self._long_s < run_s < math.inf and waited_s < min(BY_DAY * run_s, MOST_WAIT_S)):
             return False
         return self._shortest_s < run_s / MUCH_LONGER and self.held_gpus(run_s) + gpus > self._limit_gpus

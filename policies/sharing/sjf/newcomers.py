@@ -8,7 +8,10 @@ import numpy as np
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 MUCH_LONGER = 2.0
-PATIENCE = 1.0
+PATIENCE = 2.0
+"""A job waits so for at most so many of its run times."""
+BY_DAY = 1.0
+"""The same where work comes by day."""
 
 
 class Newcomers:
@@ -20,8 +23,11 @@ class Newcomers:
     Complexity: O(n log n) once, O(log n) for each question.
     """
 
-    def __init__(self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, runs: BoolColumn) -> None:
+    def __init__(
+        self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, runs: BoolColumn, patience: float = PATIENCE
+    ) -> None:
         """Columns by job: run time alone, GPUs, and whether it waits or shares, or runs."""
+        self._patience = patience
         counted = (gpus > 0) & (in_want | runs) & np.isfinite(run_s)
         order = np.argsort(run_s[counted], kind="stable")
         sizes = gpus[counted][order]
@@ -39,8 +45,8 @@ class Newcomers:
         return wanted + min(held, max(gpus - (wanted + held) / shorter, 0.0))
 
     def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
-        """Whether a job leaves free GPUs to them. It waits so for at most :data:`PATIENCE` times its run time."""
-        if not (math.isfinite(run_s) and waited_s < PATIENCE * run_s):
+        """Whether a job leaves free GPUs to them. It waits so for at most ``patience`` times its run time."""
+        if not (math.isfinite(run_s) and waited_s < self._patience * run_s):
             return False
         wanted = self.wanted_gpus(run_s, gpus)
         return wanted > 0 and free_gpus - gpus < wanted

@@ -18,7 +18,7 @@ from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs
-from slurm_soda.policies.sharing.sjf.newcomers import Newcomers
+from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, PATIENCE, Newcomers
 from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.sjf.screening import Screen
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
@@ -45,16 +45,18 @@ class SharingSjf:
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
-            the paper joins those first who end soonest; it joins nobody where GPUs of its own are sooner free; and a long
-            job leaves free GPUs to shorter ones in want of them.
-        long_s, long_share: jobs of more run time than this hold at most this part of the GPUs while much shorter ones
-            are there; 1 for all of them. Not with ``literal``.
+            the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
+        daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
+            sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``.
+        long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
+            much shorter ones are there.
     """
 
     name: str
     most: int = MOST
     caution: float = 0.0
     literal: bool = False
+    daytime: bool = False
     long_s: float = LONG_S
     long_share: float = SHARE
 
@@ -94,7 +96,9 @@ class _Pass:
         self._screen: Screen | None = None
         self._newcomers: Newcomers | None = None
         self._long_jobs: LongJobs | None = None
-        self._releases = Releases(snapshot.jobs, self._tenancy, self._company) if policy.ours else None
+        self._releases = (
+            Releases(snapshot.jobs, self._tenancy, self._company) if policy.ours and policy.daytime else None
+        )
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
         self._decisions: dict[int, Decision] = {}
@@ -131,23 +135,26 @@ class _Pass:
         jobs, verdict = self._snapshot.jobs, self._walk.verdict
         waits: BoolColumn = verdict == Verdict.WAIT
         runs: BoolColumn = verdict == Verdict.RUN
-        usable_gpus = int(np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node]))
-        limit_gpus = self._policy.long_share * usable_gpus
-        self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
+        if self._policy.daytime:
+            limit_gpus = self._policy.long_share * int(
+                np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node])
+            )
+            self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
         in_want = waits.copy()
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
-        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs)
+        patience = BY_DAY if self._policy.daytime else PATIENCE
+        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs, patience)
 
     def _holds_back(self, row: int, run_s: float) -> bool:
         """Whether a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
-        if self._newcomers is None or self._long_jobs is None:
+        if self._newcomers is None:
             return False
         jobs = self._snapshot.jobs
         gpus, waited_s = int(jobs.gpus[row]), float(jobs.waited_s[row])
         free_gpus = int(self._walk.room.now.gpus.sum())
-        return self._newcomers.go_first(run_s, gpus, waited_s, free_gpus) or self._long_jobs.too_many(
-            run_s, gpus, waited_s
-        )
+        if self._newcomers.go_first(run_s, gpus, waited_s, free_gpus):
+            return True
+        return self._long_jobs is not None and self._long_jobs.too_many(run_s, gpus, waited_s)
 
     def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
         devices = self._tenancy.take_empty(pieces)
@@ -193,9 +200,11 @@ class _Pass:
             cost = together
             if self._policy.ours:
                 used = np.minimum(screen.room(nodes), gpus)
+                cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
+            order = gains[np.argsort(cost[gains], kind="stable")]
+            if self._policy.ours and self._policy.daytime:
                 # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
-                cost = np.round(np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1), _DIGITS)
-            order = gains[np.lexsort((apart[gains], cost[gains]))]
+                order = gains[np.lexsort((apart[gains], np.round(cost[gains], _DIGITS)))]
         per_node = screen.by_node(order) + self._walk.room.now.gpus
         per_node[~nodes] = 0
         full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes

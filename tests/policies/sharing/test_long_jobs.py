@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MOST_WAIT_S, LongJobs
-from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE
+from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
 from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.snapshot import NodeTable
@@ -55,8 +55,8 @@ def test_what_long_jobs_hold_is_what_the_definition_says(
         ([(60.0, 0, "runs"), (60.0, 1, "neither"), (9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody who wants GPUs
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MOST_WAIT_S - 1.0, True),
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MOST_WAIT_S, False),
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, PATIENCE * 8000.0 - 1.0, True),
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, PATIENCE * 8000.0, False),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0 - 1.0, True),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0, False),
         ([(60.0, 1, "runs"), (LONG_S, 12, "runs")], LONG_S, 8, 0.0, False),  # is not long
         ([(60.0, 1, "runs")], 1e5, 17, 0.0, True),  # larger than all that long jobs may hold: when it is quiet
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], math.nan, 8, 0.0, False),

@@ -112,18 +112,19 @@ def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
     jobs = [on(1, 900.0, 0), on(2, 10.0, 1, shares=False), job(3, 300.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
     assert decide(snapshot, literal=True).devices == {3: (0,)}
-    assert not decide(snapshot).devices
+    assert decide(snapshot).devices == {3: (0,)}
+    assert not decide(snapshot, daytime=True).devices
     later = scene([jobs[0], on(2, 800.0, 1, shares=False), jobs[2]], NodeTable.uniform(1, 2), MILD)
-    assert decide(later).devices == {3: (0,)}
+    assert decide(later, daytime=True).devices == {3: (0,)}
 
 
 def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 6), MILD)
-    assert list(decide(snapshot).devices) == [3]
-    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"literal": True}):
-        assert list(decide(snapshot, **settings).devices) == [3, 4]
-    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD)).devices) == [3, 4]
+    assert list(decide(snapshot, daytime=True).devices) == [3]
+    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"literal": True}, {"daytime": False}):
+        assert list(decide(snapshot, **{"daytime": True, **settings}).devices) == [3, 4]
+    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD), daytime=True).devices) == [3, 4]
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
