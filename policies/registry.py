@@ -150,8 +150,8 @@ LONG_S = Parameter(
     number_from(0.0),
 )  # fmt: skip
 LONG_SHARE = Parameter(
-    "long_share", LONG_JOBS_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are there "
-    "that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them",
+    "long_share", LONG_JOBS_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
+    "there that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them",
     "a number from 0", number_from(0.0),
 )  # fmt: skip
 CHANGE_S = Parameter(
