@@ -36,9 +36,7 @@ from slurm_soda.policies.parameters import (
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.colocation.policy import Colocation
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
-from slurm_soda.policies.sharing.parameters import COLOCATION, OJPAP, OJPP
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S as LONG_JOBS_S
-from slurm_soda.policies.sharing.sjf.long_jobs import SHARE as LONG_JOBS_SHARE
+from slurm_soda.policies.sharing.parameters import BY_DAY, COLOCATION, OJPAP, OJPP
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, MOST, SharingSjf
 from slurm_soda.policies.sharing.srsf_share.policy import NAME, SrsfShare
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
@@ -141,19 +139,6 @@ LITERAL = Parameter(
     "literal", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
     "true or false", truth,
 )  # fmt: skip
-DAYTIME = Parameter(
-    "daytime", False, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who finds "
-    "GPUs of its own sooner", "true or false", truth,
-)  # fmt: skip
-LONG_S = Parameter(
-    "long_s", LONG_JOBS_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
-    number_from(0.0),
-)  # fmt: skip
-LONG_SHARE = Parameter(
-    "long_share", LONG_JOBS_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
-    "there that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of them",
-    "a number from 0", number_from(0.0),
-)  # fmt: skip
 CHANGE_S = Parameter(
     "change_s", 0.0, "s", "what a job loses when it is stopped and started again: it moves only where that pays",
     "a finite number from 0", finite_from(0.0),
@@ -194,7 +179,7 @@ POLICIES: tuple[Entry, ...] = (
           "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
           "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST),
-          (MOST_JOBS, CAUTION, LITERAL, DAYTIME, LONG_S, LONG_SHARE)),
+          (MOST_JOBS, CAUTION, LITERAL, *BY_DAY)),
     Entry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
           "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
     Entry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",

@@ -101,6 +101,11 @@ class Company:
             self._pace[row] = worst * self.accumulation(row)
         return self._pace[row]
 
+    def left_s(self, row: int) -> float:
+        """Time that a running job still needs at the pace that it has now; infinite if nobody knows."""
+        left_s = float(self._snapshot.jobs.remaining_s[row])
+        return left_s * self.pace(row) if left_s else 0.0
+
     def slowdown(self, row: int, others: Sequence[int]) -> float:
         """Slowdown of a job on a GPU with these others, accumulation apart; infinite if nobody knows."""
         kinds = [self.kind(one) for one in (row, *others)]
@@ -143,8 +148,7 @@ class Company:
         pace = self.pace(row)
         consent = self.consent(row)
         bound = max(consent.max_slowdown / pace, 1.0)
-        work_s = float(self._snapshot.jobs.remaining_s[row]) * pace
-        return Partner(work_s, self.free_mib([row], devices), Consent(consent.shares, bound))
+        return Partner(self.left_s(row), self.free_mib([row], devices), Consent(consent.shares, bound))
 
     def meet(self, row: int, sub_batch: int, partner: int, devices: Sequence[int]) -> Xi | None:
         """What a new job and one partner do to each other on these devices, beside others there; None: nobody knows.

@@ -1,4 +1,4 @@
-"""Parameters of the policies that share GPUs by occupancy or by OJPP's bounds."""
+"""Parameters of policies that share GPUs: by occupancy, by OJPP's bounds, and where work comes by day."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from slurm_soda.policies.sharing.colocation.policy import JUDGES
 from slurm_soda.policies.sharing.colocation.policy import MOST as MOST_COLOCATED
 from slurm_soda.policies.sharing.ojpp.policy import MOST, ORDERS, SUBMIT
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE
 
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
@@ -48,6 +49,16 @@ COLOCATION = (
               "linear in it; both are fitted to what is known of pairs", " or ".join(JUDGES), one_of(JUDGES)),
     Parameter("limit", None, "GPUs", "most summed occupancy, instead of a fitted limit", "a number from 0",
               unless_unset(number_from(0.0))),
+)  # fmt: skip
+BY_DAY = (
+    Parameter("daytime", False, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
+              "finds GPUs of its own sooner", "true or false", truth),
+    Parameter("long_s", LONG_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
+              number_from(0.0)),
+    Parameter("long_share", SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
+              "there that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of "
+              "them",
+              "a number from 0", number_from(0.0)),
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 
 import numpy as np
-from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
+from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER, sums_below
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 LONG_S = 7200.0
@@ -37,7 +37,7 @@ class LongJobs:
         holds = runs & (gpus > 0) & ~np.isnan(run_s)
         order = np.argsort(run_s[holds], kind="stable")
         self._run_s = run_s[holds][order]
-        self._held = np.concatenate(([0], np.cumsum(gpus[holds][order])))
+        self._held = sums_below(gpus[holds][order])
         self._started_s: list[float] = []
         self._started = [0]
 

@@ -33,8 +33,8 @@ class Newcomers:
         sizes = gpus[counted][order]
         wants = in_want[counted][order]
         self._run_s = run_s[counted][order]
-        self._wanted = _sums(np.where(wants, sizes, 0))
-        self._held = _sums(np.where(wants, 0, sizes))
+        self._wanted = sums_below(np.where(wants, sizes, 0))
+        self._held = sums_below(np.where(wants, 0, sizes))
 
     def wanted_gpus(self, run_s: float, gpus: int) -> float:
         """By jobs much shorter than one of this run time and size."""
@@ -52,6 +52,6 @@ class Newcomers:
         return wanted > 0 and free_gpus - gpus < wanted
 
 
-def _sums(column: IntColumn) -> IntColumn:
+def sums_below(column: IntColumn) -> IntColumn:
     """Of the first 0, 1, 2 … entries."""
     return np.concatenate(([0], np.cumsum(column)))

@@ -66,6 +66,11 @@ class SharingSjf:
         return self.name == BEST and not self.literal
 
     @property
+    def by_day(self) -> bool:
+        """Whether ``daytime`` counts."""
+        return self.ours and self.daytime
+
+    @property
     def jobs_per_gpu(self) -> int:
         """As set."""
         return self.most
@@ -96,9 +101,7 @@ class _Pass:
         self._screen: Screen | None = None
         self._newcomers: Newcomers | None = None
         self._long_jobs: LongJobs | None = None
-        self._releases = (
-            Releases(snapshot.jobs, self._tenancy, self._company) if policy.ours and policy.daytime else None
-        )
+        self._releases = Releases(self._tenancy, self._company) if policy.by_day else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
         self._decisions: dict[int, Decision] = {}
@@ -135,14 +138,13 @@ class _Pass:
         jobs, verdict = self._snapshot.jobs, self._walk.verdict
         waits: BoolColumn = verdict == Verdict.WAIT
         runs: BoolColumn = verdict == Verdict.RUN
-        if self._policy.daytime:
-            limit_gpus = self._policy.long_share * int(
-                np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node])
-            )
+        if self._policy.by_day:
+            usable_gpus = int(np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node]))
+            limit_gpus = self._policy.long_share * usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
         in_want = waits.copy()
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
-        patience = BY_DAY if self._policy.daytime else PATIENCE
+        patience = BY_DAY if self._policy.by_day else PATIENCE
         self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs, patience)
 
     def _holds_back(self, row: int, run_s: float) -> bool:
@@ -202,7 +204,7 @@ class _Pass:
                 used = np.minimum(screen.room(nodes), gpus)
                 cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
             order = gains[np.argsort(cost[gains], kind="stable")]
-            if self._policy.ours and self._policy.daytime:
+            if self._policy.by_day:
                 # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
                 order = gains[np.lexsort((apart[gains], np.round(cost[gains], _DIGITS)))]
         per_node = screen.by_node(order) + self._walk.room.now.gpus

@@ -7,28 +7,20 @@ import math
 import numpy as np
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.tenancy import Tenancy
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobTable
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 
 
 class Releases:
     """The ends of running jobs, GPU by GPU, at the pace that they have now; others that wait are not counted.
 
-    Complexity: O(GPUs log GPUs) for each set of nodes asked for, O(1) for each question.
+    Complexity: O(GPUs log GPUs) for each set of nodes asked for, O(nodes) for each question.
     """
 
-    def __init__(self, jobs: JobTable, tenancy: Tenancy, company: Company) -> None:
+    def __init__(self, tenancy: Tenancy, company: Company) -> None:
         """``tenancy``: as it is before anybody gets a place in this decision."""
-        ends: dict[int, float] = {}
-
-        def end_s(row: int) -> float:
-            if row not in ends:
-                left_s = float(jobs.remaining_s[row])
-                ends[row] = left_s * company.pace(row) if left_s else 0.0
-            return ends[row]
-
         held = [(device, rows) for device, rows in enumerate(tenancy.tenants) if rows]
         self._node = tenancy.node[[device for device, _ in held]]
-        self._free_s = np.array([max(map(end_s, rows)) for _, rows in held], dtype=np.float64)
+        self._free_s = np.array([max(map(company.left_s, rows)) for _, rows in held], dtype=np.float64)
         self._sorted: dict[bytes, FloatColumn] = {}
 
     def wait_s(self, nodes: BoolColumn, gpus: int) -> float:

@@ -77,7 +77,7 @@ def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:
     jobs = [on(1, 100.0, 0), on(2, 200.0, 1), on(3, 150.0, 1), on(4, 50.0, 3)]
     snapshot = scene(jobs, NodeTable.uniform(2, 2), Table(else_xi=1.2))
     tenancy = Tenancy(snapshot, Walk(snapshot).room)
-    releases = Releases(snapshot.jobs, tenancy, Company(snapshot, tenancy))
+    releases = Releases(tenancy, Company(snapshot, tenancy))
     first, both = np.array([True, False]), np.array([True, True])
     assert [releases.wait_s(first, gpus) for gpus in range(-1, 4)] == pytest.approx([0.0, 0.0, 100.0, 240.0, math.inf])
     assert [releases.wait_s(both, gpus) for gpus in range(1, 4)] == pytest.approx([50.0, 100.0, 240.0])
@@ -86,4 +86,4 @@ def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:
 def test_nothing_is_free_soon_where_nobody_runs() -> None:
     snapshot = scene([job(1, 100.0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
     tenancy = Tenancy(snapshot, Walk(snapshot).room)
-    assert Releases(snapshot.jobs, tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
+    assert Releases(tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
