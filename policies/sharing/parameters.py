@@ -51,13 +51,14 @@ COLOCATION = (
               unless_unset(number_from(0.0))),
 )  # fmt: skip
 BY_DAY = (
-    Parameter("daytime", False, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
-              "finds GPUs of its own sooner", "true or false", truth),
+    Parameter("daytime", True, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
+              "finds GPUs of its own sooner; not while somebody waits for more than 16 h. false: where work never stops",
+              "true or false", truth),
     Parameter("long_s", LONG_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
               number_from(0.0)),
     Parameter("long_share", SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
-              "there that need less than half as long, and wait for that at most as long as they run, and 4 h; 1: all of "
-              "them",
+              "there that need less than a quarter as long, and wait for that at most as long as they run, and 4 h; "
+              "1: all of them",
               "a number from 0", number_from(0.0)),
 )  # fmt: skip
 

@@ -13,10 +13,19 @@ LONG_S = 7200.0
 SHARE = 1.0 / 3.0
 MOST_WAIT_S = 4 * 3600.0
 """Where long jobs are most of the work, leaving GPUs to others for longer costs more than it gains (Philly's weeks)."""
+MUCH_SHORTER = 4.0
+"""Long jobs wait where somebody is there who needs so many times less. With 2, jobs of three hours wait for those of one
+where all are like that, which gains nothing (Gavel's trace)."""
+NIGHT_S = 16 * 3600.0
+
+
+def quieter_hours_come(waited_s: FloatColumn) -> bool:
+    """Whether waiting for a quieter hour pays: not where somebody who waits has seen none since yesterday's work began."""
+    return not bool(np.any(waited_s > NIGHT_S))
 
 
 class LongJobs:
-    """Long jobs in a cluster where others run or wait that need less than half as long.
+    """Long jobs in a cluster where others run or wait that need less than a quarter as long.
 
     :class:`.Newcomers` counts the shorter jobs that are there. In a quiet hour that is hardly anybody, and long jobs that
     take the whole cluster then keep those waiting for hours who come later. So they get a part of it.
@@ -60,4 +69,4 @@ class LongJobs:
         """
         if not (self._long_s < run_s < math.inf and waited_s < min(BY_DAY * run_s, MOST_WAIT_S)):
             return False
-        return self._shortest_s < run_s / MUCH_LONGER and self.held_gpus(run_s) + gpus > self._limit_gpus
+        return self._shortest_s < run_s / MUCH_SHORTER and self.held_gpus(run_s) + gpus > self._limit_gpus

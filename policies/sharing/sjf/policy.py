@@ -17,7 +17,7 @@ from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs, quieter_hours_come
 from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, PATIENCE, Newcomers
 from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.sjf.screening import Screen
@@ -47,7 +47,8 @@ class SharingSjf:
         literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
-            sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``.
+            sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``, and not while somebody waits
+            since yesterday (:func:`.quieter_hours_come`).
         long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
             much shorter ones are there.
     """
@@ -56,7 +57,7 @@ class SharingSjf:
     most: int = MOST
     caution: float = 0.0
     literal: bool = False
-    daytime: bool = False
+    daytime: bool = True
     long_s: float = LONG_S
     long_share: float = SHARE
 
@@ -64,11 +65,6 @@ class SharingSjf:
     def ours(self) -> bool:
         """Whether it goes beyond the paper."""
         return self.name == BEST and not self.literal
-
-    @property
-    def by_day(self) -> bool:
-        """Whether ``daytime`` counts."""
-        return self.ours and self.daytime
 
     @property
     def jobs_per_gpu(self) -> int:
@@ -101,7 +97,8 @@ class _Pass:
         self._screen: Screen | None = None
         self._newcomers: Newcomers | None = None
         self._long_jobs: LongJobs | None = None
-        self._releases = Releases(self._tenancy, self._company) if policy.by_day else None
+        self._by_day = policy.ours and policy.daytime and quieter_hours_come(snapshot.jobs.waited_s[self._in_queue()])
+        self._releases = Releases(self._tenancy, self._company) if self._by_day else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
         self._decisions: dict[int, Decision] = {}
@@ -109,6 +106,12 @@ class _Pass:
         """Least work of a refused job, by what else it is told from."""
         self._alone = 0
         self._masks: dict[int, BoolColumn] = {}
+
+    def _in_queue(self) -> BoolColumn:
+        """Jobs that wait for GPUs, and whose run time somebody knows."""
+        jobs = self._snapshot.jobs
+        waits: BoolColumn = (self._walk.verdict == Verdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
+        return waits
 
     def run(self) -> SharingPlan:
         """Walk the order."""
@@ -138,13 +141,13 @@ class _Pass:
         jobs, verdict = self._snapshot.jobs, self._walk.verdict
         waits: BoolColumn = verdict == Verdict.WAIT
         runs: BoolColumn = verdict == Verdict.RUN
-        if self._policy.by_day:
+        if self._by_day:
             usable_gpus = int(np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node]))
             limit_gpus = self._policy.long_share * usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
         in_want = waits.copy()
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
-        patience = BY_DAY if self._policy.by_day else PATIENCE
+        patience = BY_DAY if self._by_day else PATIENCE
         self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs, patience)
 
     def _holds_back(self, row: int, run_s: float) -> bool:
@@ -204,7 +207,7 @@ class _Pass:
                 used = np.minimum(screen.room(nodes), gpus)
                 cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
             order = gains[np.argsort(cost[gains], kind="stable")]
-            if self._policy.by_day:
+            if self._by_day:
                 # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
                 order = gains[np.lexsort((apart[gains], np.round(cost[gains], _DIGITS)))]
         per_node = screen.by_node(order) + self._walk.room.now.gpus

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MOST_WAIT_S, LongJobs
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MOST_WAIT_S, NIGHT_S, LongJobs, quieter_hours_come
 from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
 from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.tenancy import Tenancy
@@ -57,6 +57,8 @@ def test_what_long_jobs_hold_is_what_the_definition_says(
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MOST_WAIT_S, False),
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0 - 1.0, True),
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0, False),
+        ([(1999.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, 0.0, True),
+        ([(2000.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, 0.0, False),  # a quarter is not much shorter
         ([(60.0, 1, "runs"), (LONG_S, 12, "runs")], LONG_S, 8, 0.0, False),  # is not long
         ([(60.0, 1, "runs")], 1e5, 17, 0.0, True),  # larger than all that long jobs may hold: when it is quiet
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], math.nan, 8, 0.0, False),
@@ -70,6 +72,14 @@ def test_who_waits_until_fewer_long_jobs_run(
     jobs: list[Job], run_s: float, gpus: int, waited_s: float, waits: bool
 ) -> None:
     assert long_jobs(jobs).too_many(run_s, gpus, waited_s) is waits
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "come"),
+    [([], True), ([0.0, NIGHT_S], True), ([0.0, NIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False)],
+)
+def test_quieter_hours_come_where_nobody_has_waited_for_a_night(waited_s: list[float], come: bool) -> None:
+    assert quieter_hours_come(np.array(waited_s, np.float64)) is come
 
 
 def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:

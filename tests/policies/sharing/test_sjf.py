@@ -13,6 +13,7 @@ from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.sjf.long_jobs import NIGHT_S
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
@@ -112,19 +113,34 @@ def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
     jobs = [on(1, 900.0, 0), on(2, 10.0, 1, shares=False), job(3, 300.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
     assert decide(snapshot, literal=True).devices == {3: (0,)}
-    assert decide(snapshot).devices == {3: (0,)}
-    assert not decide(snapshot, daytime=True).devices
+    assert decide(snapshot, daytime=False).devices == {3: (0,)}
+    assert not decide(snapshot).devices
     later = scene([jobs[0], on(2, 800.0, 1, shares=False), jobs[2]], NodeTable.uniform(1, 2), MILD)
-    assert decide(later, daytime=True).devices == {3: (0,)}
+    assert decide(later).devices == {3: (0,)}
 
 
 def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 6), MILD)
-    assert list(decide(snapshot, daytime=True).devices) == [3]
+    assert list(decide(snapshot).devices) == [3]
     for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"literal": True}, {"daytime": False}):
-        assert list(decide(snapshot, **{"daytime": True, **settings}).devices) == [3, 4]
-    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD), daytime=True).devices) == [3, 4]
+        assert list(decide(snapshot, **settings).devices) == [3, 4]
+    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD)).devices) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "waited_s", "waits"),
+    [
+        (6, NIGHT_S, True), (6, NIGHT_S + 1.0, False), (0, 1e6, True),
+        (7, 1e6, True),  # more than there is: nobody knows what it waits for
+    ],
+)  # fmt: skip
+def test_nobody_waits_for_a_quieter_hour_where_somebody_waits_since_yesterday(
+    gpus: int, waited_s: float, waits: bool
+) -> None:
+    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
+    there = job(5, 1e5, gpus, waited_s=waited_s)
+    assert (4 not in decide(scene([*jobs, there], NodeTable.uniform(1, 6), MILD)).devices) is waits
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
