@@ -52,7 +52,8 @@ COLOCATION = (
 )  # fmt: skip
 BY_DAY = (
     Parameter("daytime", True, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
-              "finds GPUs of its own sooner; not while somebody waits for more than 16 h. false: where work never stops",
+              "finds GPUs of its own sooner; not while somebody waits for more than 16 h, or more jobs wait than there are "
+              "GPUs. false: where work never stops",
               "true or false", truth),
     Parameter("long_s", LONG_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
               number_from(0.0)),

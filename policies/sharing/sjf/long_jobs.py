@@ -19,9 +19,13 @@ where all are like that, which gains nothing (Gavel's trace)."""
 NIGHT_S = 16 * 3600.0
 
 
-def quieter_hours_come(waited_s: FloatColumn) -> bool:
-    """Whether waiting for a quieter hour pays: not where somebody who waits has seen none since yesterday's work began."""
-    return not bool(np.any(waited_s > NIGHT_S))
+def quieter_hours_come(waited_s: FloatColumn, usable_gpus: int) -> bool:
+    """Whether waiting for a quieter hour pays. ``waited_s``: of all jobs that wait for GPUs.
+
+    Not where somebody has seen none since yesterday's work began, and not in a queue of more jobs than there are GPUs:
+    there a second that sharing saves on one GPU saves them more than a second, whoever gets it (srsf-share's weight).
+    """
+    return len(waited_s) <= usable_gpus and not bool(np.any(waited_s > NIGHT_S))
 
 
 class LongJobs:

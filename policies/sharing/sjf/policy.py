@@ -48,7 +48,7 @@ class SharingSjf:
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
             sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``, and not while somebody waits
-            since yesterday (:func:`.quieter_hours_come`).
+            since yesterday, or the queue is deep (:func:`.quieter_hours_come`).
         long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
             much shorter ones are there.
     """
@@ -97,7 +97,8 @@ class _Pass:
         self._screen: Screen | None = None
         self._newcomers: Newcomers | None = None
         self._long_jobs: LongJobs | None = None
-        self._by_day = policy.ours and policy.daytime and quieter_hours_come(snapshot.jobs.waited_s[self._in_queue()])
+        self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._tenancy.node]))
+        self._by_day = policy.ours and policy.daytime and self._quieter_hours_come()
         self._releases = Releases(self._tenancy, self._company) if self._by_day else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
@@ -107,11 +108,11 @@ class _Pass:
         self._alone = 0
         self._masks: dict[int, BoolColumn] = {}
 
-    def _in_queue(self) -> BoolColumn:
-        """Jobs that wait for GPUs, and whose run time somebody knows."""
+    def _quieter_hours_come(self) -> bool:
+        """For those who wait for GPUs, and whose run time somebody knows."""
         jobs = self._snapshot.jobs
-        waits: BoolColumn = (self._walk.verdict == Verdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
-        return waits
+        waits = (self._walk.verdict == Verdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
+        return quieter_hours_come(jobs.waited_s[waits], self._usable_gpus)
 
     def run(self) -> SharingPlan:
         """Walk the order."""
@@ -142,8 +143,7 @@ class _Pass:
         waits: BoolColumn = verdict == Verdict.WAIT
         runs: BoolColumn = verdict == Verdict.RUN
         if self._by_day:
-            usable_gpus = int(np.count_nonzero(self._snapshot.nodes.usable[self._tenancy.node]))
-            limit_gpus = self._policy.long_share * usable_gpus
+            limit_gpus = self._policy.long_share * self._usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
         in_want = waits.copy()
         in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True

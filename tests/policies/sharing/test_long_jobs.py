@@ -76,10 +76,15 @@ def test_who_waits_until_fewer_long_jobs_run(
 
 @pytest.mark.parametrize(
     ("waited_s", "come"),
-    [([], True), ([0.0, NIGHT_S], True), ([0.0, NIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False)],
-)
-def test_quieter_hours_come_where_nobody_has_waited_for_a_night(waited_s: list[float], come: bool) -> None:
-    assert quieter_hours_come(np.array(waited_s, np.float64)) is come
+    [
+        ([], True), ([0.0, NIGHT_S], True), ([0.0, NIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False),
+        ([0.0] * 3, True), ([0.0] * 4, False),  # more jobs than the three GPUs
+    ],
+)  # fmt: skip
+def test_quieter_hours_come_where_the_queue_is_short_and_nobody_has_waited_for_a_night(
+    waited_s: list[float], come: bool
+) -> None:
+    assert quieter_hours_come(np.array(waited_s, np.float64), 3) is come
 
 
 def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:

@@ -143,6 +143,13 @@ def test_nobody_waits_for_a_quieter_hour_where_somebody_waits_since_yesterday(
     assert (4 not in decide(scene([*jobs, there], NodeTable.uniform(1, 6), MILD)).devices) is waits
 
 
+def test_nobody_waits_for_a_quieter_hour_in_a_deep_queue() -> None:
+    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
+    for more, waits in ((4, True), (5, False)):
+        there = [job(5 + number, 1e5, 6) for number in range(more)]
+        assert (4 not in decide(scene([*jobs, *there], NodeTable.uniform(1, 6), MILD)).devices) is waits
+
+
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
 def test_at_most_so_many_jobs_on_a_gpu(most: int, expected: tuple[int, ...] | None) -> None:
     jobs = [on(1, 900.0, 0), on(2, 900.0, 0), job(3, 10.0)]
