@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from slurm_soda.policies.explain import VERDICTS
+from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
 from slurm_soda.simulator.listening import Listening, Said
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
@@ -62,6 +63,13 @@ def draw(outcome: Outcome, row: int, heard: Listening) -> None:
         output.print_line(f"the last {_MOST_LINES} of {len(heard.said)} things that were said of it; --json has all")
     for said in heard.said[-_MOST_LINES:]:
         left = f" {said.expected_s:,.0f} s are expected to be left." if said.expected_s == said.expected_s else ""
-        output.print_line(f"  at {said.now_s:,.0f} s: {VERDICTS[said.note.verdict]}{left}")
+        output.print_line(f"  at {said.now_s:,.0f} s: {_verdict(said)}{left}")
         # Jobs of a simulation are numbered from 1, in the order of its workload.
         sharing_words.draw(said.decision, indent=6, name=lambda job_id: jobs.label[job_id - 1])
+
+
+def _verdict(said: Said) -> str:
+    """A job that leaves GPUs to others, and compares itself with nobody, may well fit."""
+    told = said.decision
+    held_back = isinstance(told, Decision) and not told.share and len(told.alone_s) == 1
+    return "It waits." if held_back else VERDICTS[said.note.verdict]

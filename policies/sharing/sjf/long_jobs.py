@@ -35,6 +35,9 @@ class LongJobs:
     take the whole cluster then keep those waiting for hours who come later. So they get a part of it.
 
     Complexity: O(n log n) once, O(log n) for each question.
+
+    Attributes:
+        limit_gpus: what long jobs may hold together.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class LongJobs:
 
         ``limit_gpus``: what long jobs may hold together; ``long_s``: a job of more run time is long.
         """
-        self._limit_gpus, self._long_s = limit_gpus, long_s
+        self.limit_gpus, self._long_s = limit_gpus, long_s
         self._shortest_s = float(np.min(run_s[(waits | runs) & (gpus > 0)], initial=math.inf))
         holds = runs & (gpus > 0) & ~np.isnan(run_s)
         order = np.argsort(run_s[holds], kind="stable")
@@ -66,11 +69,12 @@ class LongJobs:
         before = int(self._held[-1] - self._held[np.searchsorted(self._run_s, least_s)])
         return before + self._started[-1] - self._started[bisect_left(self._started_s, least_s)]
 
-    def too_many(self, run_s: float, gpus: int, waited_s: float) -> bool:
-        """Whether a long job had better wait until fewer of them run, or nobody much shorter is there.
+    def waits_s(self, run_s: float) -> float:
+        """For how long a job waits at most until fewer of them run: :data:`.BY_DAY` times its run time."""
+        return min(BY_DAY * run_s, MOST_WAIT_S) if self._long_s < run_s < math.inf else 0.0
 
-        It waits so for at most :data:`.BY_DAY` times its run time, and :data:`MOST_WAIT_S`.
-        """
-        if not (self._long_s < run_s < math.inf and waited_s < min(BY_DAY * run_s, MOST_WAIT_S)):
+    def too_many(self, run_s: float, gpus: int, waited_s: float) -> bool:
+        """Whether a long job had better wait until fewer of them run, or nobody much shorter is there."""
+        if not waited_s < self.waits_s(run_s):
             return False
-        return self._shortest_s < run_s / MUCH_SHORTER and self.held_gpus(run_s) + gpus > self._limit_gpus
+        return self._shortest_s < run_s / MUCH_SHORTER and self.held_gpus(run_s) + gpus > self.limit_gpus

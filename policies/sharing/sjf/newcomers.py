@@ -44,9 +44,13 @@ class Newcomers:
         wanted, held = int(self._wanted[shorter]), int(self._held[shorter])
         return wanted + min(held, max(gpus - (wanted + held) / shorter, 0.0))
 
+    def waits_s(self, run_s: float) -> float:
+        """For how long a job leaves free GPUs to them at most."""
+        return self._patience * run_s if math.isfinite(run_s) else 0.0
+
     def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
-        """Whether a job leaves free GPUs to them. It waits so for at most ``patience`` times its run time."""
-        if not (math.isfinite(run_s) and waited_s < self._patience * run_s):
+        """Whether a job leaves free GPUs to them. It waits so for at most :meth:`waits_s`."""
+        if not waited_s < self.waits_s(run_s):
             return False
         wanted = self.wanted_gpus(run_s, gpus)
         return wanted > 0 and free_gpus - gpus < wanted

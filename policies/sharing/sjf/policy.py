@@ -17,6 +17,7 @@ from slurm_soda.policies.room import Claim
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
+from slurm_soda.policies.sharing.sjf import waiting
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs, quieter_hours_come
 from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, PATIENCE, Newcomers
 from slurm_soda.policies.sharing.sjf.releases import Releases
@@ -125,7 +126,9 @@ class _Pass:
         refusals = Refusals()
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             shape = walk.demand.shapes[code]
-            if shape.wants_gpus and self._holds_back(row, float(score[row])):
+            held_back = self._held_back(row, float(score[row])) if shape.wants_gpus else None
+            if held_back is not None:
+                self._decisions[row] = held_back
                 continue
             pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
             if pieces is not None:
@@ -150,16 +153,20 @@ class _Pass:
         patience = BY_DAY if self._by_day else PATIENCE
         self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs, patience)
 
-    def _holds_back(self, row: int, run_s: float) -> bool:
-        """Whether a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
+    def _held_back(self, row: int, run_s: float) -> Decision | None:
+        """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
         if self._newcomers is None:
-            return False
+            return None
         jobs = self._snapshot.jobs
-        gpus, waited_s = int(jobs.gpus[row]), float(jobs.waited_s[row])
+        gpus, waited_s, work_s = int(jobs.gpus[row]), float(jobs.waited_s[row]), float(jobs.remaining_s[row])
         free_gpus = int(self._walk.room.now.gpus.sum())
         if self._newcomers.go_first(run_s, gpus, waited_s, free_gpus):
-            return True
-        return self._long_jobs is not None and self._long_jobs.too_many(run_s, gpus, waited_s)
+            wanted_gpus = self._newcomers.wanted_gpus(run_s, gpus)
+            return waiting.for_newcomers(work_s, wanted_gpus, self._newcomers.waits_s(run_s) - waited_s)
+        if self._long_jobs is not None and self._long_jobs.too_many(run_s, gpus, waited_s):
+            held_gpus, limit_gpus = self._long_jobs.held_gpus(run_s), self._long_jobs.limit_gpus
+            return waiting.for_fewer_long_jobs(work_s, held_gpus, limit_gpus, self._long_jobs.waits_s(run_s) - waited_s)
+        return None
 
     def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
         devices = self._tenancy.take_empty(pieces)

@@ -28,7 +28,8 @@ def _sentences(decision: Decision) -> tuple[str, ...]:
         f"Alone it takes {own:,.0f} s"
         + (f"; whom it would join still {_takes(len(others))} {partners}." if others else ".")
     ]
-    said.append(after_words(decision.sequential))
+    if others:
+        said.append(after_words(decision.sequential))
     told = trial_of(decision)
     if told is not None:
         said += _trial(told)

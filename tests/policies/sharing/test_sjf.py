@@ -15,6 +15,7 @@ from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import NIGHT_S
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
+from slurm_soda.policies.sharing.telling.story import sentences
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 
@@ -141,6 +142,22 @@ def test_nobody_waits_for_a_quieter_hour_where_somebody_waits_since_yesterday(
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
     there = job(5, 1e5, gpus, waited_s=waited_s)
     assert (4 not in decide(scene([*jobs, there], NodeTable.uniform(1, 6), MILD)).devices) is waits
+
+
+def test_tells_why_a_job_that_fits_waits() -> None:
+    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0, waited_s=500.0)]
+    told = decide(scene(jobs, NodeTable.uniform(1, 6), MILD)).decisions[4]
+    assert not told.share
+    assert sentences(told) == (
+        "Alone it takes 9,500 s.",
+        "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
+        "most 9,000 s more.",
+    )
+    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), job(3, 9000.0, waited_s=500.0)]
+    told = decide(scene(jobs, NodeTable.uniform(1, 2), MILD), daytime=False).decisions[3]
+    assert sentences(told)[1] == (
+        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 2; for at most 17,500 s more."
+    )
 
 
 def test_nobody_waits_for_a_quieter_hour_in_a_deep_queue() -> None:
