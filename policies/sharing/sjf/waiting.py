@@ -8,20 +8,14 @@ from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
 
 def for_newcomers(work_s: float, wanted_gpus: float, left_s: float) -> Decision:
     """It waits so for ``left_s`` more at most; jobs of less than half its run time want so many GPUs."""
-    return _waiting(
-        work_s,
-        left_s,
-        f"it leaves GPUs that are free to jobs of less than half its run time, who want {wanted_gpus:,.0f}",
-    )
+    why = f"it leaves GPUs that are free to jobs of less than half its run time, who want {wanted_gpus:,.0f}"
+    return _waiting(work_s, left_s, why)
 
 
 def for_fewer_long_jobs(work_s: float, held_gpus: int, limit_gpus: float, left_s: float) -> Decision:
     """The same where long jobs hold so many GPUs, of those that they may while much shorter ones are there."""
-    return _waiting(
-        work_s, left_s,
-        f"it waits for a quieter hour: long jobs hold {held_gpus:,} GPUs, and may hold {int(limit_gpus):,} while much shorter "
-        "ones are there",
-    )  # fmt: skip
+    held = f"long jobs hold {held_gpus:,} GPUs, and may hold {int(limit_gpus):,} while much shorter ones are there"
+    return _waiting(work_s, left_s, f"it waits for a quieter hour: {held}")
 
 
 def _waiting(work_s: float, left_s: float, why: str) -> Decision:
