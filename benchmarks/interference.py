@@ -18,6 +18,7 @@ import numpy as np
 from slurm_soda.learning.interference import measured_types
 from slurm_soda.learning.judging import (
     Judged,
+    between_batches,
     carried_over,
     with_few_pairs,
     without_each_model,
@@ -65,6 +66,15 @@ class Memory(NamedTuple):
     """Nothing is predicted, so that they may be tried."""
 
 
+class Roughness(NamedTuple):
+    """How far pairs are from their neighbours, and from what is predicted of the same ones."""
+
+    pairs: int
+    halfway: Figures
+    """Between those with the next smaller and the next larger batch."""
+    predicted: Figures
+
+
 class Part(NamedTuple):
     """One type of GPU."""
 
@@ -74,6 +84,7 @@ class Part(NamedTuple):
     """Of xi - 1."""
     lines: tuple[Line, ...]
     memory: Memory
+    roughness: Roughness
 
 
 class Transfer(NamedTuple):
@@ -121,6 +132,14 @@ def memory(table: SpeedTable, gpu_type: str) -> Memory:
     )
 
 
+def roughness(path: Path, gpu_type: str) -> Roughness:
+    """What the measurements' own scatter leaves to be known, beside the chosen method without each pair."""
+    pairs = pairs_of(_read(path), gpu_type)
+    known, halfway = between_batches(pairs)
+    predicted = without_each_pair_exactly(pairs)
+    return Roughness(len(halfway.log_xi), figures(halfway), figures(predicted.rows(known)))
+
+
 def transfer(path: Path, source: str, target: str) -> Transfer:
     """From one type of GPU to another; then the other by itself, from few pairs."""
     table = _read(path)
@@ -141,13 +160,14 @@ def measure(path: Path, workers: int | None = None, say: Callable[[str], None] =
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         lines = {name: [pool.submit(judge, path, name, method) for method in SINGLE] for name in types}
         routes = [pool.submit(transfer, path, *route) for route in _routes(types)]
+        rough = {name: pool.submit(roughness, path, name) for name in types}
         parts = []
         for name in types:
             say(f"interference on {name}")
             pairs = pairs_of(table, name)
             cost = float(np.expm1(pairs.log_xi).mean())
             found = tuple(line.result() for line in lines[name])
-            parts.append(Part(name, len(pairs), cost, found, memory(table, name)))
+            parts.append(Part(name, len(pairs), cost, found, memory(table, name), rough[name].result()))
         return Report(tuple(parts), tuple(route.result() for route in routes))
 
 

@@ -46,6 +46,10 @@ class Judged(NamedTuple):
         cost = float((np.exp(self.log_xi) - 1).mean())
         return float(self.off.mean()) / cost if cost else float("inf")
 
+    def rows(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Judged:
+        """Some of the predictions."""
+        return Judged(self.log_xi[chosen], self.log_mean[chosen], self.log_deviation[chosen])
+
     def covered(self, errors: float) -> float:
         """Share of pairs that are off by at most so many of their own expected absolute errors."""
         claimed = np.maximum(np.exp(self.log_mean), 1.0) * np.expm1(MEAN_DEVIATION * self.log_deviation)
@@ -99,6 +103,35 @@ def without_each_model(pairs: Pairs, fit: Fit) -> Judged:
         judged = pairs.rows(out)
         found.append((judged.log_xi, *_predict(fit(pairs.rows(~out)), judged)))
     return Judged(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def between_batches(pairs: Pairs) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], Judged]:
+    """What halfway between neighbours would say: a yardstick of how rough the measurements themselves are.
+
+    Neighbours of a pair are those with the next smaller and the next larger batch of one of the two, and the mean of log xi
+    counts. Only pairs are judged of which such neighbours were measured: which ones comes first.
+    """
+    measured = {(one, other): xi for one, other, xi in zip(pairs.slowed, pairs.other, pairs.log_xi, strict=True)}
+    beside = _next_batches(pairs.traits)
+    found = []
+    for one, other in zip(pairs.slowed, pairs.other, strict=True):
+        around = [((low, other), (high, other)) for low, high in beside.get(one, ())]
+        around += [((one, low), (one, high)) for low, high in beside.get(other, ())]
+        both = [(measured[low] + measured[high]) / 2 for low, high in around if low in measured and high in measured]
+        found.append(np.mean(both) if both else np.nan)
+    means = np.array(found, dtype=np.float64)
+    known: np.ndarray[tuple[int], np.dtype[np.bool_]] = ~np.isnan(means)
+    return known, Judged(pairs.log_xi[known], means[known], np.full(int(known.sum()), np.nan))
+
+
+def _next_batches(traits: Traits) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By row: the rows of the same model with the next smaller and the next larger batch, where there are both."""
+    rows = sorted(range(len(traits)), key=lambda row: (traits.kinds[row].model, traits.kinds[row].batch))
+    return {
+        row: ((low, high),)
+        for low, row, high in zip(rows, rows[1:], rows[2:], strict=False)
+        if traits.models[low] == traits.models[row] == traits.models[high]
+    }
 
 
 def _predict(model: PairModel, pairs: Pairs) -> tuple[Vector, Vector]:

@@ -92,7 +92,18 @@ def _part(part: Part) -> list[str]:
         f" ({(fit.missed + fit.refused) / fit.pairs:.1%}), of them {fit.missed} that do not fit though predicted to;"
         f" {fit.doubted} are in doubt, and may be tried.",
         "",
+        *_roughness(part),
     ]
+
+
+def _roughness(part: Part) -> list[str]:
+    rough = part.roughness
+    return paragraph(
+        f"How rough the table is: {rough.pairs} of these slowdowns have measured neighbours, of the next smaller and the",
+        f"next larger batch. Halfway between these is off by {rough.halfway.of_xi:.1%} of xi, {rough.halfway.of_slowdown:.1%}",
+        f"of xi - 1; the Gaussian process, of the same ones, by {rough.predicted.of_xi:.1%} and",
+        f"{rough.predicted.of_slowdown:.1%}.",
+    )
 
 
 def _transfer(found: Transfer) -> list[str]:
