@@ -100,9 +100,9 @@ def _roughness(part: Part) -> list[str]:
     rough = part.roughness
     return paragraph(
         f"How rough the table is: {rough.pairs} of these slowdowns have measured neighbours, of the next smaller and the",
-        f"next larger batch. Halfway between these is off by {rough.halfway.of_xi:.1%} of xi, {rough.halfway.of_slowdown:.1%}",
-        f"of xi - 1; the Gaussian process, of the same ones, by {rough.predicted.of_xi:.1%} and",
-        f"{rough.predicted.of_slowdown:.1%}.",
+        f"next larger batch. Halfway between these is off by {rough.halfway.of_xi:.1%} of xi,",
+        f"{rough.halfway.of_slowdown:.1%} of xi - 1; the Gaussian process, of the same ones, by",
+        f"{rough.predicted.of_xi:.1%} and {rough.predicted.of_slowdown:.1%}.",
     )
 
 
