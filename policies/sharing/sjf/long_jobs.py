@@ -17,6 +17,8 @@ MUCH_SHORTER = 4.0
 """Long jobs wait where somebody is there who needs so many times less. With 2, jobs of three hours wait for those of one
 where all are like that, which gains nothing (Gavel's trace)."""
 NIGHT_S = 16 * 3600.0
+"""From the end of a working day to the beginning of the next one: who waits for longer has missed a quieter hour, or there
+was none."""
 
 
 def quieter_hours_come(waited_s: FloatColumn, usable_gpus: int) -> bool:
