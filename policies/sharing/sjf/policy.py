@@ -201,22 +201,7 @@ class _Pass:
             self._masks[code] = self._tenancy.classes.mask(shape)
         nodes = self._masks[code]
         gpus = int(self._snapshot.jobs.gpus[row])
-        together, after, apart = screen.means_s(row)
-        if self._releases is not None:
-            missing = gpus - int(self._walk.room.now.gpus[nodes].sum())
-            after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
-        if self._policy.name == FIRST:
-            order = np.flatnonzero(np.isfinite(together))
-        else:
-            gains = np.flatnonzero(together < after)
-            cost = together
-            if self._policy.ours:
-                used = np.minimum(screen.room(nodes), gpus)
-                cost = np.where(np.isfinite(together), together - apart, 0.0) / np.maximum(used, 1)
-            order = gains[np.argsort(cost[gains], kind="stable")]
-            if self._by_day:
-                # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
-                order = gains[np.lexsort((apart[gains], np.round(cost[gains], _DIGITS)))]
+        order = self._order(row, nodes, screen)
         per_node = screen.by_node(order) + self._walk.room.now.gpus
         per_node[~nodes] = 0
         full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
@@ -224,6 +209,25 @@ class _Pass:
         picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen)) if enough else None
         if picked is not None:
             yield picked
+
+    def _order(self, row: int, nodes: BoolColumn, screen: Screen) -> IntColumn:
+        """Groups of devices that a job may join: the first ones first, or those where it gains, best first."""
+        if self._policy.name == FIRST:
+            return np.flatnonzero(screen.may_meet(row))
+        gpus = int(self._snapshot.jobs.gpus[row])
+        together, after, apart = screen.means_s(row)
+        if self._releases is not None:
+            missing = gpus - int(self._walk.room.now.gpus[nodes].sum())
+            after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
+        gains = np.flatnonzero(together < after)
+        if not self._policy.ours:
+            return gains[np.argsort(together[gains], kind="stable")]
+        used = np.minimum(screen.room(nodes)[gains], gpus)
+        cost = (together - apart)[gains] / np.maximum(used, 1)
+        if not self._by_day:
+            return gains[np.argsort(cost, kind="stable")]
+        # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
+        return gains[np.lexsort((apart[gains], np.round(cost, _DIGITS)))]
 
     def _ranked(self, order: IntColumn, nodes: BoolColumn, screen: Screen) -> Iterator[int]:
         yield from screen.devices(order, nodes)

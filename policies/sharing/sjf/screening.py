@@ -32,6 +32,14 @@ class Option(NamedTuple):
     running_xi: FloatColumn
 
 
+class Meeting(NamedTuple):
+    """Members of groups who may meet a waiting job with one sub-batch, and the slowdowns of both sides."""
+
+    members: IntColumn
+    new_xi: FloatColumn
+    running_xi: FloatColumn
+
+
 class Screen:
     """Groups of devices with columns, so that one job is held against all of them in numpy.
 
@@ -55,6 +63,7 @@ class Screen:
         self._kinds: dict[Workload, int] = {}
         self._columns()
         self._options: dict[tuple[Workload, int], list[Option]] = {}
+        self._may_meet: dict[tuple[Workload, int, float], BoolColumn] = {}
 
     def _willing(self, row: int) -> bool:
         consent, left_s = self._company.consent(row), float(self._snapshot.jobs.remaining_s[row])
@@ -81,6 +90,19 @@ class Screen:
     def __len__(self) -> int:
         return len(self.groups)
 
+    def may_meet(self, row: int) -> BoolColumn:
+        """Groups whose jobs may share with this one, with some sub-batch; whether that gains is not asked."""
+        kind, consent = self._company.kind(row), self._company.consent(row)
+        if kind is None or not consent.shares or not self.groups:
+            return np.zeros(len(self.groups), dtype=np.bool_)
+        key = (kind, int(self._snapshot.sharing.batch[row]), consent.max_slowdown)
+        if key not in self._may_meet:
+            members = np.zeros(len(self._kind), dtype=np.bool_)
+            for option in self._of(row, kind):
+                members[self._meeting(option, consent.max_slowdown).members] = True
+            self._may_meet[key] = np.logical_and.reduceat(members, self._start)
+        return self._may_meet[key]
+
     def means_s(self, row: int) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
         """Mean completion times with each group's jobs: (together, one after the other, as if each were alone).
 
@@ -93,17 +115,20 @@ class Screen:
         work_s = float(self._snapshot.jobs.remaining_s[row])
         together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
-            new_xi, running_xi = option.new_xi[self._kind], option.running_xi[self._kind]
-            running_xi = np.maximum(running_xi, self._pace) / self._pace
-            allowed: BoolColumn = (
-                np.isfinite(new_xi) & (new_xi * option.work_ratio <= consent.max_slowdown)
-                & (running_xi <= self._bound) & (option.memory_mib <= self._free_mib)
-            )  # fmt: skip
-            new_xi, running_xi = np.where(allowed, new_xi, 1.0), np.where(allowed, running_xi, 1.0)
-            mean, _ = pair_means_s(np.array(work_s * option.work_ratio), self._work_s, new_xi, running_xi)
-            together = np.where(allowed, np.minimum(together, mean), together)
+            members, new_xi, running_xi = self._meeting(option, consent.max_slowdown)
+            mean, _ = pair_means_s(np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi)
+            together[members] = np.minimum(together[members], mean)
         after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
         return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
+
+    def _meeting(self, option: Option, max_slowdown: float) -> Meeting:
+        """Members of groups who, and whose memory, bear a job with this sub-batch, and whom it bears."""
+        bearable: BoolColumn = np.isfinite(option.new_xi) & (option.new_xi * option.work_ratio <= max_slowdown)
+        members = np.flatnonzero(bearable[self._kind] & (option.memory_mib <= self._free_mib))
+        kind, pace = self._kind[members], self._pace[members]
+        running_xi = np.maximum(option.running_xi[kind], pace) / pace
+        bear = running_xi <= self._bound[members]
+        return Meeting(members[bear], option.new_xi[kind[bear]], running_xi[bear])
 
     def _of(self, row: int, kind: Workload) -> list[Option]:
         new = self._company.new_job(row)
@@ -145,11 +170,12 @@ class Screen:
 
     def devices(self, order: IntColumn, nodes: BoolColumn) -> Iterator[int]:
         """Devices of groups, in this order, on these nodes, that this decision has not given away."""
-        tenancy = self._tenancy
-        for number in order.tolist():
-            for device in self.groups[number].devices:
-                if not tenancy.taken[device] and nodes[tenancy.node[device]]:
-                    yield device
+        place = np.full(len(self.groups), len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
+        left &= place[self._of_group] < len(order)
+        devices = self._device[left]
+        yield from devices[np.argsort(place[self._of_group[left]], kind="stable")].tolist()
 
 
 def _worth(options: list[Option]) -> list[Option]:
