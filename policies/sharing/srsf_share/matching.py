@@ -61,16 +61,16 @@ class Seats:
         """
         self._nobody = nobody = len(contest)
         self._weight = np.append(contest.weight, 0.0)
-        kinds = len(contest.speed)
-        self._kind = np.append(contest.kind, kinds)
-        self._speed = np.ones((kinds + 1, kinds + 1))
-        self._speed[:kinds, :kinds] = contest.speed
+        self._kind = np.append(contest.kind, len(contest.speed))
+        self._kinds = len(contest.speed) + 1
+        self._fast, self._slow = _speeds(contest.speed)
         self._least_speed = np.append(contest.least_speed, 0.0)
-        self._cost = np.append(contest.move_cost, 0.0)
         self._mate = np.append(np.where(contest.mate < 0, nobody, contest.mate), nobody)
         self._running = np.append(contest.running, False)
         self._fixed = np.append(contest.fixed, False)
-        self._idle = np.where(self._fixed, _NEVER, -self._cost)
+        cost = np.append(contest.move_cost, 0.0)
+        self._idle = np.where(self._fixed, _NEVER, -cost)
+        self._moved = np.where(self._fixed, np.inf, cost)
         late = np.where(contest.fixed, 0, np.where(contest.running & keep, 1, 2))
         order = np.argsort(late, kind="stable")
         guests = contest.mate > np.arange(nobody) if keep else np.zeros(nobody, dtype=np.bool_)
@@ -83,23 +83,24 @@ class Seats:
 
     def value(self, one: IntColumn, other: IntColumn) -> FloatColumn:
         """What a seat with these two is worth; they broadcast."""
-        a, b = self._kind[one], self._kind[other]
-        fast, slow = self._speed[a, b], self._speed[b, a]
-        worth = self._weight[one] * fast + self._weight[other] * slow
-        both = (one != self._nobody) & (other != self._nobody)
-        bad = both & ((fast <= 0) | (slow <= 0) | (fast < self._least_speed[one]) | (slow < self._least_speed[other]))
-        apart = both & self._running[one] & self._running[other] & (self._mate[one] != other)
-        bad |= apart & self._fixed[one] & self._fixed[other]
-        # One of two that run in different places must move there.
-        worth = np.where(apart, worth - self._moved(one, other), worth)
-        return np.where(bad, _NEVER, worth)
-
-    def _moved(self, one: IntColumn, other: IntColumn) -> FloatColumn:
-        mine, its = self._cost[one], self._cost[other]
-        cheaper: FloatColumn = np.where(
-            self._fixed[one], its, np.where(self._fixed[other], mine, np.minimum(mine, its))
-        )
-        return cheaper
+        pair = self._kind[one] * self._kinds + self._kind[other]
+        fast, slow = self._fast.take(pair), self._slow.take(pair)
+        bad = fast < self._least_speed[one]
+        bad |= slow < self._least_speed[other]
+        bad &= (one != self._nobody) & (other != self._nobody)
+        # In place, as most of the time goes into new arrays.
+        fast *= self._weight[one]
+        slow *= self._weight[other]
+        worth = np.add(fast, slow, out=fast)
+        running, others_run = self._running[one], self._running[other]
+        if running.any() and others_run.any():
+            # One of two that run in different places must move there.
+            apart = (running & others_run) & (self._mate[one] != other)
+            bad |= apart & (self._fixed[one] & self._fixed[other])
+            apart &= ~bad
+            np.subtract(worth, np.minimum(self._moved[one], self._moved[other]), out=worth, where=apart)
+        np.putmask(worth, bad, _NEVER)
+        return worth
 
     def total(self) -> float:
         """What all seats are worth, less what it costs to stop those who wait."""
@@ -152,7 +153,8 @@ class Seats:
         now = self.value(a, b)
         total = now[:, None] + now[None, :]
         straight = self.value(a[:, None], a[None, :]) + self.value(b[:, None], b[None, :]) - total
-        crossed = self.value(a[:, None], b[None, :]) + self.value(b[:, None], a[None, :]) - total
+        across = self.value(a[:, None], b[None, :])
+        crossed = across + across.T - total
         gain = np.triu(np.maximum(straight, crossed), 1)
         moves = self._best_first(gain, apart=False)
         for p, q in moves:
@@ -239,6 +241,17 @@ class Seats:
         swap = self.first == self._nobody
         self.first[swap], self.second[swap] = self.second[swap], self._nobody
         self.waiting = self.waiting[self.waiting != self._nobody]
+
+
+def _speeds(speed: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
+    """Of both in a pair of kinds, by the first's number x kinds + the second's; the last kind is nobody's.
+
+    Below 0, and so below what anybody allows, where the two may not meet.
+    """
+    kinds = len(speed)
+    both = np.ones((kinds + 1, kinds + 1))
+    both[:kinds, :kinds] = np.where((speed <= 0) | (speed.T <= 0), -1.0, speed)
+    return both.ravel(), both.T.ravel()
 
 
 def _blocks(count: int, sweep: int) -> list[IntColumn]:

@@ -40,6 +40,7 @@ class Seating:
         self.claims: dict[int, Claim] = {}
         self.deferred = False
         self._leaving: set[int] = set()
+        self._running: list[bool] = (snapshot.jobs.state == JobState.RUNNING).tolist()
         self._masks: dict[int, BoolColumn] = {}
 
     def keep(self, rows: Iterable[int]) -> None:
@@ -179,7 +180,7 @@ class Seating:
         return self._runs(row) and not any(self._claimed[device] for device in self._of(row))
 
     def _runs(self, row: int) -> bool:
-        return bool(self._snapshot.jobs.state[row] == JobState.RUNNING)
+        return self._running[row]
 
     def _of(self, row: int) -> list[int]:
         devices: list[int] = self._snapshot.devices.of(row).tolist()
