@@ -91,7 +91,7 @@ class Seats:
         # In place, as most of the time goes into new arrays.
         fast *= self._weight[one]
         slow *= self._weight[other]
-        worth = np.add(fast, slow, out=fast)
+        worth: FloatColumn = np.add(fast, slow, out=fast)
         running, others_run = self._running[one], self._running[other]
         if running.any() and others_run.any():
             # One of two that run in different places must move there.
