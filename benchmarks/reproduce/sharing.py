@@ -46,10 +46,10 @@ def gavel(policy: str, options: str) -> str:
     return command(_GAVEL, policy, options=options)
 
 
-def on_pollux(load: str, seed: int, policy: str, slowdowns: str = _TABLE) -> str:
+def on_pollux(load: str, seed: int, policy: str, slowdowns: str = _TABLE, options: str = "") -> str:
     """On a workload of Pollux, under its costs."""
     trace = f"--trace {DATA}/pollux/workloads/load-{load}/workload-{seed}.csv --profiles {DATA}/pollux/models"
-    return command(f"{trace} {slowdowns} --cluster 16x4", policy, options=pollux.SEMANTICS)
+    return command(f"{trace} {slowdowns} --cluster 16x4", policy, options=f"{pollux.SEMANTICS} {options}".rstrip())
 
 
 def on_480(seed: int, policy: str) -> str:

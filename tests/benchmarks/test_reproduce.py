@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import click
 import numpy as np
@@ -19,9 +21,10 @@ from slurm_soda.sodactl.main import run
 
 # The benchmarks are no part of the package, so they are found by their place.
 sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks.reproduce import regret
 from benchmarks.reproduce.__main__ import sections
 from benchmarks.reproduce.bounds import lower_bound_s, srpt_s
-from benchmarks.reproduce.simulation import check_data, command, data_files, run_command
+from benchmarks.reproduce.simulation import Results, check_data, command, data_files, run_command
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,16 @@ def test_traces_that_are_not_there_are_named(tmp_path: Path) -> None:
     line = command("--trace $DATA/some/where.csv --cluster 1x1", "fifo")
     with pytest.raises(click.ClickException, match=r"some/where\.csv"):
         check_data([line], tmp_path)
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1.05, True), (1.09, False)])
+def test_regret_is_over_the_truth_and_worst_of_the_workloads_means(factor: float, holds: bool) -> None:
+    part = regret.section()
+    worse = {line for line in part.commands if "load-2.0" in line and "predicted" in line and "sjf-bsbf" in line}
+    found = {line: SimpleNamespace(avg_s=1000.0 * (factor if line in worse else 1.0)) for line in part.commands}
+    written = part.write(cast(Results, found))
+    assert len(worse) == 4
+    assert [claim.holds for claim in written.claims] == [holds]
+    assert f"at most {factor:.3f} in the mean of every workload" in written.claims[0].text
+    row = next(line for line in written.lines if line.startswith("| Pollux, load 2.0 | `sjf-bsbf`"))
+    assert row.endswith(f"| {factor:.3f} ({factor:.3f} to {factor:.3f}) | 1.000 (1.000 to 1.000) |")
