@@ -201,14 +201,20 @@ class _Pass:
             self._masks[code] = self._tenancy.classes.mask(shape)
         nodes = self._masks[code]
         gpus = int(self._snapshot.jobs.gpus[row])
+        if not self._enough(shape, gpus, nodes, screen.by_node(np.arange(len(screen)))):
+            return
         order = self._order(row, nodes, screen)
-        per_node = screen.by_node(order) + self._walk.room.now.gpus
-        per_node[~nodes] = 0
-        full = int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
-        enough = int(per_node.sum()) >= gpus if shape.units else full
+        enough = self._enough(shape, gpus, nodes, screen.by_node(order))
         picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen)) if enough else None
         if picked is not None:
             yield picked
+
+    def _enough(self, shape: Shape, gpus: int, nodes: BoolColumn, shared: IntColumn) -> bool:
+        """Whether free GPUs and these shared ones, by node, might do; CPUs and memory are not asked."""
+        per_node = np.where(nodes, shared + self._walk.room.now.gpus, 0)
+        if shape.units:
+            return int(per_node.sum()) >= gpus
+        return int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
 
     def _order(self, row: int, nodes: BoolColumn, screen: Screen) -> IntColumn:
         """Groups of devices that a job may join: the first ones first, or those where it gains, best first."""

@@ -23,7 +23,7 @@ class Group(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A waiting kind with one sub-batch, beside every kind of running jobs; infinite where they may not meet."""
+    """A waiting kind with one sub-batch, beside every kind of running jobs; infinite where they may not, or cannot, meet."""
 
     work_ratio: float
     """Its work with this sub-batch over that with the whole batch."""
@@ -134,17 +134,33 @@ class Screen:
         new = self._company.new_job(row)
         key = (kind, new.batch)
         if key not in self._options:
-            sizes = self._company.sizes(row)
             whole_s = new.throughput.iteration_s(new.batch)
+            free_mib = self._most_free_mib()
             options = []
-            for size in sizes:
+            for size in self._company.sizes(row):
                 trial = size if new.batch > 1 else 1
                 ratio = new.throughput.iteration_s(new.batch, trial) / whole_s if whole_s else 1.0
-                pairs = [self._pair(row, kind, size, other) for other in self._kinds]
-                columns = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-                options.append(Option(ratio, new.footprint.mib(trial), columns[:, 0], columns[:, 1]))
+                memory_mib = new.footprint.mib(trial)
+                columns = np.full((len(self._kinds), 2), np.inf)
+                for number, other in enumerate(self._kinds):
+                    if memory_mib <= free_mib[number]:
+                        columns[number] = self._pair(row, kind, size, other)
+                options.append(Option(ratio, memory_mib, columns[:, 0], columns[:, 1]))
             self._options[key] = _worth(options)
         return self._options[key]
+
+    def _most_free_mib(self) -> list[float]:
+        """Memory beside the running jobs of each kind, where that is most; of kinds on no GPU that is left, none.
+
+        Whoever needs more meets none of them: nobody need be asked about such pairs, of which there may be thousands.
+        """
+        left = np.zeros(len(self.groups), dtype=np.bool_)
+        left[self._of_group[~self._tenancy.taken[self._device]]] = True
+        members = np.flatnonzero(np.repeat(left, [len(group.rows) for group in self.groups]))
+        most = np.full(len(self._kinds), -np.inf)
+        np.maximum.at(most, self._kind[members], self._free_mib[members])
+        free_mib: list[float] = most.tolist()
+        return free_mib
 
     def _pair(self, row: int, whole: Workload, size: int, other: Workload) -> tuple[float, float]:
         mine = self._company.kind(row, size)
