@@ -110,11 +110,17 @@ class _Round:
         return weight
 
     def _apart(self) -> set[int]:
-        """Jobs that may not be stopped and share with others of that kind: nothing is to be decided about them."""
+        """Running jobs about which nothing is to be decided.
+
+        Those that may not be stopped and share with others of that kind, and those on GPUs that nobody else can have now,
+        as the node leaves service or a job there has not left yet: to stop them would give nobody a GPU.
+        """
         found: set[int] = set()
-        for tenants in self._tenancy.tenants:
+        for device, tenants in enumerate(self._tenancy.tenants):
             fixed = [row for row in tenants if self._fixed[row]]
-            if len(fixed) > 1:
+            if self._tenancy.taken[device]:
+                found.update(tenants)
+            elif len(fixed) > 1:
                 found.update(fixed)
         return found
 
@@ -124,7 +130,9 @@ class _Round:
         if not len(rows):
             return []
         kept = {device for row in self._seating.staying for device in self._snapshot.devices.of(row).tolist()}
-        left = int(np.count_nonzero(~self._tenancy.taken)) - len(kept)
+        open_to_all = ~self._tenancy.taken
+        open_to_all[list(kept)] = False
+        left = int(np.count_nonzero(open_to_all))
         columns = (jobs.partition, jobs.gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node)
         _, size = group_rows(tuple(column[rows] for column in columns))
         seats = np.zeros(int(size.max()) + 1, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.preemption import preemptible
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
@@ -61,18 +63,37 @@ def job_rows(draw: st.DrawFn, job_id: int) -> dict[str, Any]:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> SharingSnapshot:
-    """Some jobs run alone on devices of theirs, others wait."""
+    """Some jobs run on devices of theirs, some of them in pairs, some leave these; others wait. A node may drain."""
     nodes = NodeTable.uniform(draw(st.integers(1, 3)), draw(st.sampled_from([2, 4])), cpus=12, memory_mib=40_000)
+    nodes = replace(nodes, usable=np.array([draw(st.sampled_from([True, True, True, False])) for _ in nodes.gpus]))
     free = list(range(int(nodes.gpus.sum())))
     rows = []
     for job_id in range(1, draw(st.integers(1, 14)) + 1):
         row = draw(job_rows(job_id))
+        hosts = [one for one in rows if one.get("on") and one["gpus"] == row["gpus"] and not one.get("joined")]
         if row["gpus"] and row["gpus"] <= len(free) and draw(st.booleans()):
             row["on"], free = tuple(free[: row["gpus"]]), free[row["gpus"] :]
+        elif hosts and draw(st.booleans()):
+            row["on"], hosts[0]["joined"] = hosts[0]["on"], True
+            row["joined"] = True
+        if row.get("on"):
             row |= {"gpus_per_node": 0, "nodes": 1, "cpus": row["gpus"], "memory_mib": 0}
             row["start_s"] = NOW_S - draw(st.sampled_from([5.0, 500.0]))
+            row["state"] = draw(st.sampled_from([JobState.RUNNING] * 5 + [JobState.COMPLETING, JobState.SUSPENDED]))
         rows.append(row)
+    for row in rows:
+        row.pop("joined", None)
     return scene(rows, nodes, draw(tables()))
+
+
+def closed(snapshot: SharingSnapshot) -> set[int]:
+    """Devices that nobody else can have: of unusable nodes, and of jobs that have not left yet."""
+    state, devices = snapshot.jobs.state, snapshot.devices
+    node_of = np.repeat(np.arange(len(snapshot.nodes)), snapshot.nodes.gpus)
+    found = set(np.flatnonzero(~snapshot.nodes.usable[node_of]).tolist())
+    for row in np.flatnonzero((state == JobState.COMPLETING) | (state == JobState.SUSPENDED)).tolist():
+        found.update(devices.of(row).tolist())
+    return found
 
 
 def after(snapshot: SharingSnapshot, plan: SharingPlan) -> dict[int, tuple[int, ...]]:
@@ -96,12 +117,16 @@ def test_plans_can_be_carried_out(policy: SharingPolicy, snapshot: SharingSnapsh
     jobs, nodes, sharing = snapshot.jobs, snapshot.nodes, snapshot.sharing
     node_of = np.repeat(np.arange(len(nodes)), nodes.gpus)
     held = after(snapshot, plan)
-    crowd: dict[int, list[int]] = {}
+    shut, crowd = closed(snapshot), dict[int, list[int]]()
+    new = {jobs.row(job_id) for job_id in plan.devices}
     for row, devices in held.items():
+        assert row not in new or not shut & set(devices)
         assert len(set(devices)) == len(devices) == jobs.gpus[row]
         for device in devices:
             crowd.setdefault(device, []).append(row)
     for rows in crowd.values():
+        if not new & set(rows):
+            continue  # they met before
         assert len(rows) <= policy.jobs_per_gpu
         for row in rows if len(rows) > 1 else ():
             kinds = [sharing.kinds[sharing.kind[one]] for one in rows if sharing.kind[one] >= 0]
@@ -125,7 +150,9 @@ def test_plans_can_be_carried_out(policy: SharingPolicy, snapshot: SharingSnapsh
             used["cpus"][piece.node] += piece.cpus
             used["memory_mib"][piece.node] += piece.memory_mib
     leaves = [jobs.row(item.job_id) for item in plan.preempts]
-    assert all(jobs.preemptible[row] for row in leaves)
+    ripe = preemptible(snapshot, getattr(policy, "min_run_s", 0.0))
+    assert all(ripe[row] for row in leaves)
+    assert not any(shut & set(snapshot.devices.of(row).tolist()) for row in leaves), "that would give nobody a GPU"
     for node in range(len(nodes)):
         freed = sum(cpus for row in leaves for at, _, cpus in jobs.alloc(row) if at == node)
         assert used["cpus"][node] <= nodes.cpus_free[node] + freed
