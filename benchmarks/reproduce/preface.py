@@ -26,8 +26,8 @@ def head(claims: Sequence[Claim]) -> list[str]:
     """Title, summary and how to read and repeat."""
     lines = ["# Reproduction", ""]
     lines += paragraph(
-        "Figures of the Tiresias and SODA papers and of other simulators, beside those of `sodactl",
-        "simulate` on the same jobs.",
+        "Figures of the papers on Tiresias, SODA, SJF-BSBF, OJPP and co-location and of other simulators, beside those of",
+        "`sodactl simulate` on the same jobs, and how well it is predicted how much jobs slow each other down.",
         "Written by `make reproduce`; edit `benchmarks/reproduce/` instead of this file. Every figure here comes from",
         "the command that stands under its table.",
     )

@@ -83,13 +83,16 @@ class Tenancy:
         whole: list[int] = []  # nodes with all that an even gang wants there
         wanted = shape.units or shape.gpus * shape.nodes
         left, room = wanted, {}
+        spread = min(shape.nodes, shape.units)
+        """Nodes that a split has to be on; once no more GPUs than that are left, each has to be on one more."""
         for device in ranked:
             node = int(self.node[device])
             if node not in room:
                 room[node] = min(wanted if shape.units else shape.gpus, self._units(shape, node))
-            mine = chosen.setdefault(node, [])
-            if len(mine) == room[node]:
+            mine = chosen.get(node, [])
+            if len(mine) == room[node] or (mine and len(chosen) + left <= spread):
                 continue
+            chosen[node] = mine
             mine.append(device)
             if shape.units:
                 left -= 1
@@ -109,8 +112,8 @@ class Tenancy:
         return min(units, memory_mib // shape.unit_memory_mib) if shape.unit_memory_mib else units
 
     def _gang(self, shape: Shape, chosen: dict[int, list[int]]) -> tuple[list[int], list[Piece]] | None:
-        parts = {node: devices for node, devices in sorted(chosen.items()) if devices}
-        if shape.units and (len(parts) < min(shape.nodes, shape.units) or 0 < shape.most_nodes < len(parts)):
+        parts = dict(sorted(chosen.items()))
+        if shape.units and 0 < shape.most_nodes < len(parts):
             return None
         pieces = [
             Piece(node, len(devices), len(devices) * shape.unit_cpus, len(devices) * shape.unit_memory_mib)

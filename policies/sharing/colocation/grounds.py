@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from slurm_soda.policies.sharing.colocation.occupancy import NOTHING, Judge, LinearSpeedup, Load, OccupancyThreshold
 from slurm_soda.policies.sharing.telling.encounters import Encounters
@@ -15,7 +14,6 @@ from slurm_soda.policies.snapshot import IntColumn
 _UNKNOWN = "its occupancy is not known, or it does not share"
 _UNKNOWN_THERE = "a job of unknown occupancy, or that does not share,"
 _TOGETHER = "too few, or on nodes without CPUs or memory for it"
-_PASSED = "not tried, as one before it that asks for as many GPUs and holds less of them found no room"
 _OWNERS = "memory of which nobody knows that they fit, or an owner's bound"
 
 
@@ -36,22 +34,11 @@ class Terms:
     open_to: Callable[[int], IntColumn]
 
 
-class Refusal(NamedTuple):
-    """Of jobs that ask for the same GPUs, the first that got none speaks for those after it, which ask for more."""
-
-    row: int
-    """The first one's."""
-    seen: int
-    """How many had places then."""
-
-
 class ColocationGrounds:
     """Tells of the jobs of one finished decision, by what held when it came to each."""
 
-    def __init__(
-        self, encounters: Encounters, terms: Terms, beside: Sequence[int], refused: Mapping[int, Refusal]
-    ) -> None:
-        """``beside``: rows that were put beside others; ``refused``: of each row that was."""
+    def __init__(self, encounters: Encounters, terms: Terms, beside: Sequence[int], refused: Mapping[int, int]) -> None:
+        """``beside``: rows that were put beside others; ``refused``: of each row that was, how many had places."""
         self._encounters, self._terms, self._beside, self._refused = encounters, terms, beside, refused
 
     def asked(self) -> Asked:
@@ -74,9 +61,8 @@ class ColocationGrounds:
             share, tuple(devices), course.alone_s, mates, course.sequential, course.together, measures, reason
         )
 
-    def _waits(self, row: int, refusal: Refusal) -> Meeting:
+    def _waits(self, row: int, seen: int) -> Meeting:
         """On the GPU in use where fewest bounds are broken, then of least summed occupancy."""
-        first, seen = refusal
         if math.isinf(self._terms.own(row).occupancy_s):
             return self._meeting(row, (), seen, f"waits for GPUs of its own: {_UNKNOWN}", share=False)
         used = [device for device in self._terms.open_to(row).tolist() if self._encounters.before(device, seen)]
@@ -85,7 +71,7 @@ class ColocationGrounds:
         broken = {device: self._broken(row, device, seen) for device in used}
         held = {device: self._together(row, device, seen).occupancy_s for device in used}
         nearest = min(used, key=lambda device: (math.isinf(held[device]), len(broken[device]), held[device], device))
-        way = in_the_way(list(broken.values()), _TOGETHER if row == first else _PASSED)
+        way = in_the_way(list(broken.values()), _TOGETHER)
         return self._meeting(row, (nearest,), seen, f"waits: {way}", share=False)
 
     def _broken(self, row: int, device: int, seen: int) -> list[str]:

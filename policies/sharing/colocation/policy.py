@@ -15,7 +15,8 @@ from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.room import Claim
-from slurm_soda.policies.sharing.colocation.grounds import ColocationGrounds, Refusal, Terms
+from slurm_soda.policies.sharing.colocation.agreement import Agreement
+from slurm_soda.policies.sharing.colocation.grounds import ColocationGrounds, Terms
 from slurm_soda.policies.sharing.colocation.occupancy import (
     Judge,
     LinearSpeedup,
@@ -75,7 +76,9 @@ class Colocation:
         return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """O(n log n) in jobs, then O(GPUs) for each GPU given and for each distinct request that finds no room."""
+        """O(n log n) in jobs, then O(GPUs log GPUs) for each job put beside others and for each request of one kind that
+        finds no room.
+        """
         if not isinstance(snapshot, SharingSnapshot):
             return unshared(Fifo(skip=True).decide(snapshot), self.name)
         return _Pass(self, snapshot).run()
@@ -131,6 +134,7 @@ class _Pass:
         self._walk = Walk(snapshot)
         self._tenancy = Tenancy(snapshot, self._walk.room)
         self._company = Company(snapshot, self._tenancy)
+        self._agreement = Agreement(snapshot.known, self._company)
         known, sharing = snapshot.known, snapshot.sharing
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
         loads = {kind: load_of_kind(known, kind, mps=policy.mps) for kind in there}
@@ -149,8 +153,8 @@ class _Pass:
         self._devices: dict[int, tuple[int, ...]] = {}
         self._beside: list[int] = []
         """Rows that were put beside others."""
-        self._refused: dict[int, Refusal] = {}
-        """By row of a job with GPUs."""
+        self._refused: dict[int, int] = {}
+        """How many had places when a job with GPUs, by row, or one like it, found none."""
         self._masks: dict[int, BoolColumn] = {}
 
     def run(self) -> SharingPlan:
@@ -158,15 +162,16 @@ class _Pass:
         jobs, walk = self._snapshot.jobs, self._walk
         ranked = rank(rankable(self._snapshot), self._occupancy, jobs.submit_s)
         rows = walk.candidates(ranked)
-        refused: dict[tuple[int, float, bool], Refusal] = {}
+        refused: dict[tuple[int, float, Workload | None], int] = {}
         for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
             alone = math.isinf(self._occupancy[row])
-            key = (code, float(self._snapshot.sharing.max_slowdown[row]), alone)
+            kind = None if alone else self._company.kind(row)
+            key = (code, float(self._snapshot.sharing.max_slowdown[row]), kind)
             shape = walk.demand.shapes[code]
-            if key not in refused:  # those after it ask for more
+            if key not in refused:  # while jobs only come, nobody after it finds more room
                 if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
                     continue
-                refused[key] = Refusal(row, len(self._devices))
+                refused[key] = len(self._devices)
             if shape.wants_gpus:
                 self._refused[row] = refused[key]
         return self._plan(ranked, self._occupancy)
@@ -220,30 +225,12 @@ class _Pass:
         return np.array([self._judge.predicted(Load(float(one))) >= 1 for one in together], dtype=np.bool_)
 
     def _ranked(self, row: int, code: int, ok: BoolColumn) -> Iterator[int]:
-        """Free GPUs, then the others by summed occupancy, found one by one as few are needed."""
+        """Free GPUs, then the others by summed occupancy."""
         yield from self._tenancy.free(self._tenancy.classes.mask(self._walk.demand.shapes[code]))
-        left = np.where(ok, self._sum, np.inf)
-        while True:
-            device = int(np.argmin(left))
-            if math.isinf(left[device]):
-                return
-            left[device] = np.inf
-            if self._allowed(row, self._tenancy.tenants[device]):
+        devices = np.flatnonzero(ok)
+        for device in devices[np.argsort(self._sum[devices], kind="stable")].tolist():
+            if self._agreement.allowed(row, self._tenancy.tenants[device]):
                 yield device
-
-    def _allowed(self, row: int, there: list[int]) -> bool:
-        """Memory, and everybody's bound: what nobody knows is not risked."""
-        company = self._company
-        kinds = [kind for kind in map(company.kind, (row, *there)) if kind is not None]
-        if len(kinds) <= len(there) or self._snapshot.known.fits(kinds) is not True:
-            return False
-        for at, one in enumerate((row, *there)):
-            bound = company.consent(one).max_slowdown
-            if math.isfinite(bound):
-                xi = company.xi(kinds[at], [kind for other, kind in enumerate(kinds) if other != at])
-                if xi is None or xi.value * company.accumulation(one) > bound:
-                    return False
-        return True
 
     def _alone(self, row: int, shape: Shape) -> bool:
         pieces = self._walk.room.now.find(shape)
@@ -273,7 +260,7 @@ class _Pass:
         tenancy, code = self._tenancy, self._walk.demand.code
         encounters = Encounters(self._snapshot, self._company, tenancy.tenants, self._devices)
         terms = Terms(
-            self._judge, self._policy.most, self._own, self._allowed,
+            self._judge, self._policy.most, self._own, self._agreement.allowed,
             lambda row: np.flatnonzero(self._mask(int(code[row])) & ~tenancy.taken),
         )  # fmt: skip
         return ColocationGrounds(encounters, terms, self._beside, self._refused)

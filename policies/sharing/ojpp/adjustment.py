@@ -4,44 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.ojpp.packing import Packing
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
-
-
-@dataclass(frozen=True, slots=True)
-class Smoothed:
-    """Exponentially weighted average of a device's observed interference (Equation 18).
-
-    Attributes:
-        value: theta', at first what was expected of the placement, so that a spike while a job starts does not count.
-        weight: a, what the past counts: 0 trusts each observation, near 1 none.
-    """
-
-    value: float
-    weight: float
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.weight <= 1.0:
-            raise PolicyError(f"the weight of the past must be from 0 to 1, not {self.weight!r}")
-
-    def after(self, observed: float) -> Smoothed:
-        """With one more observation.
-
-        Raises:
-            PolicyError: it is not a finite number.
-        """
-        if not math.isfinite(observed):
-            raise PolicyError(f"an observed interference must be a finite number, not {observed!r}")
-        return replace(self, value=self.weight * self.value + (1 - self.weight) * observed)
-
-    def exceeds(self, bound: float) -> bool:
-        """The trigger: the bound of Equation 7 is exceeded, and not for a moment only."""
-        return self.value > bound
 
 
 class Move(NamedTuple):

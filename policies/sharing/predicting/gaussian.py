@@ -68,16 +68,14 @@ class Posterior:
     """What measured pairs say about all others.
 
     Args:
-        scaling: of the traits that the shape was found with; None: of those given.
-
     Complexity: O(n^3) to make for n measured pairs (0.1 s for 650 of them), O(n^2) a prediction with its deviation.
     """
 
-    def __init__(self, shape: Shape, pairs: Pairs, scaling: Scaling | None = None) -> None:
+    def __init__(self, shape: Shape, pairs: Pairs) -> None:
         if not len(pairs):
             raise PolicyError("interference can be learned from measured pairs only: none is given")
         self.shape, self.pairs = shape, pairs
-        self.scaling = Scaling.of(pairs.traits) if scaling is None else scaling
+        self.scaling = Scaling.of(pairs.traits)
         known = relations(self.scaling, pairs.traits, pairs.traits)
         covariance = covariances(shape.kernels, known, (pairs.slowed, pairs.other), (pairs.slowed, pairs.other))
         noise = np.exp(shape.noise) + JITTER

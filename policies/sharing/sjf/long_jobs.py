@@ -46,13 +46,14 @@ class LongJobs:
         self, run_s: FloatColumn, gpus: IntColumn, waits: BoolColumn, runs: BoolColumn,
         *, limit_gpus: float, long_s: float = LONG_S,
     ) -> None:  # fmt: skip
-        """Columns by job: run time alone, GPUs, and whether it waits, or runs.
+        """Columns by job: run time alone, GPUs, and whether it waits, or runs. Jobs of unknown run time do not count.
 
         ``limit_gpus``: what long jobs may hold together; ``long_s``: a job of more run time is long.
         """
         self.limit_gpus, self._long_s = limit_gpus, long_s
-        self._shortest_s = float(np.min(run_s[(waits | runs) & (gpus > 0)], initial=math.inf))
-        holds = runs & (gpus > 0) & ~np.isnan(run_s)
+        counted = (gpus > 0) & ~np.isnan(run_s)
+        self._shortest_s = float(np.min(run_s[counted & (waits | runs)], initial=math.inf))
+        holds = counted & runs
         order = np.argsort(run_s[holds], kind="stable")
         self._run_s = run_s[holds][order]
         self._held = sums_below(gpus[holds][order])

@@ -78,9 +78,10 @@ class SharingSjf:
         return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """O(n log n) in jobs; then O(log m) for a job with GPUs of its own, and O(running jobs x sub-batches) for one that
-        looks for company. A job that was refused speaks for all longer ones of its kind, so there are at most as many such
-        looks as GPUs that are joined, plus one a kind and size.
+        """O(n log n) in jobs; then O(log m) for a job with GPUs of its own, and O(GPUs + running jobs x sub-batches) in
+        numpy for one that looks for company. A job that was refused speaks for all longer ones of its kind, so there are at
+        most as many such looks as GPUs that are joined, plus one a kind and size. Of each two kinds that meet so, knowledge
+        is asked once for each sub-batch.
         """
         if not isinstance(snapshot, SharingSnapshot):
             return unshared(Ordered("sjf").decide(snapshot), self.name)
@@ -201,16 +202,19 @@ class _Pass:
             self._masks[code] = self._tenancy.classes.mask(shape)
         nodes = self._masks[code]
         gpus = int(self._snapshot.jobs.gpus[row])
-        if not self._enough(shape, gpus, nodes, screen.by_node(np.arange(len(screen)))):
+        _, cpus, memory_mib = shape.least
+        now = self._walk.room.now
+        roomy: BoolColumn = nodes & (now.cpus >= cpus) & (now.memory_mib >= memory_mib)
+        if not self._enough(shape, gpus, roomy, screen.by_node(np.arange(len(screen)))):
             return
         order = self._order(row, nodes, screen)
-        enough = self._enough(shape, gpus, nodes, screen.by_node(order))
-        picked = self._tenancy.pick(shape, self._ranked(order, nodes, screen)) if enough else None
+        enough = self._enough(shape, gpus, roomy, screen.by_node(order))
+        picked = self._tenancy.pick(shape, self._ranked(order, roomy, screen)) if enough else None
         if picked is not None:
             yield picked
 
     def _enough(self, shape: Shape, gpus: int, nodes: BoolColumn, shared: IntColumn) -> bool:
-        """Whether free GPUs and these shared ones, by node, might do; CPUs and memory are not asked."""
+        """Whether free GPUs and these shared ones, by node, might do."""
         per_node = np.where(nodes, shared + self._walk.room.now.gpus, 0)
         if shape.units:
             return int(per_node.sum()) >= gpus

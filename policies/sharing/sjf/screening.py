@@ -195,7 +195,7 @@ class Screen:
 
 
 def _worth(options: list[Option]) -> list[Option]:
-    """Without sub-batches that save no memory, or whose memory nobody needs to save, and slow nobody less."""
+    """Without sub-batches that save no memory and slow nobody less."""
     kept: list[Option] = []
     for option in options:
         beaten = any(

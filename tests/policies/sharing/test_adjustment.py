@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.ojpp.adjustment import Move, Smoothed, adjust
+from slurm_soda.policies.sharing.ojpp.adjustment import Move, adjust
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.ojpp.strategies import place, strategy
 
 from tests.policies.sharing.clusters import random_jobs, random_slowdown, violations
 
 LOOSE = Rules(collision=0.2, interference=0.2, balance=0.1)
-
-
-def test_a_spike_does_not_trigger_but_what_lasts_does() -> None:
-    state = Smoothed(0.1, 0.8)
-    assert not state.after(0.5).exceeds(0.2)
-    assert state.after(0.5).value == pytest.approx(0.18)
-    assert state.after(0.5).after(0.5).exceeds(0.2)
-    assert Smoothed(0.1, 0.0).after(0.5).exceeds(0.2)  # no past
-    assert not Smoothed(0.1, 1.0).after(9.0).exceeds(0.2)  # nothing but the past
-
-
-@given(st.floats(0, 1), st.floats(0, 2), st.lists(st.floats(0, 2), min_size=1, max_size=30))
-def test_the_average_stays_within_what_was_seen(weight: float, start: float, seen: list[float]) -> None:
-    state = Smoothed(start, weight)
-    for value in seen:
-        state = state.after(value)
-    assert min([start, *seen]) - 1e-9 <= state.value <= max([start, *seen]) + 1e-9
-
-
-def test_senseless_observations_are_refused() -> None:
-    with pytest.raises(PolicyError):
-        Smoothed(0.1, 1.1)
-    with pytest.raises(PolicyError):
-        Smoothed(0.1, 0.5).after(math.nan)
 
 
 def three_devices(base: tuple[float, ...] = (0.2, 0.2, 0.2, 0.2)) -> Packing:

@@ -21,7 +21,7 @@ from tests.policies.sharing.test_sjf import job, on
 
 Job = tuple[float, int, str]
 """Run time, GPUs, and whether it waits, runs, or neither."""
-TIMES = st.one_of(st.floats(1.0, 1e5), st.just(math.inf))
+TIMES = st.one_of(st.floats(1.0, 1e5), st.sampled_from((math.inf, math.nan)))
 JOBS = st.lists(st.tuples(TIMES, st.integers(0, 64), st.sampled_from(("waits", "runs", "neither"))), max_size=20)
 STARTED = st.lists(st.tuples(st.floats(1.0, 1e5), st.integers(1, 64)), max_size=5)
 
@@ -50,6 +50,8 @@ def test_what_long_jobs_hold_is_what_the_definition_says(
     [
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, 0.0, True),
         ([(60.0, 1, "waits"), (9e4, 12, "runs")], 1e5, 8, 0.0, True),
+        ([(math.nan, 1, "runs"), (math.nan, 1, "waits"), (60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, 0.0, True),
+        ([(math.nan, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody knows that it is shorter
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 4, 0.0, False),  # within the limit
         ([(9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody is much shorter
         ([(60.0, 0, "runs"), (60.0, 1, "neither"), (9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody who wants GPUs

@@ -259,17 +259,15 @@ def test_colocation_tells_who_waits_for_gpus_of_its_own() -> None:
     assert 2 not in plan_of(scene([runs(1, 0), waits(2)], NodeTable.uniform(1, 2), SIZES), Colocation()).decisions
 
 
-def test_colocation_tells_who_was_passed_over() -> None:
-    """The first that finds no room speaks for those of more occupancy, even if these would fit beside somebody."""
+def test_colocation_refuses_by_kind() -> None:
+    """One that fits beside nobody speaks for those of its kind, not for others that ask for as many GPUs."""
     known = Fitting(
         {**SIZES.pairs, ("c", "c"): (1.3, 1.3), ("a", "c"): (1.1, 1.1)}, misfits=frozenset({frozenset("ab")})
     )
-    snapshot = scene([runs(1, 0), waits(2), waits(3, model="c")], ONE_GPU, known)
+    snapshot = scene([runs(1, 0), waits(2), waits(3), waits(4, model="c")], ONE_GPU, known)
     assert "an owner's bound on 1" in told(snapshot, Colocation(limit=9.0), 2).reason
-    assert told(snapshot, Colocation(limit=9.0), 3).reason == (
-        "waits: 1 would do one by one, but they are not tried, as one before it that asks for as many GPUs and holds less "
-        "of them found no room"
-    )
+    assert "an owner's bound on 1" in told(snapshot, Colocation(limit=9.0), 3).reason
+    assert plan_of(snapshot, Colocation(limit=9.0)).devices == {4: (0,)}
 
 
 def test_unknown_run_times_and_slowdowns_leave_the_schedules_out() -> None:

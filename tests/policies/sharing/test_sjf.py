@@ -269,6 +269,8 @@ def test_an_exact_number_a_node_and_at_least_so_many_nodes() -> None:
     jobs = [on(1, 900.0, 0, 1, 2, 3), on(2, 950.0, 4, 5, 6, 7)]
     exact = [*jobs, job(3, 10.0, 4, nodes=2, gpus_per_node=2)]
     assert decide(scene(exact, NodeTable.uniform(2, 4), MILD)).devices[3] == (0, 1, 4, 5)
+    spread = [*jobs, job(3, 10.0, 3, nodes=2)]
+    assert decide(scene(spread, NodeTable.uniform(2, 4), MILD)).devices[3] == (0, 1, 4)
     one_node_of_four = [on(1, 900.0, 0, 1), on(2, 950.0, 4, 5, 6, 7), job(3, 10.0, 4, gpus_per_node=4)]
     assert decide(scene(one_node_of_four, NodeTable.uniform(2, 4), MILD)).devices[3] == (4, 5, 6, 7)
 

@@ -1,0 +1,49 @@
+"""Whether jobs may be on one GPU by memory and by what their owners bear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.view import Known
+
+
+class Agreement:
+    """What nobody knows is not risked. Asked once for all jobs that are alike, as thousands are."""
+
+    def __init__(self, known: Known, company: Company) -> None:
+        self._known, self._company = known, company
+        self._number: dict[int, int] = {}
+        self._numbers: dict[tuple[Workload | None, float, float], int] = {}
+        self._allowed: dict[tuple[int, ...], bool] = {}
+
+    def allowed(self, row: int, there: Sequence[int]) -> bool:
+        """Whether a job may join those in these rows on one GPU."""
+        rows = (row, *there)
+        key = tuple(map(self._like, rows))
+        if key not in self._allowed:
+            self._allowed[key] = self._judge(rows)
+        return self._allowed[key]
+
+    def _like(self, row: int) -> int:
+        """The same for jobs that are alike."""
+        if row not in self._number:
+            company = self._company
+            traits = (company.kind(row), company.consent(row).max_slowdown, company.accumulation(row))
+            self._number[row] = self._numbers.setdefault(traits, len(self._numbers))
+        return self._number[row]
+
+    def _judge(self, rows: Sequence[int]) -> bool:
+        company = self._company
+        kinds = [kind for kind in map(company.kind, rows) if kind is not None]
+        if len(kinds) < len(rows) or self._known.fits(kinds) is not True:
+            return False
+        for at, one in enumerate(rows):
+            bound = company.consent(one).max_slowdown
+            if math.isfinite(bound):
+                xi = company.xi(kinds[at], [kind for other, kind in enumerate(kinds) if other != at])
+                if xi is None or xi.value * company.accumulation(one) > bound:
+                    return False
+        return True
