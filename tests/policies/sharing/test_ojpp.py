@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 
 import numpy as np
 import pytest
@@ -152,9 +151,7 @@ def test_workers_of_a_job_may_share_a_device_as_in_the_paper() -> None:
 def test_one_decision_over_2000_devices_and_5000_jobs() -> None:
     rng = random.Random(1)
     jobs, slowdown = random_jobs(rng, 5_000, 20, 3), random_slowdown(rng, 20)
-    started = time.process_time()
     found, packing = placed("ojpp", jobs, slowdown, devices=2_000)
-    taken_s = time.process_time() - started
     assert packing.used == 2_000
     assert sum(map(bool, found.devices)) > 1_000
 
