@@ -48,6 +48,7 @@ class SharingDecider(SnapshotDecider):
         _, self._kinds, self._learned = together
         self._most = most
         self._starts_only = isinstance(policy, StartsOnly)
+        self._bounded = bool(np.isfinite(workload.max_slowdown).any())
         self._waiting = 0
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
@@ -73,6 +74,13 @@ class SharingDecider(SnapshotDecider):
             return [], []
         self._around.observe(now_s)
         return super().decide(now_s)
+
+    def next_event_s(self) -> float:
+        """Also when it is seen that somebody's bound does not hold, which was hoped: whoever preempts can end that."""
+        wanted_s = super().next_event_s()
+        if self._starts_only or not self._bounded:
+            return wanted_s
+        return min(wanted_s, self._around.next_breach_s(self._workload.max_slowdown))
 
     def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[Start]]:
         preempts, starts = super().follow(plan, now_s)

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.sharing.devices import Devices
 from slurm_soda.simulator.sharing.record import Recorder
@@ -142,6 +143,21 @@ class Neighbourhood:
             runner = self._running.get(row)
             if runner is not None and runner.turn == turn:
                 self._learned.observe(self._kinds[kind], self._kinds[other], runner.xi)
+
+    def next_breach_s(self, max_slowdown: FloatColumn) -> float:
+        """When a pair will have been seen that slows a job more than its owner bears; infinite if there is none.
+
+        ``max_slowdown``: by row. Complexity: O(pairs that met since the last decision).
+        """
+        runs = self._running
+        return min(
+            (
+                seen_s
+                for seen_s, row, turn, _, _ in self._seen
+                if row in runs and runs[row].turn == turn and runs[row].xi * runs[row].cost > max_slowdown[row]
+            ),
+            default=math.inf,
+        )
 
     def _take(self, row: int, devices: tuple[int, ...], now_s: float) -> None:
         for device in devices:

@@ -73,3 +73,18 @@ def test_fewer_gpus_are_in_use_within_the_bound() -> None:
     assert packed.sharing.shared_s.sum() > 0
     assert alone.sharing is not None
     assert alone.sharing.shared_s.sum() == 0
+
+
+@pytest.mark.parametrize(("bound", "shared_s"), [(1.2, 60.0), (2.0, 150.0)])
+def test_who_is_slowed_more_than_its_owner_bears_is_parted_as_soon_as_that_is_seen(
+    bound: float, shared_s: float
+) -> None:
+    """Nothing else happens meanwhile that would make the policy look."""
+    work = Workload.build("two", [
+        {"submit_s": 0.0, "run_s": 100.0, "model": "m", "preemptible": True, "max_slowdown": bound},
+        {"submit_s": 0.0, "run_s": 10_000.0, "model": "m", "preemptible": True},
+    ])  # fmt: skip
+    rules = SharingRules(slowdown=1.5, knowledge="predicted", predictor=Optimist())
+    outcome = run(work, "1x1", "srsf-share", rules, min_run_s=0.0)
+    assert outcome.sharing is not None
+    assert outcome.sharing.shared_s.tolist() == pytest.approx([shared_s] * 2)
