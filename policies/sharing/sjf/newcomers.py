@@ -9,7 +9,7 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 MUCH_LONGER = 2.0
 PATIENCE = 2.0
-"""A job waits so for at most so many of its run times."""
+"""A job waits so for at most so many of its run times, if those in want lose all their speed."""
 BY_DAY = 1.0
 """The same where work comes by day."""
 
@@ -20,13 +20,19 @@ class Newcomers:
     Now: by those that wait, or that share theirs. Soon: as many shorter jobs are expected to come as run alone. A gang that
     is larger than they are on average displaces more than one of them, so they count up to the GPUs by which it is larger.
 
+    The less those in want lose, the shorter it waits for them: where jobs that share hardly slow each other down, next to
+    nothing is won by leaving them GPUs.
+
     Complexity: O(n log n) once, O(log n) for each question.
     """
 
     def __init__(
-        self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, runs: BoolColumn, patience: float = PATIENCE
-    ) -> None:
-        """Columns by job: run time alone, GPUs, and whether it waits or shares, or runs."""
+        self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, lacks: FloatColumn, runs: BoolColumn,
+        *, patience: float = PATIENCE,
+    ) -> None:  # fmt: skip
+        """Columns by job: run time alone, GPUs, whether it waits or shares, what part of its speed it is without, and
+        whether it runs.
+        """
         self._patience = patience
         counted = (gpus > 0) & (in_want | runs) & np.isfinite(run_s)
         order = np.argsort(run_s[counted], kind="stable")
@@ -34,11 +40,12 @@ class Newcomers:
         wants = in_want[counted][order]
         self._run_s = run_s[counted][order]
         self._wanted = sums_below(np.where(wants, sizes, 0))
+        self._lacking = np.concatenate(([0.0], np.cumsum(np.where(wants, sizes * lacks[counted][order], 0.0))))
         self._held = sums_below(np.where(wants, 0, sizes))
 
     def wanted_gpus(self, run_s: float, gpus: int) -> float:
         """By jobs much shorter than one of this run time and size."""
-        shorter = int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
+        shorter = self._shorter(run_s)
         if not shorter:
             return 0.0
         wanted, held = int(self._wanted[shorter]), int(self._held[shorter])
@@ -46,7 +53,15 @@ class Newcomers:
 
     def waits_s(self, run_s: float) -> float:
         """For how long a job leaves free GPUs to them at most."""
-        return self._patience * run_s if math.isfinite(run_s) else 0.0
+        if not math.isfinite(run_s):
+            return 0.0
+        shorter = self._shorter(run_s)
+        wanted_gpus = int(self._wanted[shorter])
+        return self._patience * run_s * (float(self._lacking[shorter]) / wanted_gpus if wanted_gpus else 1.0)
+
+    def _shorter(self, run_s: float) -> int:
+        """How many are much shorter."""
+        return int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
 
     def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
         """Whether a job leaves free GPUs to them. It waits so for at most :meth:`waits_s`."""

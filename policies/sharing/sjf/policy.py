@@ -149,10 +149,12 @@ class _Pass:
         if self._by_day:
             limit_gpus = self._policy.long_share * self._usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
-        in_want = waits.copy()
-        in_want[rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))] = True
+        sharing = rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))
+        in_want, lacks = waits.copy(), waits.astype(np.float64)
+        in_want[sharing] = True
+        lacks[sharing] = [1.0 - 1.0 / self._company.pace(row) for row in sharing]
         patience = BY_DAY if self._by_day else PATIENCE
-        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, runs, patience)
+        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, lacks, runs, patience=patience)
 
     def _held_back(self, row: int, run_s: float) -> Decision | None:
         """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""

@@ -17,11 +17,12 @@ JOBS = st.lists(
 )
 
 
-def newcomers(jobs: list[Job]) -> Newcomers:
+def newcomers(jobs: list[Job], lacks: float = 1.0) -> Newcomers:
     run_s, gpus, does = (list(column) for column in zip(*jobs, strict=True)) if jobs else ([], [], [])
     return Newcomers(
         np.array(run_s, np.float64), np.array(gpus, np.int64),
-        np.array([one == "wants" for one in does], np.bool_), np.array([one == "runs" for one in does], np.bool_),
+        np.array([one == "wants" for one in does], np.bool_), np.full(len(jobs), lacks),
+        np.array([one == "runs" for one in does], np.bool_),
     )  # fmt: skip
 
 
@@ -62,3 +63,18 @@ def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
     assert not few.go_first(math.nan, 8, 0.0, 8)
     assert not few.go_first(100.0, 8, math.nan, 8)
     assert not newcomers([]).go_first(100.0, 8, 0.0, 8)
+
+
+def test_it_waits_the_shorter_the_less_those_in_want_lose() -> None:
+    jobs = [(10.0, 4, "wants"), (10.0, 4, "wants"), (10.0, 4, "runs")]
+    assert newcomers(jobs, 0.25).waits_s(100.0) == pytest.approx(PATIENCE * 25.0)
+    assert newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 24.0, 8)
+    assert not newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 25.0, 8)
+    assert not newcomers(jobs, 0.0).go_first(100.0, 8, 0.0, 8), "they share for nothing"
+    # Nobody is in want, but a gang takes the GPUs that those who come next would have.
+    assert newcomers([(10.0, 1, "runs")] * 7, 0.25).waits_s(100.0) == pytest.approx(PATIENCE * 100.0)
+
+
+def test_what_those_in_want_lose_counts_by_their_gpus() -> None:
+    columns = (np.array([10.0, 10.0]), np.array([1, 3]), np.array([True, True]), np.array([1.0, 0.0]))
+    assert Newcomers(*columns, np.array([False, True])).waits_s(100.0) == pytest.approx(PATIENCE * 25.0)

@@ -156,7 +156,7 @@ def test_tells_why_a_job_that_fits_waits() -> None:
     jobs = [on(1, 10.0, 0), on(2, 20.0, 0), job(3, 9000.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 2), MILD), daytime=False).decisions[3]
     assert sentences(told)[1] == (
-        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 2; for at most 17,500 s more."
+        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 2; for at most 2,500 s more."
     )
 
 
