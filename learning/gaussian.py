@@ -35,9 +35,10 @@ def fit_shape(pairs: Pairs, start: tuple[PairKernel, ...] = START) -> Shape:
     Raises:
         LearningError: fewer than :data:`FEWEST` different pairs, or no SciPy.
     """
-    if len(pairs) < FEWEST or int(pairs.unordered().max()) < FEWEST - 1:
+    different = len(np.unique(pairs.unordered()))
+    if different < FEWEST:
         raise LearningError(
-            f"interference needs {FEWEST} or more measured pairs to learn from, not {len(pairs)}: measure more"
+            f"interference needs {FEWEST} or more different pairs to learn from, not {different}: measure more"
         )
     centre, unit = _centred(pairs.log_xi)
     some = pairs.rows(np.random.default_rng(SEED).permutation(len(pairs))[:MOST]) if len(pairs) > MOST else pairs

@@ -26,7 +26,8 @@ def train(values: Iterable[Value]) -> tuple[dict[str, Any], str]:
     from slurm_soda.policies.sharing.predicting.documents import encode  # noqa: PLC0415
 
     table = table_of(values)
-    pairs = sum(1 for (one, _), both in table.shared.items() if one.gpus == 1 and all(both))
+    types = measured_types(table)
+    pairs = sum(1 for (one, _), both in table.shared.items() if one.gpus == 1 and all(both) and one.gpu_type in types)
     if pairs < FEWEST_PAIRS:
         raise SodaError(
             f"{pairs} slowdowns of pairs on one GPU are known, and {FEWEST_PAIRS} are needed: import a table with "
@@ -36,10 +37,7 @@ def train(values: Iterable[Value]) -> tuple[dict[str, Any], str]:
         document = encode(fit_interference(table))
     except PolicyError as error:
         raise SodaError(f"no model can be trained: {error}") from error
-    return (
-        document,
-        f"{pairs:,} slowdowns of pairs on {', '.join(name or 'untyped GPUs' for name in measured_types(table))}",
-    )
+    return document, f"{pairs:,} slowdowns of pairs on {', '.join(name or 'untyped GPUs' for name in types)}"
 
 
 def predicted(model: Predicted | None, values: Iterable[Value]) -> Iterator[Value]:

@@ -39,8 +39,8 @@ def _write(results: Results) -> Written:
         results[line(trace, "tiresias-las")].avg_s / results[line(trace, "tiresias-las")].bound_s for trace in TRACES
     )
     lines += ["", *paragraph(
-        "Not computed: the bound of Gavel's 59 one-GPU jobs (10,748 s on 8 GPUs) and the means over Pollux' eight",
-        "seeds, whose data are not here. Commands: those of the tables above.",
+        "Not computed: the bound of Gavel's 59 one-GPU jobs (10,748 s on 8 GPUs), which share GPUs, and the means over",
+        "Pollux' eight seeds, four of which are not here. Commands: those of the tables above.",
     )]  # fmt: skip
     text = (
         f"Lower bounds: {sum(near)} of {len(near)} known ones are met; over the {len(TRACES)} traces our 2D-LAS is at"

@@ -84,7 +84,9 @@ class Editor:
             about.append(KnownValue.source == int(source))
         values = session.scalars(select(KnownValue).where(*about)).all()
         if not values:
-            raise SodaError(f"nothing is known of {model} that could be forgotten; `sodactl profiles` lists models")
+            raise SodaError(
+                f"nothing is known of {model} that could be forgotten; `sodactl profiles list` lists models"
+            )
         gone: list[stored.Row] = list(values)
         if source in (None, Source.MEASURED) and quantity is None:
             gone += session.scalars(select(ObservedJob).where(ObservedJob.model == model)).all()

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+MOST_MIB = 2.0**30
+"""No GPU has a pebibyte: such a value is in another unit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -21,14 +24,18 @@ class Quantity:
     """Of a job beside another one."""
     of_gpu: bool = False
     """Of a type of GPU, whatever runs on it."""
+    yes_or_no: bool = False
+    """1 or 0."""
 
     def allows(self, value: float) -> bool:
         """Whether it may have this value."""
-        return math.isfinite(value) and self.low <= value <= self.high
+        return value in (0.0, 1.0) if self.yes_or_no else self.low <= value <= self.high and math.isfinite(value)
 
     @property
     def allowed(self) -> str:
         """For error messages."""
+        if self.yes_or_no:
+            return "1 or 0"
         return f"a number from {self.low:g}" + (f" to {self.high:g}" if math.isfinite(self.high) else "")
 
 
@@ -37,13 +44,13 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType({
     for quantity in (
         Quantity("iteration_s", "s", "time of an iteration alone", low=1e-9),
         Quantity("utilisation_ratio", "", "share of time in which a GPU computes, alone", high=1.0),
-        Quantity("memory_mib", "MiB", "most memory of one GPU"),
+        Quantity("memory_mib", "MiB", "most memory of one GPU", high=MOST_MIB),
         Quantity("occupancy_s", "s", "C, occupancy times kernel time of an iteration (co-location, Equation 4.3)"),
         Quantity("bandwidth_s", "s", "M, share of memory bandwidth times kernel time of an iteration (Equation 4.2)"),
         Quantity("restart_s", "s", "time without progress when a job starts again"),
         Quantity("migration_s", "s", "time without progress when a job moves to another GPU"),
         Quantity("xi", "", "iteration time beside another job over that alone", low=1.0, pair=True),
-        Quantity("fits", "", "whether both fit into the memory of one GPU: 1 or 0", high=1.0, pair=True),
-        Quantity("device_mib", "MiB", "memory of a GPU of this type", low=1.0, of_gpu=True),
+        Quantity("fits", "", "whether both fit into the memory of one GPU: 1 or 0", pair=True, yes_or_no=True),
+        Quantity("device_mib", "MiB", "memory of a GPU of this type", low=1.0, high=MOST_MIB, of_gpu=True),
     )
 })  # fmt: skip

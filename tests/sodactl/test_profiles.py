@@ -105,6 +105,8 @@ def test_a_faulty_table_changes_nothing(soda: Bench, tmp_path: Path, text: str) 
     [
         (("set", "a", "xi", "0.5", "--with", "b"), 1, "xi must be a number from 1"),
         (("set", "a", "xi", "nan", "--with", "b"), 2, "finite number"),
+        (("set", "a", "fits", "0.5", "--with", "b"), 1, "fits must be 1 or 0"),
+        (("set", "a", "memory_mib", "1e300"), 1, "memory_mib must be a number from 0 to 1.07374e+09"),
         (("set", "a", "xi", "1.5"), 1, "--with MODEL"),
         (("set", "a", "speed", "1.5"), 2, "speed"),
         (("set", "a", "restart_s", "5", "--batch", "99999999999999999999"), 2, "not in the range 0<=x<=1000000000"),

@@ -95,8 +95,13 @@ def test_a_table_of_too_few_pairs_to_predict_from_names_the_way_out(
     (tmp_path / "pairs.json").write_text(json.dumps({"v100": {KINDS[0]: {"null": 1.0, KINDS[0]: [0.5, 0.5]}}}))
     assert run(["simulate", *files, "--knowledge", "predicted"]) == 1
     err = capsys.readouterr().err
-    assert "pairs.json: interference needs 3 or more measured pairs to learn from, not 1: measure more" in err
+    assert "pairs.json: interference needs 3 or more different pairs to learn from, not 1: measure more" in err
     assert err.endswith("for knowledge that is not learned from it: --predictor FILE or --knowledge prior\n")
+    both = {one: {"null": 1.0, one: [0.5, 0.5], KINDS[1 - at]: [0.5, 0.4]} for at, one in enumerate(KINDS[:2])}
+    del both[KINDS[1]][KINDS[1]]  # two different pairs, one of them measured from both sides
+    (tmp_path / "pairs.json").write_text(json.dumps({"v100": both}))
+    assert run(["simulate", *files, "--knowledge", "predicted"]) == 1
+    assert "3 or more different pairs to learn from, not 2" in capsys.readouterr().err
 
 
 def test_gpus_that_the_table_does_not_have_are_noted(
