@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 from slurm_soda.policies.explain import VERDICTS
+from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
 from slurm_soda.simulator.listening import Listening, Said
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
-from slurm_soda.sodactl import output, sharing_words
+from slurm_soda.sodactl import output, sharing_words, simulated_company
 
 _MOST_LINES = 20
 """Things said that a terminal shows; --json has all."""
@@ -39,6 +40,7 @@ def document(outcome: Outcome, row: int, heard: Listening) -> dict[str, Any]:
         "first_start_s": float(outcome.first_start_s[row]),
         "end_s": float(outcome.end_s[row]),
         "said": [_said(one) for one in heard.said],
+        "shared": simulated_company.document(outcome, row),
     }
 
 
@@ -55,9 +57,10 @@ def draw(outcome: Outcome, row: int, heard: Listening) -> None:
     """The same for people."""
     jobs = outcome.workload
     output.print_line()
+    gpus = f"{jobs.gpus[row]} GPU{'' if jobs.gpus[row] == 1 else 's'}"
     output.print_line(
-        f"Job {jobs.label[row]}: submitted at {jobs.submit_s[row]:,.0f} s, needs {jobs.run_s[row]:,.0f} s alone on "
-        f"{jobs.gpus[row]} GPUs; started at {outcome.first_start_s[row]:,.0f} s, ended at {outcome.end_s[row]:,.0f} s."
+        f"Job {jobs.label[row]}: submitted at {jobs.submit_s[row]:,.0f} s, needs {jobs.run_s[row]:,.0f} s alone on {gpus};"
+        f" started at {outcome.first_start_s[row]:,.0f} s, ended at {outcome.end_s[row]:,.0f} s."
     )
     if len(heard.said) > _MOST_LINES:
         output.print_line(f"the last {_MOST_LINES} of {len(heard.said)} things that were said of it; --json has all")
@@ -66,10 +69,14 @@ def draw(outcome: Outcome, row: int, heard: Listening) -> None:
         output.print_line(f"  at {said.now_s:,.0f} s: {_verdict(said)}{left}")
         # Jobs of a simulation are numbered from 1, in the order of its workload.
         sharing_words.draw(said.decision, indent=6, name=lambda job_id: jobs.label[job_id - 1])
+    simulated_company.draw(outcome, row)
 
 
 def _verdict(said: Said) -> str:
-    """A job that leaves GPUs to others, and compares itself with nobody, may well fit."""
-    told = said.decision
-    held_back = isinstance(told, Decision) and not told.share and len(told.alone_s) == 1
-    return "It waits." if held_back else VERDICTS[said.note.verdict]
+    """A job that leaves GPUs to others, and compares itself with nobody, may well fit; one that gets others only moves."""
+    told, verdict = said.decision, said.note.verdict
+    if isinstance(told, Decision) and not told.share and len(told.alone_s) == 1:
+        return "It waits."
+    if verdict == Verdict.PREEMPT and told is not None and told.share:
+        return "It stops, to start again on other GPUs."
+    return VERDICTS[verdict]

@@ -43,6 +43,34 @@ def test_a_job_that_joins_another_one_has_the_pairs_arithmetic(simulate: Any) ->
     assert "One after the other: it ends after 5,190 s" in text
 
 
+def test_a_job_that_others_join_is_told_who_slowed_it_and_by_how_much(simulate: Any) -> None:
+    options = ("--policy", "sjf-bsbf", "--pair-slowdown", "1.3", "--explain", "first")
+    shared = json.loads(simulate(*options, "--json")[0])["explained"]["shared"]
+    assert shared["beside"][0] == {"job": "second", "start_s": 10.0, "end_s": 270.0}
+    assert [one["job"] for one in shared["beside"]] == ["second", "third"]
+    assert shared["xi"] == shared["worst_xi"] == pytest.approx(1.3)
+    assert shared["shared_s"] == pytest.approx(sum(one["end_s"] - one["start_s"] for one in shared["beside"]))
+    text = simulate(*options)[0]
+    assert "; meanwhile it took 1.30 times as long as alone (at worst 1.30):" in text
+    assert "\n  from 10 s to 270 s with job second\n" in text
+    alone = json.loads(simulate("--policy", "srsf", "--explain", "first", "--json")[0])["explained"]
+    assert alone["shared"] is None
+
+
+def test_a_job_that_moves_is_not_told_that_it_makes_way(simulate: Any, tmp_path: Path) -> None:
+    head = TRACE.splitlines()[0]
+    rows = [f"j{at},1,{at},100,m{at % 2},{1000 * (at + 1)},5" for at in range(8)]
+    (tmp_path / "jobs.csv").write_text("\n".join([head, *rows, ""]))
+    verdicts, texts = set(), []
+    for at in range(8):
+        options = ("--policy", "srsf-share", "--set", "min_run_s=0", "--pair-slowdown", "1.3", "--explain", f"j{at}")
+        said = json.loads(simulate(*options, "--json")[0])["explained"]["said"]
+        verdicts |= {(one["verdict"], bool(one["sharing"] and one["sharing"]["share"])) for one in said}
+        texts.append(simulate(*options)[0])
+    assert ("preempt", True) in verdicts
+    assert any("It stops, to start again on other GPUs." in text for text in texts)
+
+
 def test_a_long_job_that_leaves_a_free_gpu_to_shorter_ones_says_so(simulate: Any, tmp_path: Path) -> None:
     short, long = "short,1,0,100,vgg11,60,5", "long,1,10,100,vgg16,9000,5"
     (tmp_path / "jobs.csv").write_text("\n".join([TRACE.splitlines()[0], short, long, ""]))
