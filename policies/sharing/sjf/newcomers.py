@@ -12,6 +12,8 @@ PATIENCE = 2.0
 """A job waits so for at most so many of its run times, if those in want lose all their speed."""
 BY_DAY = 1.0
 """The same where work comes by day."""
+LEAST_LOSS = 2.0
+"""In speeds of one job: twice what the long job loses while it waits, as that is sure, and who comes next is not."""
 
 
 class Newcomers:
@@ -20,8 +22,9 @@ class Newcomers:
     Now: by those that wait, or that share theirs. Soon: as many shorter jobs are expected to come as run alone. A gang that
     is larger than they are on average displaces more than one of them, so they count up to the GPUs by which it is larger.
 
-    The less those in want lose, the shorter it waits for them: where jobs that share hardly slow each other down, next to
-    nothing is won by leaving them GPUs.
+    While it waits it makes no progress at all, so those in want must be without the speed of :data:`LEAST_LOSS` jobs
+    together; and the less of their speed they are without, the shorter it waits. Where jobs that share hardly slow each
+    other down, next to nothing is won by leaving them GPUs.
 
     Complexity: O(n log n) once, O(log n) for each question.
     """
@@ -40,6 +43,7 @@ class Newcomers:
         wants = in_want[counted][order]
         self._run_s = run_s[counted][order]
         self._wanted = sums_below(np.where(wants, sizes, 0))
+        self._lost = np.concatenate(([0.0], np.cumsum(np.where(wants, lacks[counted][order], 0.0))))
         self._lacking = np.concatenate(([0.0], np.cumsum(np.where(wants, sizes * lacks[counted][order], 0.0))))
         self._held = sums_below(np.where(wants, 0, sizes))
 
@@ -59,16 +63,19 @@ class Newcomers:
         wanted_gpus = int(self._wanted[shorter])
         return self._patience * run_s * (float(self._lacking[shorter]) / wanted_gpus if wanted_gpus else 1.0)
 
-    def _shorter(self, run_s: float) -> int:
-        """How many are much shorter."""
-        return int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
-
     def go_first(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
         """Whether a job leaves free GPUs to them. It waits so for at most :meth:`waits_s`."""
         if not waited_s < self.waits_s(run_s):
             return False
+        shorter = self._shorter(run_s)
+        if self._wanted[shorter] and self._lost[shorter] < LEAST_LOSS:
+            return False
         wanted = self.wanted_gpus(run_s, gpus)
         return wanted > 0 and free_gpus - gpus < wanted
+
+    def _shorter(self, run_s: float) -> int:
+        """How many are much shorter."""
+        return int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
 
 
 def sums_below(column: IntColumn) -> IntColumn:

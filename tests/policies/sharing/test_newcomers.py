@@ -55,7 +55,7 @@ def test_it_is_what_the_definition_says(jobs: list[Job], run_s: float, gpus: int
 
 
 def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
-    few = newcomers([(10.0, 4, "wants")])
+    few = newcomers([(10.0, 1, "wants"), (10.0, 3, "wants")])
     assert few.go_first(100.0, 8, 0.0, 11)
     assert not few.go_first(100.0, 8, 0.0, 12)
     assert not few.go_first(100.0, 8, PATIENCE * 100.0, 11)
@@ -65,8 +65,16 @@ def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
     assert not newcomers([]).go_first(100.0, 8, 0.0, 8)
 
 
+def test_it_waits_only_for_those_who_lose_more_than_it_does_together() -> None:
+    assert not newcomers([(10.0, 4, "wants")]).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 4, "wants")] * 2).go_first(100.0, 8, 0.0, 8)
+    assert not newcomers([(10.0, 1, "wants")] * 7, 0.25).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "wants")] * 8, 0.25).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "runs")] * 7).go_first(100.0, 8, 0.0, 8), "nobody is in want, but more come"
+
+
 def test_it_waits_the_shorter_the_less_those_in_want_lose() -> None:
-    jobs = [(10.0, 4, "wants"), (10.0, 4, "wants"), (10.0, 4, "runs")]
+    jobs = [*[(10.0, 1, "wants")] * 8, (10.0, 4, "runs")]
     assert newcomers(jobs, 0.25).waits_s(100.0) == pytest.approx(PATIENCE * 25.0)
     assert newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 24.0, 8)
     assert not newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 25.0, 8)

@@ -96,17 +96,23 @@ def test_several_partners_and_parts_of_them() -> None:
 
 
 def test_a_long_job_leaves_free_gpus_to_short_ones_in_want() -> None:
-    """Jobs 1 and 2 share a GPU though they want one each, so the last free one is not for hours."""
-    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), job(3, 9000.0)]
-    snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
+    """Jobs 1 to 4 share two GPUs though they want one each, so the last free one is not for an hour."""
+    harsh = Table(else_xi=3.0)
+    short = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1)]
+    snapshot = scene([*short, job(5, 3600.0)], NodeTable.uniform(1, 3), harsh)
     assert not decide(snapshot).devices
-    assert decide(snapshot, literal=True).devices == {3: (1,)}
-    patient = scene([*jobs[:2], jobs[2] | {"waited_s": 18_000.0}], NodeTable.uniform(1, 2), MILD)
-    assert decide(patient).devices == {3: (1,)}
-    roomy = scene(jobs, NodeTable.uniform(1, 4), MILD)
-    assert decide(roomy).devices == {3: (1,)}
-    no_longer = scene([*jobs[:2], job(3, 15.0)], NodeTable.uniform(1, 2), MILD)
-    assert decide(no_longer).devices == {3: (1,)}
+    assert decide(snapshot, literal=True).devices == {5: (2,)}
+    # Each of them is without two thirds of its speed.
+    for waited_s, devices in ((2399.0, {}), (2401.0, {5: (2,)})):
+        waits = scene([*short, job(5, 3600.0, waited_s=waited_s)], NodeTable.uniform(1, 3), harsh)
+        assert decide(waits).devices == devices
+    for others, nodes, known, run_s in (
+        (short, NodeTable.uniform(1, 7), harsh, 3600.0),  # room for all
+        (short, NodeTable.uniform(1, 3), harsh, 15.0),  # no longer than they are
+        (short, NodeTable.uniform(1, 3), MILD, 3600.0),  # they hardly slow each other down
+        (short[:2], NodeTable.uniform(1, 3), harsh, 3600.0),  # they lose less together than it would
+    ):
+        assert 5 in decide(scene([*others, job(5, run_s)], nodes, known)).devices
 
 
 def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
@@ -153,10 +159,10 @@ def test_tells_why_a_job_that_fits_waits() -> None:
         "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
         "most 9,000 s more.",
     )
-    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), job(3, 9000.0, waited_s=500.0)]
-    told = decide(scene(jobs, NodeTable.uniform(1, 2), MILD), daytime=False).decisions[3]
+    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1), job(5, 9000.0, waited_s=500.0)]
+    told = decide(scene(jobs, NodeTable.uniform(1, 3), Table(else_xi=3.0)), daytime=False).decisions[5]
     assert sentences(told)[1] == (
-        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 2; for at most 2,500 s more."
+        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 4; for at most 11,500 s more."
     )
 
 
