@@ -13,7 +13,8 @@ PATIENCE = 2.0
 BY_DAY = 1.0
 """The same where work comes by day."""
 LEAST_LOSS = 2.0
-"""In speeds of one job: twice what the long job loses while it waits, as that is sure, and who comes next is not."""
+"""By day a job waits only for those who are together without so many times the speed of a job: twice what it loses itself
+meanwhile, as that is sure, and who comes next is not."""
 
 
 class Newcomers:
@@ -22,21 +23,20 @@ class Newcomers:
     Now: by those that wait, or that share theirs. Soon: as many shorter jobs are expected to come as run alone. A gang that
     is larger than they are on average displaces more than one of them, so they count up to the GPUs by which it is larger.
 
-    While it waits it makes no progress at all, so those in want must be without the speed of :data:`LEAST_LOSS` jobs
-    together; and the less of their speed they are without, the shorter it waits. Where jobs that share hardly slow each
-    other down, next to nothing is won by leaving them GPUs.
+    The less of their speed those in want are without, the shorter it waits: where jobs that share hardly slow each other
+    down, next to nothing is won by leaving them GPUs.
 
     Complexity: O(n log n) once, O(log n) for each question.
     """
 
     def __init__(
         self, run_s: FloatColumn, gpus: IntColumn, in_want: BoolColumn, lacks: FloatColumn, runs: BoolColumn,
-        *, patience: float = PATIENCE,
+        *, patience: float = PATIENCE, least_loss: float = 0.0,
     ) -> None:  # fmt: skip
         """Columns by job: run time alone, GPUs, whether it waits or shares, what part of its speed it is without, and
-        whether it runs.
+        whether it runs. ``least_loss``: what those in want must be without together, in speeds of a job.
         """
-        self._patience = patience
+        self._patience, self._least_loss = patience, least_loss
         counted = (gpus > 0) & (in_want | runs) & np.isfinite(run_s)
         order = np.argsort(run_s[counted], kind="stable")
         sizes = gpus[counted][order]
@@ -68,7 +68,7 @@ class Newcomers:
         if not waited_s < self.waits_s(run_s):
             return False
         shorter = self._shorter(run_s)
-        if self._wanted[shorter] and self._lost[shorter] < LEAST_LOSS:
+        if self._wanted[shorter] and self._lost[shorter] < self._least_loss:
             return False
         wanted = self.wanted_gpus(run_s, gpus)
         return wanted > 0 and free_gpus - gpus < wanted

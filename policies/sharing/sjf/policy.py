@@ -19,7 +19,7 @@ from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.sjf import waiting
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs, quieter_hours_come
-from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, PATIENCE, Newcomers
+from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, LEAST_LOSS, PATIENCE, Newcomers
 from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.sjf.screening import Screen
 from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
@@ -153,8 +153,8 @@ class _Pass:
         in_want, lacks = waits.copy(), waits.astype(np.float64)
         in_want[sharing] = True
         lacks[sharing] = [1.0 - 1.0 / self._company.pace(row) for row in sharing]
-        patience = BY_DAY if self._by_day else PATIENCE
-        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, lacks, runs, patience=patience)
+        patience, least_loss = (BY_DAY, LEAST_LOSS) if self._by_day else (PATIENCE, 0.0)
+        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, lacks, runs, patience=patience, least_loss=least_loss)
 
     def _held_back(self, row: int, run_s: float) -> Decision | None:
         """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""

@@ -17,12 +17,12 @@ JOBS = st.lists(
 )
 
 
-def newcomers(jobs: list[Job], lacks: float = 1.0) -> Newcomers:
+def newcomers(jobs: list[Job], lacks: float = 1.0, least_loss: float = 0.0) -> Newcomers:
     run_s, gpus, does = (list(column) for column in zip(*jobs, strict=True)) if jobs else ([], [], [])
     return Newcomers(
         np.array(run_s, np.float64), np.array(gpus, np.int64),
         np.array([one == "wants" for one in does], np.bool_), np.full(len(jobs), lacks),
-        np.array([one == "runs" for one in does], np.bool_),
+        np.array([one == "runs" for one in does], np.bool_), least_loss=least_loss,
     )  # fmt: skip
 
 
@@ -66,11 +66,11 @@ def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
 
 
 def test_it_waits_only_for_those_who_lose_more_than_it_does_together() -> None:
-    assert not newcomers([(10.0, 4, "wants")]).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 4, "wants")] * 2).go_first(100.0, 8, 0.0, 8)
-    assert not newcomers([(10.0, 1, "wants")] * 7, 0.25).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 1, "wants")] * 8, 0.25).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 1, "runs")] * 7).go_first(100.0, 8, 0.0, 8), "nobody is in want, but more come"
+    assert not newcomers([(10.0, 4, "wants")], 1.0, 2.0).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 4, "wants")] * 2, 1.0, 2.0).go_first(100.0, 8, 0.0, 8)
+    assert not newcomers([(10.0, 1, "wants")] * 7, 0.25, 2.0).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "wants")] * 8, 0.25, 2.0).go_first(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "runs")] * 7, 1.0, 2.0).go_first(100.0, 8, 0.0, 8), "nobody is in want, but more come"
 
 
 def test_it_waits_the_shorter_the_less_those_in_want_lose() -> None:
