@@ -104,6 +104,8 @@ class Company:
     def left_s(self, row: int) -> float:
         """Time that a running job still needs at the pace that it has now; infinite if nobody knows."""
         left_s = float(self._snapshot.jobs.remaining_s[row])
+        if math.isnan(left_s):
+            return math.inf
         return left_s * self.pace(row) if left_s else 0.0
 
     def slowdown(self, row: int, others: Sequence[int]) -> float:

@@ -21,10 +21,12 @@ from slurm_soda.sodactl.main import run
 
 # The benchmarks are no part of the package, so they are found by their place.
 sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.reproduce import regret
+from benchmarks.reproduce import pollux, regret, sharing
 from benchmarks.reproduce.__main__ import sections
 from benchmarks.reproduce.bounds import lower_bound_s, srpt_s
 from benchmarks.reproduce.simulation import Results, check_data, command, data_files, run_command
+
+DATA = Path(__file__).parents[3] / "shared/data"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,19 @@ def test_traces_that_are_not_there_are_named(tmp_path: Path) -> None:
     line = command("--trace $DATA/some/where.csv --cluster 1x1", "fifo")
     with pytest.raises(click.ClickException, match=r"some/where\.csv"):
         check_data([line], tmp_path)
+
+
+@pytest.mark.skipif(not (DATA / sharing.PAIRS).exists(), reason=f"{DATA / sharing.PAIRS} is not there")
+@pytest.mark.parametrize("load", sharing.LOADS)
+def test_wise_sharing_keeps_the_ratio_of_its_paper(load: str) -> None:
+    """On Pollux' workloads; the whole table is in docs/reproduction.md."""
+    lines = [make(load, seed) for make in (_bsbf, pollux.theirs) for seed in pollux.SEEDS]
+    mean_s = [run_command(line, DATA).avg_s for line in lines]
+    assert sum(mean_s[:4]) <= sharing.RATIO * sum(mean_s[4:])
+
+
+def _bsbf(load: str, seed: int) -> str:
+    return sharing.on_pollux(load, seed, "sjf-bsbf")
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.05, True), (1.09, False)])

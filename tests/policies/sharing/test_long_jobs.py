@@ -104,3 +104,10 @@ def test_nothing_is_free_soon_where_nobody_runs() -> None:
     snapshot = scene([job(1, 100.0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
     tenancy = Tenancy(snapshot, Walk(snapshot).room)
     assert Releases(tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
+
+
+@pytest.mark.parametrize("left_s", [(math.nan, 100.0), (100.0, math.nan)])
+def test_nobody_knows_when_a_gpu_gets_free_if_a_job_runs_there_for_an_unknown_time(left_s: tuple[float, float]) -> None:
+    snapshot = scene([on(1, left_s[0], 0), on(2, left_s[1], 0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
+    tenancy = Tenancy(snapshot, Walk(snapshot).room)
+    assert Releases(tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
