@@ -94,11 +94,11 @@ def test_too_little_is_refused() -> None:
     with pytest.raises(PolicyError, match="no speed was measured on one GPU of type 'new'; the table has: fast, slow"):
         fit_interference(SMOOTH, "new")
     bare = SpeedTable(SMOOTH.alone, {})
-    with pytest.raises(LearningError, match="3 or more measured pairs"):
+    with pytest.raises(LearningError, match="3 or more different pairs"):
         fit_interference(bare, "fast")
     with pytest.raises(LearningError, match="less than 3 pairs of jobs on one GPU of a type that fit: measure more"):
         fit_interference(bare)
-    with pytest.raises(LearningError, match="3 or more measured pairs"):
+    with pytest.raises(LearningError, match="3 or more different pairs"):
         fit_without_each(bare, "fast")
     few = SpeedTable(SMOOTH.alone, dict(list(SMOOTH.shared.items())[:4]))
     assert set(fit_interference(few).models) == {"fast"}
