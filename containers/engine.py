@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,8 +73,14 @@ def connect(say: Say, machine: Machine | None = None) -> docker.DockerClient:
         raise ClusterError(
             f"no Docker engine answers at DOCKER_HOST={host} ({refused}); start it, or: unset DOCKER_HOST"
         )
-    _mend(machine, say)
-    return _wait(machine)
+    if machine.uid != 0 or not (machine.has("dockerd") or machine.is_debian()):
+        raise ClusterError(_what_is_missing(machine, machine.has("dockerd")))
+    with _one_mender(machine):
+        try:
+            return machine.connect()  # Another command mended it meanwhile.
+        except OSError:
+            _mend(machine, say)
+        return _wait(machine)
 
 
 def refusal(error: docker.errors.DockerException, what: str) -> ClusterError:
@@ -81,11 +89,18 @@ def refusal(error: docker.errors.DockerException, what: str) -> ClusterError:
     return ClusterError(f"the Docker engine did not {what}: {said}")
 
 
+@contextmanager
+def _one_mender(machine: Machine) -> Iterator[None]:
+    """Two commands at once install and start it once, as apt-get does not wait for another one: the second one waits."""
+    folder = machine.root / "run"
+    folder.mkdir(exist_ok=True)
+    with (folder / "slurm-soda-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _mend(machine: Machine, say: Say) -> None:
-    installed = machine.has("dockerd")
-    if machine.uid != 0 or not (installed or machine.is_debian()):
-        raise ClusterError(_what_is_missing(machine, installed))
-    if not installed:
+    if not machine.has("dockerd"):
         say("no Docker engine is installed: installing Debian's (apt-get install docker.io)")
         apt_install(machine, ("docker.io", "iptables"))
         try:

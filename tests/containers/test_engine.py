@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,3 +113,18 @@ def test_debian_and_its_relatives_are_known(tmp_path: Path, release: str, debian
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(release)
     assert Machine(root=tmp_path).is_debian() is debian
+
+
+def test_two_commands_at_once_install_and_start_the_engine_once(tmp_path: Path) -> None:
+    """apt-get does not wait for another one: it fails."""
+    told, met = Told("dockerd"), threading.Event()
+
+    def slowly(argv: Sequence[str]) -> None:
+        met.wait(0.2)  # long enough for the other one to come by
+        told.run(argv)
+
+    both = [replace(machine(tmp_path, told), run=slowly) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda one: connect(lambda _: None, one), both))
+    assert found == [CLIENT, CLIENT]
+    assert len(told.commands) == 3
