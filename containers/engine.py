@@ -73,8 +73,9 @@ def connect(say: Say, machine: Machine | None = None) -> docker.DockerClient:
         raise ClusterError(
             f"no Docker engine answers at DOCKER_HOST={host} ({refused}); start it, or: unset DOCKER_HOST"
         )
-    if machine.uid != 0 or not (machine.has("dockerd") or machine.is_debian()):
-        raise ClusterError(_what_is_missing(machine, machine.has("dockerd")))
+    installed = machine.has("dockerd")
+    if machine.uid != 0 or not (installed or machine.is_debian()):
+        raise ClusterError(_what_is_missing(machine, installed))
     with _one_mender(machine):
         try:
             return machine.connect()  # Another command mended it meanwhile.

@@ -21,7 +21,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(outcome: Outcome, row: int) -> list[Stretch]:
-    """When others were on GPUs of a job, by time; empty where nobody shared. O(segments)."""
+    """When others were on GPUs of a job, by time; empty where nobody shared. O(its runs x all runs)."""
     record, segments = outcome.sharing, outcome.segments
     if record is None:
         return []

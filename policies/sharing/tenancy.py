@@ -83,8 +83,8 @@ class Tenancy:
         whole: list[int] = []  # nodes with all that an even gang wants there
         wanted = shape.units or shape.gpus * shape.nodes
         left, room = wanted, {}
+        # Nodes that a split has to be on: once no more GPUs than those that are missing are left, each is on a new one.
         spread = min(shape.nodes, shape.units)
-        """Nodes that a split has to be on; once no more GPUs than that are left, each has to be on one more."""
         for device in ranked:
             node = int(self.node[device])
             if node not in room:

@@ -140,8 +140,8 @@ class Neighbourhood:
         """Everything that has been seen long enough by now becomes known."""
         while self._seen and self._seen[0][0] <= now_s:
             _, row, turn, kind, other = heappop(self._seen)
-            runner = self._running.get(row)
-            if runner is not None and runner.turn == turn:
+            runner = self._undisturbed(row, turn)
+            if runner is not None:
                 self._learned.observe(self._kinds[kind], self._kinds[other], runner.xi)
 
     def next_breach_s(self, max_slowdown: FloatColumn) -> float:
@@ -149,15 +149,16 @@ class Neighbourhood:
 
         ``max_slowdown``: by row. Complexity: O(pairs that met since the last decision).
         """
-        runs = self._running
+        runners = [(seen_s, row, self._undisturbed(row, turn)) for seen_s, row, turn, _, _ in self._seen]
         return min(
-            (
-                seen_s
-                for seen_s, row, turn, _, _ in self._seen
-                if row in runs and runs[row].turn == turn and runs[row].xi * runs[row].cost > max_slowdown[row]
-            ),
+            (seen_s for seen_s, row, one in runners if one is not None and one.xi * one.cost > max_slowdown[row]),
             default=math.inf,
         )
+
+    def _undisturbed(self, row: int, turn: int) -> _Runner | None:
+        """A job if it runs and has the company that it had then."""
+        runner = self._running.get(row)
+        return runner if runner is not None and runner.turn == turn else None
 
     def _take(self, row: int, devices: tuple[int, ...], now_s: float) -> None:
         for device in devices:

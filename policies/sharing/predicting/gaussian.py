@@ -67,7 +67,6 @@ class Shape:
 class Posterior:
     """What measured pairs say about all others.
 
-    Args:
     Complexity: O(n^3) to make for n measured pairs (0.1 s for 650 of them), O(n^2) a prediction with its deviation.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
@@ -15,6 +16,8 @@ BY_DAY = 1.0
 LEAST_LOSS = 2.0
 """By day a job waits only for those who are together without so many times the speed of a job: twice what it loses itself
 meanwhile, as that is sure, and who comes next is not."""
+
+Column = TypeVar("Column", IntColumn, FloatColumn)
 
 
 class Newcomers:
@@ -43,8 +46,9 @@ class Newcomers:
         wants = in_want[counted][order]
         self._run_s = run_s[counted][order]
         self._wanted = sums_below(np.where(wants, sizes, 0))
-        self._lost = np.concatenate(([0.0], np.cumsum(np.where(wants, lacks[counted][order], 0.0))))
-        self._lacking = np.concatenate(([0.0], np.cumsum(np.where(wants, sizes * lacks[counted][order], 0.0))))
+        lost = np.where(wants, lacks[counted][order], 0.0)
+        self._lost = sums_below(lost)
+        self._lacking = sums_below(sizes * lost)
         self._held = sums_below(np.where(wants, 0, sizes))
 
     def wanted_gpus(self, run_s: float, gpus: int) -> float:
@@ -78,6 +82,7 @@ class Newcomers:
         return int(np.searchsorted(self._run_s, run_s / MUCH_LONGER))
 
 
-def sums_below(column: IntColumn) -> IntColumn:
+def sums_below(column: Column) -> Column:
     """Of the first 0, 1, 2 … entries."""
-    return np.concatenate(([0], np.cumsum(column)))
+    sums: Column = np.append(np.zeros(1, dtype=column.dtype), np.cumsum(column))
+    return sums

@@ -75,6 +75,7 @@ class Screen:
     def _columns(self) -> None:
         """Of members of groups: ``_start`` says where each group's begin."""
         members = [(number, row) for number, group in enumerate(self.groups) for row in group.rows]
+        self._member_of = np.array([number for number, _ in members], dtype=np.int64)
         partners = [self._company.partner(row, self.groups[number].devices) for number, row in members]
         kinds = [self._company.kind(row) for _, row in members]
         self._start = np.cumsum([0, *(len(group.rows) for group in self.groups)])[:-1].astype(np.int64)
@@ -156,7 +157,7 @@ class Screen:
         """
         left = np.zeros(len(self.groups), dtype=np.bool_)
         left[self._of_group[~self._tenancy.taken[self._device]]] = True
-        members = np.flatnonzero(np.repeat(left, [len(group.rows) for group in self.groups]))
+        members = np.flatnonzero(left[self._member_of])
         most = np.full(len(self._kinds), -np.inf)
         np.maximum.at(most, self._kind[members], self._free_mib[members])
         free_mib: list[float] = most.tolist()
@@ -172,9 +173,14 @@ class Screen:
             return math.inf, math.inf
         return max(to_me.value, 1.0), max(to_it.value, 1.0)
 
+    def _left(self, nodes: BoolColumn) -> BoolColumn:
+        """Which devices of groups are on these nodes and not given away by this decision."""
+        left: BoolColumn = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
+        return left
+
     def room(self, nodes: BoolColumn) -> IntColumn:
         """GPUs of each group, on these nodes, that this decision has not given away."""
-        left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
+        left = self._left(nodes)
         return np.bincount(self._of_group[left], minlength=len(self.groups)).astype(np.int64)
 
     def by_node(self, order: IntColumn) -> IntColumn:
@@ -188,8 +194,7 @@ class Screen:
         """Devices of groups, in this order, on these nodes, that this decision has not given away."""
         place = np.full(len(self.groups), len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        left = ~self._tenancy.taken[self._device] & nodes[self._tenancy.node[self._device]]
-        left &= place[self._of_group] < len(order)
+        left = self._left(nodes) & (place[self._of_group] < len(order))
         devices = self._device[left]
         yield from devices[np.argsort(place[self._of_group[left]], kind="stable")].tolist()
 

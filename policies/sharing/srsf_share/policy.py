@@ -129,10 +129,7 @@ class _Round:
         jobs = self._snapshot.jobs
         if not len(rows):
             return []
-        kept = {device for row in self._seating.staying for device in self._snapshot.devices.of(row).tolist()}
-        open_to_all = ~self._tenancy.taken
-        open_to_all[list(kept)] = False
-        left = int(np.count_nonzero(open_to_all))
+        left = self._seating.gpus_unclaimed
         columns = (jobs.partition, jobs.gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node)
         _, size = group_rows(tuple(column[rows] for column in columns))
         seats = np.zeros(int(size.max()) + 1, dtype=np.int64)

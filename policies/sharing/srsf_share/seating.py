@@ -86,6 +86,11 @@ class Seating:
         return self._leaving - self.staying
 
     @property
+    def gpus_unclaimed(self) -> int:
+        """GPUs that may be decided about: nobody stays on them, and they are in service."""
+        return int(np.count_nonzero(~self._claimed))
+
+    @property
     def gpus_left(self) -> int:
         """GPUs that nobody has after this decision."""
         return int(self._pool.gpus.sum())
