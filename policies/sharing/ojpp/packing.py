@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.demand import FULL
+from slurm_soda.policies.sharing.ojpp.balance import Balance
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 _ROUNDING = 1e-9
@@ -126,8 +126,7 @@ class Packing:
         """Devices with a worker."""
         self._own_bounds = bool(np.isfinite(jobs.bound).any())
         self._balanced = rules.balance < rules.interference  # else the one bound implies the other
-        self._values: dict[int, dict[int, float]] = {}
-        self._least: dict[int, _Least] = {}
+        self._balance = Balance()
 
     def __len__(self) -> int:
         return len(self.residents)
@@ -221,15 +220,15 @@ class Packing:
             self._count(device)
         if self._balanced:
             for job in places:
-                self._values[job] = {device: self.value(job, device) for device in self.places[job]}
-                self._least[job] = _Least.of(self._values[job])
+                self._balance.know(job, {device: self.value(job, device) for device in self.places[job]})
         for device in touched:
             self._judge(device)
 
     def _changed(self, device: int, left: int | None) -> None:
         self._count(device)
         if self._balanced:
-            for other in self._disturbed(device, left) - {device}:
+            here = {job: self.value(job, device) for job in self.residents[device]}
+            for other in self._balance.disturbed(device, here, left) - {device}:
                 self._judge(other)
         self._judge(device)
 
@@ -245,22 +244,6 @@ class Packing:
             none, one = none * (1 - p), one * (1 - p) + none * p
         self._none[device], self._one[device] = none, one
         self._suffered[:, device] = self.slowdown[:, jobs.model[here]].sum(axis=1)
-
-    def _disturbed(self, device: int, left: int | None) -> set[int]:
-        """Devices on which a worker may now be slowed more, or less, since one of its job on ``device`` is."""
-        found: set[int] = set()
-        here = set(self.residents[device])
-        for job in here:
-            self._values.setdefault(job, {})[device] = self.value(job, device)
-        if left is not None and left not in here:
-            del self._values[left][device]
-            here.add(left)
-        for job in here:
-            before, now = self._least.get(job, _NOBODY), _Least.of(self._values[job])
-            if now != before:
-                self._least[job] = now
-                found.update(place for place in self._values[job] if before.beside(place) != now.beside(place))
-        return found
 
     def _judge(self, device: int) -> None:
         """What each model would do to those who are on the device already."""
@@ -278,30 +261,10 @@ class Packing:
         elif self._balanced or self._own_bounds:
             limits = np.minimum(self.jobs.bound[here], limit)
             if self._balanced:
-                levels = [self._least[job].beside(device) + self.rules.balance for job in here]
+                levels = [self._balance.least_beside(job, device) + self.rules.balance for job in here]
                 limits = np.minimum(limits, levels)
             self._open[:, device] = (grown <= limits[:, None] + _ROUNDING).all(axis=0)
         elif math.isinf(limit):
             self._open[:, device] = True
         else:
             self._open[:, device] = self._after[:, device] <= limit + _ROUNDING
-
-
-class _Least(NamedTuple):
-    """The least slowdown among the devices of a job, where that is, and the least elsewhere."""
-
-    value: float
-    device: int
-    elsewhere: float
-
-    @classmethod
-    def of(cls, values: Mapping[int, float]) -> _Least:
-        (device, value) = min(values.items(), key=lambda item: item[1], default=(-1, math.inf))
-        return cls(value, device, min((other for place, other in values.items() if place != device), default=math.inf))
-
-    def beside(self, device: int) -> float:
-        """Of the workers that are not on this device."""
-        return self.elsewhere if device == self.device else self.value
-
-
-_NOBODY = _Least(math.inf, -1, math.inf)
