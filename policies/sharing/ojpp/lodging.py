@@ -116,7 +116,7 @@ class Lodging:
         packing = self.packing
         problem: int | None = None
         for device in devices:
-            if not packing.open_to(row)[device]:
+            if not packing.is_open_to(row, device):
                 problem = device
                 break
             packing.join(row, device)

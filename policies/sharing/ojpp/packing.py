@@ -106,7 +106,7 @@ class Packing:
 
     Beside several workers, slowdowns add up; the paper measures pairs only, and does not say. A worker joins or leaves in
     O(models x workers on the device); if balance is bounded, the same again for those devices of the jobs met there where
-    it makes a difference.
+    it makes a difference. What models may still join is found out when somebody asks, once for all changes until then.
     """
 
     def __init__(self, jobs: Jobs, slowdown: FloatColumn, devices: int, rules: Rules) -> None:
@@ -127,6 +127,8 @@ class Packing:
         self._own_bounds = bool(np.isfinite(jobs.bound).any())
         self._balanced = rules.balance < rules.interference  # else the one bound implies the other
         self._balance = Balance()
+        self._stale: set[int] = set()
+        """Devices that changed since :meth:`_judge` looked at them."""
 
     def __len__(self) -> int:
         return len(self.residents)
@@ -160,21 +162,40 @@ class Packing:
 
     def open_to(self, job: int, low: float = 0.0, high: float = math.inf) -> NDArray[np.bool_]:
         """Devices that one worker of the job may join, with a slowdown of its own from ``low`` to ``high``; O(devices)."""
-        jobs, rules, model = self.jobs, self.rules, self.jobs.model[job]
-        ok: NDArray[np.bool_] = self._open[model] & (self._compute <= FULL - jobs.compute[job])
-        ok &= np.maximum(self._extra, jobs.extra[job]) + self._base <= FULL - jobs.base[job]
-        if rules.collision < 1:  # with the worker: none or one peak, whether by it or by another
-            ok &= self._none + self._one * (1 - jobs.probability[job]) >= 1 - rules.collision - _ROUNDING
-        own = self._suffered[model]
-        ok &= own <= min(high, rules.interference, float(jobs.bound[job])) + _ROUNDING
+        self._judge_stale()
+        ok = self._borne(job, slice(None))
+        own = self._suffered[self.jobs.model[job]]
+        if high < math.inf:
+            ok &= own <= high + _ROUNDING
         if low > 0:
             ok &= own >= low - _ROUNDING
-        if rules.apart:
+        if self.rules.apart:
             ok[self.places.get(job, [])] = False
+        return ok
+
+    def is_open_to(self, job: int, device: int) -> bool:
+        """Whether one worker of the job may join this device; as :meth:`open_to`, for one."""
+        if self.rules.apart and device in self.places.get(job, ()):
+            return False
+        if device in self._stale:
+            self._stale.remove(device)
+            self._judge(device)
+        return bool(self._borne(job, slice(device, device + 1))[0])
+
+    def _borne(self, job: int, devices: slice) -> NDArray[np.bool_]:
+        """Which of these devices, judged already, have room for a worker of the job, and all there bear each other."""
+        jobs, rules, model = self.jobs, self.rules, self.jobs.model[job]
+        ok: NDArray[np.bool_] = self._open[model, devices] & (self._compute[devices] <= FULL - jobs.compute[job])
+        ok &= np.maximum(self._extra[devices], jobs.extra[job]) + self._base[devices] <= FULL - jobs.base[job]
+        if rules.collision < 1:  # with the worker: none or one peak, whether by it or by another
+            calm = self._none[devices] + self._one[devices] * (1 - jobs.probability[job])
+            ok &= calm >= 1 - rules.collision - _ROUNDING
+        ok &= self._suffered[model, devices] <= min(rules.interference, float(jobs.bound[job])) + _ROUNDING
         return ok
 
     def after(self, job: int) -> FloatColumn:
         """Interference on each device if a worker of the job joined."""
+        self._judge_stale()
         row: FloatColumn = self._after[self.jobs.model[job]]
         return row
 
@@ -221,16 +242,14 @@ class Packing:
         if self._balanced:
             for job in places:
                 self._balance.know(job, {device: self.value(job, device) for device in self.places[job]})
-        for device in touched:
-            self._judge(device)
+        self._stale |= touched
 
     def _changed(self, device: int, left: int | None) -> None:
         self._count(device)
         if self._balanced:
             here = {job: self.value(job, device) for job in self.residents[device]}
-            for other in self._balance.disturbed(device, here, left) - {device}:
-                self._judge(other)
-        self._judge(device)
+            self._stale |= self._balance.disturbed(device, here, left)
+        self._stale.add(device)
 
     def _count(self, device: int) -> None:
         """Sums over the workers on a device."""
@@ -244,6 +263,11 @@ class Packing:
             none, one = none * (1 - p), one * (1 - p) + none * p
         self._none[device], self._one[device] = none, one
         self._suffered[:, device] = self.slowdown[:, jobs.model[here]].sum(axis=1)
+
+    def _judge_stale(self) -> None:
+        for device in self._stale:
+            self._judge(device)
+        self._stale.clear()
 
     def _judge(self, device: int) -> None:
         """What each model would do to those who are on the device already."""
