@@ -6,6 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.sodactl.synthetic import busy_cluster, idle_cluster
-from slurm_soda.sodactl.synthetic_sharing import shared_cluster
+from slurm_soda.sodactl.synthetic_sharing import KINDS, shared_cluster
 
 CLUSTERS: Mapping[str, Callable[[int, int, int], ClusterSnapshot]] = {
     "busy": busy_cluster, "idle": idle_cluster, "shared": shared_cluster
@@ -35,21 +36,37 @@ def bench() -> None:
 @click.option("--cluster", default="busy", show_default=True, type=click.Choice(sorted(CLUSTERS)),
               help="busy: nodes full, most jobs wait; idle: all jobs wait before empty nodes; shared: busy, and jobs may "
               "share GPUs.")  # fmt: skip
+@click.option(
+    "--kinds", type=click.IntRange(min=1), help=f"Kinds of jobs that share, on a shared cluster.  [default: {KINDS}]"
+)
 @click.option("--seed", default=1, show_default=True, type=int, help="Another cluster of the same kind.")
 @click.option(
     "--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Decisions; the median counts."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def decide(
-    *, jobs: int, nodes: int, policies: tuple[str, ...], cluster: str, seed: int, repeat: int, as_json: bool
+    *,
+    jobs: int,
+    nodes: int,
+    policies: tuple[str, ...],
+    cluster: str,
+    kinds: int | None,
+    seed: int,
+    repeat: int,
+    as_json: bool,
 ) -> None:
     """Time one full decision over a made-up cluster, from snapshot to plan, for each policy."""
-    snapshot = CLUSTERS[cluster](jobs, nodes, seed)
+    if kinds is not None and cluster != "shared":
+        raise click.UsageError(f"--kinds {kinds} is for --cluster shared: jobs of a {cluster} cluster share no GPUs")
+    kinds = (kinds or KINDS) if cluster == "shared" else None
+    snapshot = (partial(shared_cluster, kinds=kinds) if kinds else CLUSTERS[cluster])(jobs, nodes, seed)
     results = [_measure(_policy(name), snapshot, repeat) for name in policies or policy_names()]
     if as_json:
-        click.echo(json.dumps({"jobs": jobs, "nodes": nodes, "cluster": cluster, "seed": seed, "results": results}))
+        made = {"jobs": jobs, "nodes": nodes, "cluster": cluster, "kinds": kinds, "seed": seed}
+        click.echo(json.dumps({**made, "results": results}))
         return
-    table = Table(title=f"{jobs} jobs, {nodes} nodes, {cluster} cluster, seed {seed}")
+    of_kinds = f" with {kinds} kinds of jobs" if kinds else ""
+    table = Table(title=f"{jobs} jobs, {nodes} nodes, {cluster} cluster{of_kinds}, seed {seed}")
     for heading in ("policy", "median s", "worst s", "CPU s", "starts", "preempts"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for r in results:

@@ -1,4 +1,4 @@
-"""A made-up cluster on which jobs may share GPUs: the busy one, with single GPUs and slowdowns of 26 kinds of jobs."""
+"""A made-up cluster on which jobs may share GPUs: the busy one, with single GPUs and slowdowns of kinds of jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MadeUp:
         return Footprint(4000.0, 60.0)
 
 
-def shared_cluster(jobs: int, nodes: int, seed: int) -> SharingSnapshot:
+def shared_cluster(jobs: int, nodes: int, seed: int, kinds: int = KINDS) -> SharingSnapshot:
     """:func:`.synthetic.busy_cluster`; nine of ten jobs share, and one of five bears at most a slowdown of 1.5."""
     base = busy_cluster(jobs, nodes, seed)
     rng = np.random.default_rng(seed)
@@ -68,9 +68,9 @@ def shared_cluster(jobs: int, nodes: int, seed: int) -> SharingSnapshot:
             held_start=np.array(start, dtype=np.int64), held=np.array(held, dtype=np.int64),
         ),
         sharing=SharingJobs(
-            kinds=tuple(Workload(str(number), BATCH, "", 1) for number in range(KINDS)),
-            kind=rng.integers(0, KINDS, jobs), batch=batch, sub_batch=batch, iterations=np.full(jobs, np.nan),
+            kinds=tuple(Workload(str(number), BATCH, "", 1) for number in range(kinds)),
+            kind=rng.integers(0, kinds, jobs), batch=batch, sub_batch=batch, iterations=np.full(jobs, np.nan),
             shares=rng.random(jobs) < 0.9, max_slowdown=np.where(rng.random(jobs) < 0.2, 1.5, np.inf),
         ),
-        known=MadeUp(1.0 + rng.gamma(2.0, 0.3, (KINDS, KINDS))),
+        known=MadeUp(1.0 + rng.gamma(2.0, 0.3, (kinds, kinds))),
     )  # fmt: skip

@@ -27,7 +27,7 @@ class Company:
         self._snapshot, self._tenancy = snapshot, tenancy
         self._jobs, self._known = snapshot.sharing, snapshot.known
         self._xi: dict[tuple[Workload, tuple[Workload, ...]], Estimate | None] = {}
-        self._fits: dict[tuple[Workload, ...], bool | None] = {}
+        self._fits: dict[tuple[Workload, ...], bool] = {}
         self._kinds: dict[tuple[int, int], Workload] = {}
         self._models: dict[Workload, tuple[Throughput | None, Footprint | None]] = {}
         self._pace: dict[int, float] = {}
@@ -50,12 +50,14 @@ class Company:
     def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
         """Slowdown of one kind beside others; None where nobody knows, or where they do not fit together."""
         key = (slowed, tuple(others))
-        if key not in self._xi:
+        try:
+            return self._xi[key]
+        except KeyError:
             known = self._known.xi(slowed, key[1])
-            if known is None and len(others) > 1:
-                known = _added([self.xi(slowed, (other,)) for other in others])
-            self._xi[key] = known
-        return self._xi[key]
+        if known is None and len(others) > 1:
+            known = _added([self.xi(slowed, (other,)) for other in others])
+        self._xi[key] = known
+        return known
 
     def speed(self, slowed: Workload, other: Workload, caution: float) -> float:
         """What a kind keeps of its speed beside one other; 0 where nobody knows, or where they do not fit together.
@@ -68,9 +70,11 @@ class Company:
     def fit(self, together: Sequence[Workload]) -> bool:
         """Whether these may be tried on one GPU: nobody says that they do not fit."""
         key = tuple(together)
-        if key not in self._fits:
-            self._fits[key] = self._known.fits(key)
-        return self._fits[key] is not False
+        try:
+            return self._fits[key]
+        except KeyError:
+            fits = self._fits[key] = self._known.fits(key) is not False
+            return fits
 
     def consent(self, row: int) -> Consent:
         """What the owner of a job allows."""

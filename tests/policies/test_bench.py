@@ -48,6 +48,19 @@ def test_json_has_a_result_for_every_policy() -> None:
     assert all(0 < entry["median_s"] <= entry["worst_s"] for entry in printed["results"])
 
 
+def test_a_shared_cluster_has_as_many_kinds_as_asked_for() -> None:
+    assert len(shared_cluster(200, 20, 1, kinds=7).sharing.kinds) == 7
+    runner, asked = CliRunner(), ["decide", "--jobs", "2000", "--nodes", "40", "--repeat", "1", "--policy", "sjf-bsbf"]
+    found = [json.loads(runner.invoke(bench, [*asked, "--json", "--cluster", "shared", *more]).output)
+             for more in ([], ["--kinds", "26"], ["--kinds", "1"])]  # fmt: skip
+    starts = [one["results"][0]["starts"] for one in found]
+    assert starts[0] == starts[1] != starts[2]
+    assert [one["kinds"] for one in found] == [26, 26, 1]
+    refused = runner.invoke(bench, [*asked, "--kinds", "9"])
+    assert refused.exit_code == 2
+    assert "--kinds 9 is for --cluster shared" in refused.output
+
+
 def test_people_get_a_table_and_a_bad_policy_is_named() -> None:
     runner = CliRunner()
     table = runner.invoke(bench, ["decide", "--jobs", "50", "--nodes", "4", "--policy", "fifo"])

@@ -10,6 +10,7 @@ import numpy as np
 from slurm_soda.policies.sharing.arithmetic.pairs import pair_means_s
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.sjf.kinds import RunningKinds
 from slurm_soda.policies.sharing.tenancy import Tenancy, open_devices
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
@@ -60,7 +61,7 @@ class Screen:
         self.groups = [Group(rows, tuple(devices)) for rows, devices in willing.items()]
         self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
         self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
-        self._kinds: dict[Workload, int] = {}
+        self._kinds = RunningKinds(snapshot.known)
         self._columns()
         self._options: dict[tuple[Workload, int], list[Option]] = {}
         self._may_meet: dict[tuple[Workload, int, float], BoolColumn] = {}
@@ -79,9 +80,7 @@ class Screen:
         partners = [self._company.partner(row, self.groups[number].devices) for number, row in members]
         kinds = [self._company.kind(row) for _, row in members]
         self._start = np.cumsum([0, *(len(group.rows) for group in self.groups)])[:-1].astype(np.int64)
-        self._kind = np.array(
-            [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds if kind], dtype=np.int64
-        )
+        self._kind = np.array([self._kinds.number(kind) for kind in kinds if kind], dtype=np.int64)
         self._work_s = np.array([partner.work_s for partner in partners], dtype=np.float64)
         self._free_mib = np.array([partner.free_mib for partner in partners], dtype=np.float64)
         self._bound = np.array([partner.consent.max_slowdown for partner in partners], dtype=np.float64)
@@ -141,16 +140,13 @@ class Screen:
             for size in self._company.sizes(row):
                 trial = size if new.batch > 1 else 1
                 ratio = new.throughput.iteration_s(new.batch, trial) / whole_s if whole_s else 1.0
-                memory_mib = new.footprint.mib(trial)
-                columns = np.full((len(self._kinds), 2), np.inf)
-                for number, other in enumerate(self._kinds):
-                    if memory_mib <= free_mib[number]:
-                        columns[number] = self._pair(row, kind, size, other)
-                options.append(Option(ratio, memory_mib, columns[:, 0], columns[:, 1]))
+                memory_mib, mine = new.footprint.mib(trial), self._company.kind(row, size) or kind
+                new_xi, running_xi = self._kinds.slowdowns(mine, kind, memory_mib <= free_mib).T
+                options.append(Option(ratio, memory_mib, new_xi, running_xi))
             self._options[key] = _worth(options)
         return self._options[key]
 
-    def _most_free_mib(self) -> list[float]:
+    def _most_free_mib(self) -> FloatColumn:
         """Memory beside the running jobs of each kind, where that is most; of kinds on no GPU that is left, none.
 
         Whoever needs more meets none of them: nobody need be asked about such pairs, of which there may be thousands.
@@ -160,18 +156,7 @@ class Screen:
         members = np.flatnonzero(left[self._member_of])
         most = np.full(len(self._kinds), -np.inf)
         np.maximum.at(most, self._kind[members], self._free_mib[members])
-        free_mib: list[float] = most.tolist()
-        return free_mib
-
-    def _pair(self, row: int, whole: Workload, size: int, other: Workload) -> tuple[float, float]:
-        mine = self._company.kind(row, size)
-        if mine is None or not self._company.fit([mine, other]):
-            return math.inf, math.inf
-        to_me = self._company.xi(mine, [other]) or self._company.xi(whole, [other])
-        to_it = self._company.xi(other, [mine]) or self._company.xi(other, [whole])
-        if to_me is None or to_it is None:
-            return math.inf, math.inf
-        return max(to_me.value, 1.0), max(to_it.value, 1.0)
+        return most
 
     def _left(self, nodes: BoolColumn) -> BoolColumn:
         """Which devices of groups are on these nodes and not given away by this decision."""

@@ -18,6 +18,7 @@ from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.srsf_share.grounds import PairGrounds
 from slurm_soda.policies.sharing.srsf_share.matching import Contest, Seats
 from slurm_soda.policies.sharing.srsf_share.seating import Seat, Seating
+from slurm_soda.policies.sharing.srsf_share.speeds import Speeds
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
@@ -76,6 +77,7 @@ class _Round:
         self._walk = Walk(snapshot)
         self._tenancy = Tenancy(snapshot, self._walk.room)
         self._company = Company(snapshot, self._tenancy)
+        self._speeds = Speeds(self._company, policy.caution)
         jobs = snapshot.jobs
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
         self._fixed: BoolColumn = self._runs & ~preemptible(snapshot, policy.min_run_s)
@@ -182,18 +184,10 @@ class _Round:
         lasting_s = np.where(np.isfinite(remaining_s), np.maximum(remaining_s, change_s), np.inf)
         cost = weight[rows] * change_s / lasting_s if change_s else np.zeros(len(rows))
         return Contest(
-            weight=weight[rows], kind=kind, speed=self._speeds(list(kinds)),
+            weight=weight[rows], kind=kind, speed=self._speeds.of(list(kinds)),
             least_speed=np.array(least, dtype=np.float64), move_cost=np.where(runs, cost, 0.0),
             mate=self._mates(rows), running=runs, fixed=self._fixed[rows],
         )  # fmt: skip
-
-    def _speeds(self, kinds: Sequence[Workload | None]) -> FloatColumn:
-        speed = np.zeros((len(kinds), len(kinds)))
-        for one, mine in enumerate(kinds):
-            for other, its in enumerate(kinds):
-                if mine is not None and its is not None and self._company.fit([mine, its]):
-                    speed[one, other] = self._company.speed(mine, its, self._policy.caution)
-        return speed
 
     def _mates(self, rows: IntColumn) -> IntColumn:
         """Of each job, the number of the one with whom it shares all GPUs of both, or -1."""

@@ -1,0 +1,69 @@
+"""What waiting kinds of jobs and running ones do to each other, in columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.view import Known
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+
+
+class RunningKinds:
+    """Kinds of running jobs, numbered; what is known of them beside others is asked once for each pair."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._numbers: dict[Workload, int] = {}
+        self._asked: dict[Workload, _Asked] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, kind: Workload) -> int:
+        """Of a kind; a new one if it has none yet. All have theirs before the first is asked about."""
+        return self._numbers.setdefault(kind, len(self._numbers))
+
+    def slowdowns(self, mine: Workload, whole: Workload, wanted: BoolColumn) -> FloatColumn:
+        """Slowdowns of a kind beside each of these, and of each beside it; infinite where they cannot meet.
+
+        Args:
+            mine: with the sub-batch that it would have; where nobody knows that, it counts as ``whole``, with its batch.
+            wanted: whom it may meet, by number.
+        """
+        found = self._of(mine, wanted)
+        xi = found.xi.copy()
+        lacking = wanted & found.fits & np.isnan(xi).any(axis=1)
+        if whole != mine and lacking.any():
+            xi = np.where(np.isnan(xi), self._of(whole, lacking).xi, xi)
+        never = ~(wanted & found.fits) | np.isnan(xi).any(axis=1)
+        slowdowns: FloatColumn = np.where(never[:, None], np.inf, np.maximum(xi, 1.0))
+        return slowdowns
+
+    def _of(self, mine: Workload, wanted: BoolColumn) -> _Asked:
+        if mine not in self._asked:
+            self._asked[mine] = _Asked.nobody(len(self))
+        found, known = self._asked[mine], self._known
+        others = list(self._numbers)
+        for number in np.flatnonzero(wanted & ~found.done).tolist():
+            other = others[number]
+            found.fits[number] = known.fits((mine, other)) is not False
+            to_me, to_it = known.xi(mine, (other,)), known.xi(other, (mine,))
+            found.xi[number] = (np.nan if to_me is None else to_me.value), (np.nan if to_it is None else to_it.value)
+        found.done[wanted] = True
+        return found
+
+
+class _Asked(NamedTuple):
+    """Of one kind beside those that are numbered."""
+
+    done: BoolColumn
+    fits: BoolColumn
+    """Nobody says that they do not."""
+    xi: FloatColumn
+    """A row for each: of the kind, and of the other; NaN where nobody knows."""
+
+    @classmethod
+    def nobody(cls, count: int) -> _Asked:
+        return cls(np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_), np.full((count, 2), np.nan))

@@ -1,0 +1,37 @@
+"""What kinds of jobs keep of their speed beside each other, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.snapshot import FloatColumn
+
+
+class Speeds:
+    """Shares of speed of pairs on one GPU; each pair is asked about once, whoever it is needed for."""
+
+    def __init__(self, company: Company, caution: float) -> None:
+        self._company, self._caution = company, caution
+        self._numbers: dict[Workload | None, int] = {}
+        self._table: FloatColumn = np.zeros((0, 0))
+
+    def of(self, kinds: Sequence[Workload | None]) -> FloatColumn:
+        """Of each kind beside each; 0 where nobody knows, or where they do not fit. O(kinds^2) for those that are new."""
+        known = len(self._numbers)
+        numbers = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
+        if len(self._numbers) > known:
+            self._grow(known)
+        table: FloatColumn = self._table[np.ix_(numbers, numbers)]
+        return table
+
+    def _grow(self, known: int) -> None:
+        kinds = list(self._numbers)
+        self._table = np.pad(self._table, (0, len(kinds) - known))
+        for one, mine in enumerate(kinds):
+            for other in range(0 if one >= known else known, len(kinds)):
+                its = kinds[other]
+                if mine is not None and its is not None and self._company.fit((mine, its)):
+                    self._table[one, other] = self._company.speed(mine, its, self._caution)

@@ -1,0 +1,81 @@
+"""What policies ask of whoever knows pairs of kinds: every pair once, and no more than they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_soda.policies.room import Room
+from slurm_soda.policies.sharing.company import Company
+from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
+from slurm_soda.policies.sharing.sjf.kinds import RunningKinds
+from slurm_soda.policies.sharing.srsf_share.speeds import Speeds
+from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.snapshot import NodeTable
+
+from tests.policies.sharing.scenes import Table, scene
+
+
+@dataclass(frozen=True, slots=True)
+class ByBatch(Table):
+    """Knows a kind only with the batches that are listed."""
+
+    batches: tuple[int, ...] = ()
+    pairs_asked: list[tuple[Workload, Workload]] = field(default_factory=list)
+
+    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+        self.pairs_asked.append((slowed, others[0]))
+        if not {slowed.batch, others[0].batch} <= set(self.batches):
+            return None
+        return Estimate(slowed.batch + others[0].batch / 100, 0.0, Source.MEASURED)
+
+
+def kind(batch: int, model: str = "m") -> Workload:
+    return Workload(model, batch, "v100")
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_running_kinds_are_asked_about_once_and_only_if_wanted(rounds: list[list[bool]]) -> None:
+    known = ByBatch(batches=(1, 2, 3, 8))
+    running = RunningKinds(known)
+    others = [kind(batch) for batch in (1, 2, 3)]
+    assert [running.number(one) for one in (*others, others[0])] == [0, 1, 2, 0]
+    for wanted in rounds:
+        found = running.slowdowns(kind(8), kind(8), np.array(wanted))
+        expected = [(8 + batch / 100, batch + 0.08) if asked else (np.inf, np.inf)
+                    for batch, asked in zip((1, 2, 3), wanted, strict=True)]  # fmt: skip
+        np.testing.assert_allclose(found, expected)
+    ever = np.any(rounds, axis=0)
+    expected_asked = [(mine, its) for other, asked in zip(others, ever, strict=True) if asked
+                      for mine, its in ((kind(8), other), (other, kind(8)))]  # fmt: skip
+    assert sorted(known.pairs_asked, key=str) == sorted(expected_asked, key=str)
+
+
+def test_a_sub_batch_that_nobody_knows_counts_as_the_whole_batch() -> None:
+    running = RunningKinds(ByBatch(batches=(1, 8)))
+    for batch in (1, 5):
+        running.number(kind(batch))
+    found = running.slowdowns(kind(4), kind(8), np.ones(2, dtype=np.bool_))
+    np.testing.assert_allclose(found, [(8.01, 1.08), (np.inf, np.inf)])
+
+
+def test_kinds_that_do_not_fit_never_meet_and_no_speed_grows() -> None:
+    running = RunningKinds(Table({("a", "b"): (0.9, 1.4)}, misfits=frozenset({frozenset({"a", "c"})}), else_xi=1.2))
+    for model in "bc":
+        running.number(kind(1, model))
+    found = running.slowdowns(kind(1, "a"), kind(1, "a"), np.ones(2, dtype=np.bool_))
+    np.testing.assert_allclose(found, [(1.0, 1.4), (np.inf, np.inf)])
+
+
+def test_speeds_of_pairs_are_asked_once_however_often_they_are_needed() -> None:
+    known = Table({("a", "b"): (1.25, 2.0)}, else_xi=1.6, misfits=frozenset({frozenset({"a", "c"})}))
+    snapshot = scene([{"job_id": 1}], NodeTable.uniform(1, 1), known)
+    speeds = Speeds(Company(snapshot, Tenancy(snapshot, Room(snapshot))), 0.0)
+    a, b, c = (kind(1, model) for model in "abc")
+    np.testing.assert_allclose(speeds.of([b, None, a]), [[1 / 1.6, 0, 0.5], [0, 0, 0], [0.8, 0, 1 / 1.6]])
+    np.testing.assert_allclose(speeds.of([a, c]), [[1 / 1.6, 0], [0, 1 / 1.6]])
+    np.testing.assert_allclose(speeds.of([c, b]), [[1 / 1.6, 1 / 1.6], [1 / 1.6, 1 / 1.6]])
+    assert len(known.asked) == len(set(known.asked)) == 7
