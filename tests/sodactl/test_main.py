@@ -100,7 +100,7 @@ def test_an_error_is_one_safe_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def slow() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # os.kill may come to another thread of the process, and so too late
 
     monkeypatch.setattr(LazyCommand, "load", lambda self: slow)
     assert run(["status"]) == main.EXIT_INTERRUPTED
