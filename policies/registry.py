@@ -36,7 +36,7 @@ from slurm_soda.policies.parameters import (
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.colocation.policy import Colocation
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
-from slurm_soda.policies.sharing.parameters import BY_DAY, COLOCATION, OJPAP, OJPP
+from slurm_soda.policies.sharing.parameters import BOUND_CAUTION, BY_DAY, CAUTION, COLOCATION, OJPAP, OJPP
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, MOST, SharingSjf
 from slurm_soda.policies.sharing.srsf_share.policy import NAME, SrsfShare
 from slurm_soda.policies.tiresias.policy import DEFAULT_THRESHOLDS_GPU_S, SMALL, WITHIN_QUEUE, Tiresias
@@ -131,10 +131,6 @@ _ARRAYS = (
 MOST_JOBS = Parameter(
     "most", MOST, "jobs", "most jobs on one GPU", "a whole number from 1", whole_from(1),
 )  # fmt: skip
-CAUTION = Parameter(
-    "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known", "a number from 0",
-    number_from(0.0),
-)  # fmt: skip
 LITERAL = Parameter(
     "literal", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
     "true or false", truth,
@@ -176,10 +172,10 @@ POLICIES: tuple[Entry, ...] = (
     Entry("srsf", "least predicted remaining GPU service first; preempts", "Tiresias, Section 3.2.1 (SRSF)",
           partial(Ordered, "srsf"), (MIN_RUN_S,)),
     Entry(FIRST, "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
-          "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION)),
+          "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, FIRST), (MOST_JOBS, CAUTION, BOUND_CAUTION)),
     Entry(BEST, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
           "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, BEST),
-          (MOST_JOBS, CAUTION, LITERAL, *BY_DAY)),
+          (MOST_JOBS, CAUTION, BOUND_CAUTION, LITERAL, *BY_DAY)),
     Entry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
           "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
     Entry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",

@@ -112,14 +112,17 @@ class Company:
             return math.inf
         return left_s * self.pace(row) if left_s else 0.0
 
-    def slowdown(self, row: int, others: Sequence[int]) -> float:
-        """Slowdown of a job on a GPU with these others, accumulation apart; infinite if nobody knows."""
+    def slowdown(self, row: int, others: Sequence[int], caution: float = 0.0) -> float:
+        """Slowdown of a job on a GPU with these others, accumulation apart; infinite if nobody knows.
+
+        ``caution``: it counts as so many of its expected errors worse than known.
+        """
         kinds = [self.kind(one) for one in (row, *others)]
         known = [kind for kind in kinds if kind is not None]
         if len(known) < len(kinds):
             return math.inf
         found = self.xi(known[0], known[1:])
-        return math.inf if found is None else max(found.value, 1.0)
+        return math.inf if found is None else max(found.cautious(caution), 1.0)
 
     def new_job(self, row: int) -> NewJob:
         """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch: see :func:`newcomer`."""
@@ -184,7 +187,7 @@ class Company:
         if new is None or running is None:
             return None
         before = self.pace(partner) / self.accumulation(partner)
-        return Xi(new, replace(running, value=max(running.value, before) / before))
+        return Xi(new, replace(running, value=max(running.value, before) / before, error=running.error / before))
 
 
 def newcomer(

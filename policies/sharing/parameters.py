@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_soda.policies.parameters import Parameter, finite_from, number_from, one_of, truth, unless_unset, whole_from
+from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION as ERRORS
 from slurm_soda.policies.sharing.colocation.policy import JUDGES
 from slurm_soda.policies.sharing.colocation.policy import MOST as MOST_COLOCATED
 from slurm_soda.policies.sharing.ojpp.policy import MOST, ORDERS, SUBMIT
@@ -14,6 +15,10 @@ _COUNT = "a whole number from 1"
 CAUTION = Parameter(
     "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known",
     "a finite number from 0", finite_from(0.0),
+)  # fmt: skip
+BOUND_CAUTION = Parameter(
+    "bound_caution", ERRORS, "errors", "against --soda-max-slowdown, slowdowns count as so many of their expected errors "
+    "worse than known", "a finite number from 0", finite_from(0.0),
 )  # fmt: skip
 OJPP = (
     Parameter("strategy", "ojpp", "name", "which bounds count, and how a GPU is chosen ([O], Table 4)",
@@ -49,6 +54,7 @@ COLOCATION = (
               "linear in it; both are fitted to what is known of pairs", " or ".join(JUDGES), one_of(JUDGES)),
     Parameter("limit", None, "GPUs", "most summed occupancy, instead of a fitted limit", "a number from 0",
               unless_unset(number_from(0.0))),
+    BOUND_CAUTION,
 )  # fmt: skip
 BY_DAY = (
     Parameter("daytime", True, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "

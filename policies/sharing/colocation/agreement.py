@@ -13,8 +13,9 @@ from slurm_soda.policies.sharing.view import Known
 class Agreement:
     """What nobody knows is not risked. Asked once for all jobs that are alike, as thousands are."""
 
-    def __init__(self, known: Known, company: Company) -> None:
-        self._known, self._company = known, company
+    def __init__(self, known: Known, company: Company, bound_caution: float) -> None:
+        """``bound_caution``: against a bound, slowdowns count as so many of their expected errors worse."""
+        self._known, self._company, self._bound_caution = known, company, bound_caution
         self._number: dict[int, int] = {}
         self._numbers: dict[tuple[Workload | None, float, float], int] = {}
         self._allowed: dict[tuple[int, ...], bool] = {}
@@ -40,10 +41,13 @@ class Agreement:
         kinds = [kind for kind in map(company.kind, rows) if kind is not None]
         if len(kinds) < len(rows) or self._known.fits(kinds) is not True:
             return False
-        for at, one in enumerate(rows):
+        for one in rows:
             bound = company.consent(one).max_slowdown
-            if math.isfinite(bound):
-                xi = company.xi(kinds[at], [kind for other, kind in enumerate(kinds) if other != at])
-                if xi is None or xi.value * company.accumulation(one) > bound:
-                    return False
+            if math.isfinite(bound) and self.worst(one, [other for other in rows if other != one]) > bound:
+                return False
         return True
+
+    def worst(self, row: int, others: Sequence[int]) -> float:
+        """Slowdown of a job beside others, gradient accumulation included, as it counts; infinite if nobody knows."""
+        company = self._company
+        return company.slowdown(row, others, self._bound_caution) * company.accumulation(row)

@@ -24,6 +24,7 @@ class Terms:
     Attributes:
         own: load of the job in a row; infinite for one that shares with nobody.
         allowed: whether a job may be beside others, by memory and by everybody's bound.
+        worst: slowdown of a job beside others, as it counts against its owner's bound.
         open_to: devices that a job may have by its nodes.
     """
 
@@ -31,6 +32,7 @@ class Terms:
     most: int
     own: Callable[[int], Load]
     allowed: Callable[[int, list[int]], bool]
+    worst: Callable[[int, list[int]], float]
     open_to: Callable[[int], IntColumn]
 
 
@@ -108,7 +110,8 @@ class ColocationGrounds:
         jobs = self._encounters.snapshot.sharing
         for one in sorted({row, *(one for device in shared for one in here[device])}):
             if math.isfinite(jobs.max_slowdown[one]):
-                worst = max(self._slowdown(one, [*here[at], row]) for at in shared if one in (*here[at], row))
+                there = [[*here[at], row] for at in shared if one in (*here[at], row)]
+                worst = max(self._terms.worst(one, [other for other in rows if other != one]) for rows in there)
                 bound = float(jobs.max_slowdown[one])
                 found.append(Measure("slowdown (owner's bound)", worst, bound, job_id=self._encounters.job_id(one)))
         return tuple(found)
@@ -117,7 +120,3 @@ class ColocationGrounds:
         """For equal work: as many as there are, over the largest slowdown (Equation 4.1); NaN: nobody knows."""
         worst = max(self._encounters.company.slowdown(one, [other for other in rows if other != one]) for one in rows)
         return len(rows) / worst if math.isfinite(worst) else math.nan
-
-    def _slowdown(self, one: int, rows: Sequence[int]) -> float:
-        company = self._encounters.company
-        return company.slowdown(one, [other for other in rows if other != one]) * company.accumulation(one)

@@ -15,6 +15,7 @@ from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.room import Claim
+from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION
 from slurm_soda.policies.sharing.colocation.agreement import Agreement
 from slurm_soda.policies.sharing.colocation.grounds import ColocationGrounds, Terms
 from slurm_soda.policies.sharing.colocation.occupancy import (
@@ -54,12 +55,14 @@ class Colocation:
         mps: kernels of several jobs run at once; without it they take turns, and busy time counts instead of occupancy.
         judge: one of :data:`JUDGES`.
         limit: most summed occupancy; None: fitted.
+        bound_caution: against owners' bounds, slowdowns count as so many of their expected errors worse than known.
     """
 
     most: int = MOST
     mps: bool = True
     judge: str = JUDGES[0]
     limit: float | None = None
+    bound_caution: float = BOUND_CAUTION
 
     @property
     def name(self) -> str:
@@ -134,7 +137,7 @@ class _Pass:
         self._walk = Walk(snapshot)
         self._tenancy = Tenancy(snapshot, self._walk.room)
         self._company = Company(snapshot, self._tenancy)
-        self._agreement = Agreement(snapshot.known, self._company)
+        self._agreement = Agreement(snapshot.known, self._company, policy.bound_caution)
         known, sharing = snapshot.known, snapshot.sharing
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
         loads = {kind: load_of_kind(known, kind, mps=policy.mps) for kind in there}
@@ -260,7 +263,7 @@ class _Pass:
         tenancy, code = self._tenancy, self._walk.demand.code
         encounters = Encounters(self._snapshot, self._company, tenancy.tenants, self._devices)
         terms = Terms(
-            self._judge, self._policy.most, self._own, self._agreement.allowed,
+            self._judge, self._policy.most, self._own, self._agreement.allowed, self._agreement.worst,
             lambda row: np.flatnonzero(self._mask(int(code[row])) & ~tenancy.taken),
         )  # fmt: skip
         return ColocationGrounds(encounters, terms, self._beside, self._refused)

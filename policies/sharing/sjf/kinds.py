@@ -13,8 +13,9 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 class RunningKinds:
     """Kinds of running jobs, numbered; what is known of them beside others is asked once for each pair."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, known: Known, bound_caution: float) -> None:
+        """``bound_caution``: against a bound, slowdowns count as so many of their expected errors worse."""
+        self._known, self._errors = known, bound_caution
         self._numbers: dict[Workload, int] = {}
         self._asked: dict[Workload, _Asked] = {}
 
@@ -27,6 +28,8 @@ class RunningKinds:
 
     def slowdowns(self, mine: Workload, whole: Workload, wanted: BoolColumn) -> FloatColumn:
         """Slowdowns of a kind beside each of these, and of each beside it; infinite where they cannot meet.
+
+        Four columns: expected ones of the kind and of the others, then those that count against a bound.
 
         Args:
             mine: with the sub-batch that it would have; where nobody knows that, it counts as ``whole``, with its batch.
@@ -50,7 +53,9 @@ class RunningKinds:
             other = others[number]
             found.fits[number] = known.fits((mine, other)) is not False
             to_me, to_it = known.xi(mine, (other,)), known.xi(other, (mine,))
-            found.xi[number] = (np.nan if to_me is None else to_me.value), (np.nan if to_it is None else to_it.value)
+            for column, one in enumerate((to_me, to_it)):
+                if one is not None:
+                    found.xi[number, column::2] = one.value, one.cautious(self._errors)
         found.done[wanted] = True
         return found
 
@@ -62,8 +67,8 @@ class _Asked(NamedTuple):
     fits: BoolColumn
     """Nobody says that they do not."""
     xi: FloatColumn
-    """A row for each: of the kind, and of the other; NaN where nobody knows."""
+    """A row for each, as :meth:`RunningKinds.slowdowns`; NaN where nobody knows."""
 
     @classmethod
     def nobody(cls, count: int) -> _Asked:
-        return cls(np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_), np.full((count, 2), np.nan))
+        return cls(np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_), np.full((count, 4), np.nan))

@@ -14,7 +14,7 @@ from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.room import Claim
-from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
+from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION, Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
 from slurm_soda.policies.sharing.sjf import waiting
@@ -45,6 +45,7 @@ class SharingSjf:
             that have room, which is the paper's yardstick.
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
+        bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
         literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
@@ -57,6 +58,7 @@ class SharingSjf:
     name: str
     most: int = MOST
     caution: float = 0.0
+    bound_caution: float = BOUND_CAUTION
     literal: bool = False
     daytime: bool = True
     long_s: float = LONG_S
@@ -188,7 +190,10 @@ class _Pass:
         if work_s >= self._refused.get(key, math.inf):
             return
         if self._screen is None:
-            self._screen = Screen(self._snapshot, self._tenancy, self._company, self._policy.most)
+            self._screen = Screen(
+                self._snapshot, self._tenancy, self._company, self._policy.most,
+                max(self._policy.caution, self._policy.bound_caution),
+            )  # fmt: skip
         for devices, pieces in self._places(row, code, shape, self._screen):
             decision = self._judge(row, devices)
             if row not in self._decisions or decision.share:
@@ -256,7 +261,7 @@ class _Pass:
         decision = decide(
             new, partners,
             lambda size: [company.meet(row, size if new.batch > 1 else batch, one, devices) for one in rows],
-            self._policy.caution,
+            self._policy.caution, self._policy.bound_caution,
         )  # fmt: skip
         if self._policy.name == FIRST and not decision.share:
             fits = next((trial for trial in decision.trials if not trial.refused), None)

@@ -31,6 +31,9 @@ class Option(NamedTuple):
     memory_mib: float
     new_xi: FloatColumn
     running_xi: FloatColumn
+    new_worst: FloatColumn
+    """What counts against bounds; so does ``running_worst``."""
+    running_worst: FloatColumn
 
 
 class Meeting(NamedTuple):
@@ -52,7 +55,10 @@ class Screen:
         groups: those that others may join, by their first device.
     """
 
-    def __init__(self, snapshot: SharingSnapshot, tenancy: Tenancy, company: Company, most: int) -> None:
+    def __init__(
+        self, snapshot: SharingSnapshot, tenancy: Tenancy, company: Company, most: int, bound_caution: float = 0.0
+    ) -> None:
+        """``bound_caution``: as in :func:`.subbatch.decide`."""
         self._snapshot, self._tenancy, self._company = snapshot, tenancy, company
         by_rows: dict[tuple[int, ...], list[int]] = {}
         for device in open_devices(tenancy, most).tolist():
@@ -61,7 +67,7 @@ class Screen:
         self.groups = [Group(rows, tuple(devices)) for rows, devices in willing.items()]
         self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
         self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
-        self._kinds = RunningKinds(snapshot.known)
+        self._kinds = RunningKinds(snapshot.known, bound_caution)
         self._columns()
         self._options: dict[tuple[Workload, int], list[Option]] = {}
         self._may_meet: dict[tuple[Workload, int, float], BoolColumn] = {}
@@ -123,11 +129,11 @@ class Screen:
 
     def _meeting(self, option: Option, max_slowdown: float) -> Meeting:
         """Members of groups who, and whose memory, bear a job with this sub-batch, and whom it bears."""
-        bearable: BoolColumn = np.isfinite(option.new_xi) & (option.new_xi * option.work_ratio <= max_slowdown)
+        bearable: BoolColumn = np.isfinite(option.new_xi) & (option.new_worst * option.work_ratio <= max_slowdown)
         members = np.flatnonzero(bearable[self._kind] & (option.memory_mib <= self._free_mib))
         kind, pace = self._kind[members], self._pace[members]
-        running_xi = np.maximum(option.running_xi[kind], pace) / pace
-        bear = running_xi <= self._bound[members]
+        running_xi, worst = (np.maximum(xi[kind], pace) / pace for xi in (option.running_xi, option.running_worst))
+        bear = worst <= self._bound[members]
         return Meeting(members[bear], option.new_xi[kind[bear]], running_xi[bear])
 
     def _of(self, row: int, kind: Workload) -> list[Option]:
@@ -141,8 +147,8 @@ class Screen:
                 trial = size if new.batch > 1 else 1
                 ratio = new.throughput.iteration_s(new.batch, trial) / whole_s if whole_s else 1.0
                 memory_mib, mine = new.footprint.mib(trial), self._company.kind(row, size) or kind
-                new_xi, running_xi = self._kinds.slowdowns(mine, kind, memory_mib <= free_mib).T
-                options.append(Option(ratio, memory_mib, new_xi, running_xi))
+                slowdowns = self._kinds.slowdowns(mine, kind, memory_mib <= free_mib)
+                options.append(Option(ratio, memory_mib, *slowdowns.T))
             self._options[key] = _worth(options)
         return self._options[key]
 
@@ -191,7 +197,9 @@ def _worth(options: list[Option]) -> list[Option]:
         beaten = any(
             larger.memory_mib <= option.memory_mib
             and bool(np.all(larger.new_xi * larger.work_ratio <= option.new_xi * option.work_ratio))
+            and bool(np.all(larger.new_worst * larger.work_ratio <= option.new_worst * option.work_ratio))
             and bool(np.all(larger.running_xi <= option.running_xi))
+            and bool(np.all(larger.running_worst <= option.running_worst))
             for larger in kept
         )
         if not beaten:

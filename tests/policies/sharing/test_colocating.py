@@ -17,6 +17,7 @@ from slurm_soda.policies.sharing.colocation.occupancy import LinearSpeedup, Load
 from slurm_soda.policies.sharing.colocation.policy import Colocation, judge_of, load_of_kind, samples_of
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.telling.meeting import Meeting
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 
@@ -91,6 +92,21 @@ def test_nobody_shares_against_bounds_consent_or_knowledge(
     jobs = [{"job_id": 1, "on": (0,), "model": "small", **old}, waits(2, "small", **new)]
     assert decide(scene(jobs, NodeTable.uniform(1, 1), known), limit=9.0).devices == {}
     assert decide(scene(jobs, NodeTable.uniform(1, 2), known), limit=9.0).devices == {2: (1,)}
+
+
+@pytest.mark.parametrize("bounded", [0, 1])
+def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(bounded: int) -> None:
+    unsure = Fitting(KNOWN.pairs, error=0.2)
+    jobs = [{"job_id": 1, "on": (0,), "model": "small"}, waits(2, "small")]
+    jobs[bounded]["max_slowdown"] = 1.5
+    snapshot = scene(jobs, NodeTable.uniform(1, 1), unsure)
+    plan = decide(snapshot, limit=9.0)
+    assert plan.devices == {}
+    told = plan.decisions[2]
+    assert isinstance(told, Meeting)
+    (measure,) = (one for one in told.measures if one.name == "slowdown (owner's bound)")
+    assert (measure.value, measure.bound, measure.holds) == (pytest.approx(1.6), 1.5, False)
+    assert decide(snapshot, limit=9.0, bound_caution=1.4).devices == {2: (0,)}
 
 
 @settings(max_examples=60, deadline=None)

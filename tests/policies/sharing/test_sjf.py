@@ -11,7 +11,7 @@ import pytest
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.knowledge import Source, Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import NIGHT_S
 from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
@@ -260,6 +260,21 @@ def test_caution_counts_errors() -> None:
     snapshot = scene(jobs, NodeTable.uniform(1, 1), Table(else_xi=1.3, error=0.5))
     assert decide(snapshot).devices
     assert not decide(snapshot, caution=2.0).devices
+
+
+@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("bounded", [0, 1])
+def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(name: str, bounded: int) -> None:
+    unsure = Table(else_xi=1.2, error=0.2, source=Source.PREDICTED)
+    jobs = [on(1, 900.0, 0), job(2, 100.0)]
+    jobs[bounded]["max_slowdown"] = 1.5
+    tight = scene(jobs, NodeTable.uniform(1, 1), unsure)
+    jobs[bounded]["max_slowdown"] = 1.61
+    wide = scene(jobs, NodeTable.uniform(1, 1), unsure)
+    assert not decide(tight, name).devices
+    assert decide(wide, name).devices
+    assert decide(tight, name, bound_caution=1.4).devices
+    assert not decide(wide, name, caution=2.1).devices
 
 
 def test_cpus_and_memory_of_nodes_are_taken_by_each_job() -> None:

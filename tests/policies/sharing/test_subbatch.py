@@ -168,6 +168,23 @@ def test_caution_takes_errors_as_worse() -> None:
     assert "nobody knows" in decide(job(), [Partner(200.0, 9000.0)], hopeless, caution=1.0).reason
 
 
+def test_a_bound_counts_errors_that_completion_times_do_not() -> None:
+    def unsure(error: float) -> Slowdowns:
+        return lambda _size: [Xi(measured(1.1), measured(1.1, error))]
+
+    bounded, free = (Partner(200.0, 9000.0, Consent(max_slowdown=bound)) for bound in (1.3, math.inf))
+    assert decide(job(), [bounded], unsure(0.2)).share
+    refused = decide(job(), [bounded], unsure(0.2), bound_caution=2.0)
+    assert not refused.share
+    assert refused.trials[0].refused == "may slow a job 1.500 times (1.100 expected), allowed 1.300"
+    assert decide(job(), [bounded], unsure(0.1), bound_caution=2.0).share
+    assert not decide(job(), [bounded], unsure(0.2), caution=2.0, bound_caution=0.5).share
+    for error in (0.2, math.inf):
+        same = decide(job(), [free], unsure(error), bound_caution=2.0)
+        assert same == decide(job(), [free], unsure(error))
+        assert same.share
+
+
 @pytest.mark.parametrize(("caution", "times"), [(0.0, 2.0), (1.0, 10.0)])
 def test_on_the_word_of_the_prior_only_much_shorter_jobs_share(caution: float, times: float) -> None:
     rng = random.Random(9)
