@@ -1,6 +1,7 @@
 """Hypothesis for all tests: no time limits, since nothing here is a test of speed and CI machines are slow.
 
-``--hypothesis-profile=thorough`` tries ten times as many examples.
+The same examples every time, so that a result tells about the change and not about the day;
+``--hypothesis-profile=thorough`` draws new ones, ten times as many.
 
 Ctrl-C works in all tests, also where pytest runs in the background of a shell that made it deaf to that.
 """
@@ -11,8 +12,12 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "thorough", max_examples=500, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("default")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
