@@ -27,8 +27,7 @@ from slurm_soda.sodactl.main import run
 
 POLICIES = (
     "sjf-ffs bound_caution=0", "sjf-ffs", "sjf-bsbf bound_caution=0", "sjf-bsbf bound_caution=1", "sjf-bsbf",
-    "sjf-bsbf caution=2",
-    "srsf-share", "ojpp", "colocation bound_caution=0", "colocation",
+    "sjf-bsbf caution=2", "srsf-share", "ojpp", "colocation bound_caution=0", "colocation",
 )  # fmt: skip
 KNOWLEDGE = ("truth", "predicted")
 SEEDS = (1, 2, 3)
@@ -107,11 +106,9 @@ def main(pairs: Path, gpu_type: str, workers: int | None) -> None:
         for (policy, told), runs in zip(asked, waiting, strict=True):
             found = [one.result() for one in runs]
             jct_s, worst = sum(one.avg_jct_s for one in found) / len(found), max(one.worst for one in found)
-            counts = [sum(column) for column in ([one[at] for one in found] for at in (1, 2, 3))]
-            print(
-                f"| `{policy}` | {told} | {jct_s:,.0f} | {counts[0]} | {counts[1]} | {counts[2]} | {worst:.2f} |",
-                flush=True,
-            )
+            bounded, shared = sum(one.bounded for one in found), sum(one.shared for one in found)
+            broken = sum(one.broken for one in found)
+            print(f"| `{policy}` | {told} | {jct_s:,.0f} | {bounded} | {shared} | {broken} | {worst:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

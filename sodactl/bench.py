@@ -6,7 +6,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import click
@@ -59,7 +58,7 @@ def decide(
     if kinds is not None and cluster != "shared":
         raise click.UsageError(f"--kinds {kinds} is for --cluster shared: jobs of a {cluster} cluster share no GPUs")
     kinds = (kinds or KINDS) if cluster == "shared" else None
-    snapshot = (partial(shared_cluster, kinds=kinds) if kinds else CLUSTERS[cluster])(jobs, nodes, seed)
+    snapshot = shared_cluster(jobs, nodes, seed, kinds) if kinds else CLUSTERS[cluster](jobs, nodes, seed)
     results = [_measure(_policy(name), snapshot, repeat) for name in policies or policy_names()]
     if as_json:
         made = {"jobs": jobs, "nodes": nodes, "cluster": cluster, "kinds": kinds, "seed": seed}
