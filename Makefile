@@ -29,7 +29,7 @@ lint: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PYTHONPATH=.import $(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## Unit and property tests (seconds), with branch coverage
 	$(BIN)/pytest -q -n auto --dist worksteal --cov --cov-report=term:skip-covered

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+
 from slurm_soda.agent.agent import Agent, Parts
 from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
 from slurm_soda.agent.contention.memory import MemoryKeeper

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
 from slurm_soda.agent.processes import read_pids
 from slurm_soda.epilog import cgroups
 from slurm_soda.wire.records import JobOpened

@@ -8,6 +8,7 @@ import random
 from typing import Protocol
 
 import httpx
+
 from slurm_soda.wire.cores import ReportAnswer
 from slurm_soda.wire.errors import RecordError, SealError, SodaError
 from slurm_soda.wire.records import NodeReport

@@ -22,9 +22,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
-from slurm_soda.containers.cluster import Cluster
 
 from benchmarks.pairs import Cost, measure
+from slurm_soda.containers.cluster import Cluster
 
 INSIDE = "/usr/local/share/inside.py"
 CONFIG = "/etc/slurm/slurm.conf"

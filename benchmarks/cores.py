@@ -12,6 +12,7 @@ import time
 import click
 from rich.console import Console
 from rich.table import Table
+
 from slurm_soda.containers.cluster import Cluster
 
 NODE = "n1"

@@ -22,6 +22,8 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.store import asked, rows
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.demo.driver import Event
 from slurm_soda.demo.run import SODACTL, Phase, Watch
@@ -29,8 +31,6 @@ from slurm_soda.demo.settings import DemoSettings
 from slurm_soda.demo.story import tell
 from slurm_soda.slurm_ext.cli.values import cpu_time_s, peak_mib
 from slurm_soda.slurm_ext.errors import SodaError
-
-from benchmarks.store import asked, rows
 
 FIGURES = ("gpu_util_ratio", "gpu_memory_peak_mib", "cpu_s", "memory_peak_mib", "queue_s", "run_s")
 TIMES_WITHIN_S, USE_WITHIN_RATIO = 2.0, 0.05

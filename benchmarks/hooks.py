@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+
 from slurm_soda.agent.events import read_event
 from slurm_soda.agent.intake import Intake
 from slurm_soda.agent.raw import as_event

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import click
 import numpy as np
+
 from slurm_soda.learning.interference import measured_types
 from slurm_soda.learning.judging import (
     Judged,

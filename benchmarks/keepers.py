@@ -21,6 +21,7 @@ import click
 import psutil
 from rich.console import Console
 from rich.table import Table
+
 from slurm_soda.wire.handover import hand_over
 
 STAND_IN = Path(__file__).parents[1] / "emulation" / "resctrl" / "serve.py"

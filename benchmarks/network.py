@@ -14,6 +14,7 @@ from statistics import median
 import click
 from rich.console import Console
 from rich.table import Table
+
 from slurm_soda.containers.cluster import Cluster
 
 _FILE = "/etc/slurm-soda/agent.toml"

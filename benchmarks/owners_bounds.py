@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+
 from slurm_soda.policies.sharing.predicting.tables import parse
 from slurm_soda.sodactl.main import run
 

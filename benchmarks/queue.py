@@ -15,9 +15,9 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
-from slurm_soda.containers.cluster import Cluster
 
 from benchmarks.store import asked, rows
+from slurm_soda.containers.cluster import Cluster
 
 NODES, GPUS = 64, 4
 UNCHANGED_CYCLES = 10

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import click
 import numpy as np
+
 from slurm_soda.policies.run_times.learner import RunTimes
 from slurm_soda.policies.run_times.traits import Traits
 from slurm_soda.policies.snapshot import FloatColumn

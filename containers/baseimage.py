@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+
 from slurm_soda.containers.engine import Machine, Say, apt_install
 from slurm_soda.containers.spec import ClusterError
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import docker
+
 from slurm_soda.containers import hosts
 from slurm_soda.containers.configuration import slurm_configuration
 from slurm_soda.containers.engine import Say, connect

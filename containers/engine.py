@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import docker
+
 from slurm_soda.containers.spec import ClusterError
 
 Say = Callable[[str], None]

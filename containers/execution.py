@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import docker
+
 from slurm_soda.containers.engine import refusal
 from slurm_soda.containers.spec import USERS, ClusterError
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import docker
+
 from slurm_soda.containers.engine import refusal
 from slurm_soda.containers.spec import LABEL, ClusterError, ClusterSpec
 

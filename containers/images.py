@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import stat
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+
 from slurm_soda.containers.baseimage import ensure_base, has_image
 from slurm_soda.containers.engine import Say, refusal
 from slurm_soda.containers.spec import ClusterError
@@ -37,7 +39,7 @@ _KEPT = {"product": 10, "python": 3, "slurm": 3}
 
 
 Files = Mapping[str, tuple[bytes, int]]
-"""Content and permission bits by path inside the build context."""
+"""Content and mode by path inside the build context; the content of a symbolic link is its target."""
 
 
 def checkout() -> Path:
@@ -142,6 +144,11 @@ def _sources(top: Path) -> Files:
                 and not _LEFT_OUT_FOLDERS.intersection(inside.parts)
             ):
                 files[f"source/{inside}"] = _read(path)
+    for link in sorted((top / "src" / "slurm_soda").iterdir()):
+        target = link.readlink() if link.is_symlink() else None
+        files[f"source/{link.relative_to(top)}"] = (
+            (str(target).encode(), stat.S_IFLNK | 0o777) if target else _read(link)
+        )
     return files
 
 
@@ -188,9 +195,12 @@ def _forget(client: docker.DockerClient, layer: str, kept: int) -> None:
 def _tar(files: Files) -> io.BytesIO:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, (content, mode) in sorted(files.items()):
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(content), mode
+        for path, (data, mode) in sorted(files.items()):
+            content, entry = data, tarfile.TarInfo(path)
+            entry.mode = stat.S_IMODE(mode)
+            if stat.S_ISLNK(mode):
+                entry.type, entry.linkname, content = tarfile.SYMTYPE, content.decode(), b""
+            entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     buffer.seek(0)
     return buffer

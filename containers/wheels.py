@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.markers import Marker
+
 from slurm_soda.containers.engine import Say
 from slurm_soda.containers.spec import ClusterError
 

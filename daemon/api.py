@@ -15,6 +15,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import SQLAlchemyError
+
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.looks import Looks
@@ -23,7 +25,6 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError, SealError
 from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.seal import HEADER, Munge
-from sqlalchemy.exc import SQLAlchemyError
 
 COMMIT_TIMEOUT_S = 10.0
 """A report that is not on disk after this long is answered with 503; the agent sends it again."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.routes import GpuLending
 

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from slurm_soda.daemon.arrays.side import ArraySide, ours_among
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.completion import Completion
@@ -41,7 +43,6 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.actuator import Change, rewrite_changes
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
-from sqlalchemy.exc import SQLAlchemyError
 
 NO_EVENT_S = float("inf")
 

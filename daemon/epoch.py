@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.schema import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
-from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
 
 LOCK_NAME = "sodad.lock"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.services import finished_services_gpu_s
 from slurm_soda.policies.registry import find_entry
-from sqlalchemy.orm import Session
 
 FEWEST_SAMPLES = 20
 """With fewer past jobs a distribution says more about chance than about the site."""

@@ -14,6 +14,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
@@ -25,8 +28,6 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.transfer import encode
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.slurm_ext.hints import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
 MOST_AT_ONCE = 4
 """Looks being taken; the threads are those that take reports too."""

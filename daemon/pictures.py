@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cores import fits_of, start_of
@@ -17,7 +19,6 @@ from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.daemon.store.knowledge import told_of
 from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
 from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job, NodeSeen, Preemption, Run, Usage
-from sqlalchemy.orm import Session
 
 MOST_CHANGES = 5000
 """Newest changes in one job's story: one that waits for weeks may be moved every few seconds."""

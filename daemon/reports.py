@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from sqlalchemy.exc import OperationalError
+
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cores.gangs import Gangs
 from slurm_soda.daemon.logline import LOGGER, log
@@ -20,7 +22,6 @@ from slurm_soda.daemon.store.ingest import ingest
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.cores import CoreOrder, ReportAnswer
 from slurm_soda.wire.records import NodeReport
-from sqlalchemy.exc import OperationalError
 
 MOST_WAITING = 256
 """Reports that may wait; agents keep theirs and come again."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.stopwatch import Stopwatch
 from slurm_soda.daemon.store.book import JobBook

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import MODES, Mode, Settings
 from slurm_soda.daemon.store.schema import Setting
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 Learn = Callable[[str], Mapping[str, Any]]
 """Parameters of a policy, by its name, that the site's own past tells."""

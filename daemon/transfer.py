@@ -15,10 +15,11 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from slurm_soda.daemon.store.schema import Base
-from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import inspect
 from sqlalchemy.orm import ColumnProperty
+
+from slurm_soda.daemon.store.schema import Base
+from slurm_soda.slurm_ext.errors import SodaError
 
 T = TypeVar("T")
 K = TypeVar("K")

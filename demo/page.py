@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.demo.gantt import GPU_COUNTS, PREEMPTED, gantt
 from slurm_soda.demo.page_style import CSS
 from slurm_soda.simulator.report.curves import corners, distribution

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from slurm_soda.demo.gantt import GPU_COUNTS, gpu_class
 from slurm_soda.demo.page import TITLES, headline, jct_steps
 from slurm_soda.simulator.report.palette import GPU_LIGHT, MARK_LIGHT

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.demo.truth import JobTruth
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.sharing.predicting.kernels import Vector
 from slurm_soda.policies.sharing.predicting.regressors import Factors, Regressor
 from slurm_soda.policies.sharing.predicting.traits import Matrix

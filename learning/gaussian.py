@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.libraries import library
 from slurm_soda.policies.sharing.predicting.gaussian import JITTER, Pairs, Posterior, Shape, covariances

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.gaussian import fit_shape

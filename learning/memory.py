@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
 from slurm_soda.policies.sharing.predicting.kernels import Scaling, Vector

@@ -7,6 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+
 from slurm_soda.learning import completion, regressions
 from slurm_soda.learning.gaussian import fit_shape
 from slurm_soda.learning.regressions import Kind, fit_regression

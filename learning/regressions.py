@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from slurm_soda.learning.folds import folds_by_pair
 from slurm_soda.learning.libraries import library
 from slurm_soda.policies.sharing.predicting.gaussian import Pairs

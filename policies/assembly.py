@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.plan import JobNotes, Plan, Preempt, Verdict
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.policies.walk import Walk

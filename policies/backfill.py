@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
 from slurm_soda.policies.plan import Plan

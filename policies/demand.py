@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
 
 ANY_TYPE = -1

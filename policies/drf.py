@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.demand import Demand, Requests
 from slurm_soda.policies.plan import Plan, Verdict

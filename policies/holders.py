@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.snapshot import IntColumn, JobTable
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.backfill import DEPTH, start_and_backfill
 from slurm_soda.policies.estimates import LIMIT

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.plan import Plan, Preempt
 from slurm_soda.policies.preemption import PreemptiveWalk, next_ripe_s, preemptible

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.demand import ANY_TYPE, Shape
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
 

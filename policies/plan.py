@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 

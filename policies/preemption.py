@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.holders import Holders
 from slurm_soda.policies.plan import Preempt, Verdict
 from slurm_soda.policies.room import Claim

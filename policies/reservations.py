@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.holders import entries_of, memory_shares_mib
 from slurm_soda.policies.placement import NodePool, Piece

@@ -10,6 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.holders import Holders, Share
 from slurm_soda.policies.placement import Piece, pieces_over, slots_of

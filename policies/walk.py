@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.demand import Demand, Shape, demand_of
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Verdict

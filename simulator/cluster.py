@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 from slurm_soda.simulator.errors import SimulatorError
 

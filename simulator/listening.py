@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.plan import JobNote, Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision

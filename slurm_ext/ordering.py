@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import JobState, JobTable
 
 SITE_FACTOR_LIMIT = 2_147_483_645

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.snapshot import (
     NEVER,
     BoolColumn,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
 from slurm_soda.daemon.arrays import planning, readiness
 from slurm_soda.daemon.arrays.planning import ArrayPlan, Overrides
 from slurm_soda.daemon.config import Settings

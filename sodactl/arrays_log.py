@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+
 from slurm_soda.daemon.store.arrays import ArrayLog, array_logs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.parameters import Parameter
 from slurm_soda.policies.registry import find_entry, make_policy

@@ -12,6 +12,7 @@ import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot

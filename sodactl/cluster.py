@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
+
 from slurm_soda.containers import hosts
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.engine import connect

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.simulator.batch import Batch, run_batch
 from slurm_soda.simulator.errors import SimulatorError

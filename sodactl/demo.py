@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+
 from slurm_soda.demo.burst.settings import BurstSettings
 from slurm_soda.demo.page import ROWS, TITLES, change_text, headline, value_text
 from slurm_soda.demo.settings import DemoSettings

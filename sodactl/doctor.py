@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
+
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks import access, hooks, slurm, soda
 from slurm_soda.sodactl.checks.finding import Config, Finding, Probe, parse_config

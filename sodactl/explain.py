@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Story
 from slurm_soda.daemon.store.cores_schema import CoreStart

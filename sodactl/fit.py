@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
+
 from slurm_soda.daemon.store.core_log import CoreGroup, CoreJob, CoreReport, Filters, core_groups
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured
 from slurm_soda.slurm_ext.hints import CATEGORIES

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 import click
+
 from slurm_soda.daemon.store.history import finished_jobs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.slurm_ext import codec

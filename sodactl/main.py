@@ -12,6 +12,7 @@ from io import TextIOWrapper
 
 import click
 from click.shell_completion import CompletionItem
+
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl.output import printable
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
+
 from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, Cluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from click.shell_completion import CompletionItem
+
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.policies.tiresias.models import plain_name

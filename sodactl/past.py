@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Head, LiveJobs, Overview, Story, heart_beats
 from slurm_soda.daemon.store import queries
@@ -17,7 +19,6 @@ from slurm_soda.daemon.transfer import TransferError, decode
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl.checks.finding import Probe, parse_config, values_of
 from slurm_soda.sodactl.site import Site
-from sqlalchemy.orm import Session
 
 TIMEOUT_S = 2.0
 """For each step of a request: connecting, and every wait for more of the answer."""

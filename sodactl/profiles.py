@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+
 from slurm_soda.daemon.knowledge.edits import Editor, words
 from slurm_soda.daemon.knowledge.quantities import QUANTITIES
 from slurm_soda.daemon.knowledge.values import Subject, Value, value_of

@@ -7,6 +7,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import click
+from sqlalchemy.exc import SQLAlchemyError
+
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.schema import Job
@@ -20,7 +22,6 @@ from slurm_soda.sodactl.changes import ByHand
 from slurm_soda.sodactl.identity import stored
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site import Site, on_any_site
-from sqlalchemy.exc import SQLAlchemyError
 
 
 @click.command("release-all")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
 from slurm_soda.simulator.engine.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.rules import CORES, ELIMINATES, NodeRules
 from slurm_soda.simulator.scenario import ESTIMATES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from slurm_soda.daemon.config import MODES
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import StoreMissingError

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import click
+
 from slurm_soda.policies.sharing.knowledge import Interference
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.sharing.rules import KNOWLEDGE, PREDICTED, SharingRules

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.simulator.listening import listening
 from slurm_soda.simulator.outcome import Outcome

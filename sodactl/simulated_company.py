@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.sharing.record import SharingRecord
 from slurm_soda.sodactl import output

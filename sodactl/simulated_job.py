@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from slurm_soda.policies.explain import VERDICTS
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
+from sqlalchemy.exc import SQLAlchemyError
+
 from slurm_soda.daemon.config import CONFIG_FILE, ConfigError, Settings, load_settings
 from slurm_soda.daemon.store.engine import Store, StoreError, open_store
 from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.sodactl.output import warn
-from sqlalchemy.exc import SQLAlchemyError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import click
+
 from slurm_soda.daemon import pictures
 from slurm_soda.daemon.pictures import Head, Overview
 from slurm_soda.daemon.store.engine import StoreMissingError

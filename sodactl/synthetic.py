@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import (
     BoolColumn,
     ClusterSnapshot,

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.schema import Action
 from slurm_soda.slurm_ext.actuator import Change, ChangeKind
@@ -17,7 +19,6 @@ from slurm_soda.sodactl.identity import same_job
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.past import is_alive
 from slurm_soda.sodactl.site import Site, on_site
-from sqlalchemy.orm import Session
 
 _GONE_FOR_GOOD = {
     "signal": "a signal cannot be taken back",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
+
 from slurm_soda.demo.driver import Event
 from slurm_soda.demo.run import PHASES, Phase, Watch
 from slurm_soda.sodactl import output

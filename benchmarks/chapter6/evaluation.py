@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.chapter6.gpu import Training, run_together
 from slurm_soda.policies.sharing.colocation.occupancy import (
     Gpu,
     Judge,
@@ -14,8 +15,6 @@ from slurm_soda.policies.sharing.colocation.occupancy import (
     fit_threshold,
     speedup,
 )
-
-from benchmarks.chapter6.gpu import Training, run_together
 
 GPUS = 2
 ITERATIONS = 1000

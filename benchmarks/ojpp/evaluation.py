@@ -10,13 +10,13 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
+
+from benchmarks.ojpp.networks import World, draw
+from benchmarks.ojpp.performance import speeds
 from slurm_soda.policies.sharing.ojpp.packing import Packing, Rules
 from slurm_soda.policies.sharing.ojpp.patterns import pack
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.snapshot import FloatColumn
-
-from benchmarks.ojpp.networks import World, draw
-from benchmarks.ojpp.performance import speeds
 
 PATTERNS = "patterns"
 """Ours: :func:`slurm_soda.policies.sharing.ojpp.patterns.pack`, with the guarantee below."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.ojpp.networks import JOBS, MOST_WORKERS, World
 from slurm_soda.policies.sharing.ojpp.demands import NEVER
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.ojpp.patterns import pack
 from slurm_soda.policies.sharing.ojpp.strategies import place, strategy
 from slurm_soda.simulator.speed.pairs import load_pairs
-
-from benchmarks.ojpp.networks import JOBS, MOST_WORKERS, World
 
 SEEDS = tuple(range(1, 21))
 WAYS = ("greedy", "ojpp", "patterns")

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.sharing.ojpp.packing import Jobs
 
 JOBS = 20

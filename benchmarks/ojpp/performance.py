@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+
+from benchmarks.ojpp.networks import World
 from slurm_soda.policies.sharing.arithmetic.demand import Peaks, stalled
 from slurm_soda.policies.sharing.ojpp.strategies import Placement
 from slurm_soda.policies.snapshot import FloatColumn
-
-from benchmarks.ojpp.networks import World
 
 
 def speeds(world: World, placement: Placement) -> FloatColumn:

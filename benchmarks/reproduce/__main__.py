@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from slurm_soda.simulator.report.files import write_whole
-from slurm_soda.slurm_ext.errors import SodaError
 
 from benchmarks.reproduce import (
     chapter6,
@@ -34,6 +32,8 @@ from benchmarks.reproduce.document import Claim, Section, Written
 from benchmarks.reproduce.pictures import draw
 from benchmarks.reproduce.simulation import Results, check_data, run_commands
 from benchmarks.simulate import measure_all
+from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.slurm_ext.errors import SodaError
 
 MONTHS, TESTBED, SODA = "philly-month", "tiresias480", "soda-month"
 SODA_CORES = 80 * 28

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slurm_soda.policies.sharing.colocation.occupancy import OccupancyThreshold
-
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together, worst_case
 from benchmarks.chapter6.gpu import Training
 from benchmarks.reproduce.document import Claim, Section, Written, paragraph, percent, table
 from benchmarks.reproduce.simulation import Results
+from slurm_soda.policies.sharing.colocation.occupancy import OccupancyThreshold
 
 BEST_OCCUPANCY, WORST_OCCUPANCY = 0.7, 1.0
 Case = Callable[[int, float], list[Training]]

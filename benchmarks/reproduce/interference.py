@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from slurm_soda.learning.methods import AIP, CHOSEN
-
 from benchmarks.interference import Figures, Part, Report, Transfer, aip_of, measure
 from benchmarks.reproduce.document import Claim, Written, paragraph, table
+from slurm_soda.learning.methods import AIP, CHOSEN
 
 TITLE = "Interference that must be predicted"
 PAIRS = "gavel/throughputs.json"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from slurm_soda.policies.snapshot import FloatColumn
 
 from benchmarks.reproduce.document import Claim, Row, Section, Written, bullet, comparison, paragraph
 from benchmarks.reproduce.simulation import Found, Results, command, percentile_s, pooled_jct_s
 from benchmarks.reproduce.tiresias_simulator import PUBLISHED_S
 from benchmarks.reproduce.traces import FREE, PAPER_1H, SEQ5000, TRACES, month
+from slurm_soda.policies.snapshot import FloatColumn
 
 SEEDS = (1, 2, 3, 4, 5)
 MONTH_S = 30 * 86_400

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.reproduce.simulation import Found
 from slurm_soda.simulator.report.page import Story
 from slurm_soda.simulator.report.pictures import save_pictures
 from slurm_soda.simulator.report.result import PolicyRuns
-
-from benchmarks.reproduce.simulation import Found
 
 
 def draw(

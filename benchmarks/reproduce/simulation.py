@@ -12,13 +12,13 @@ from pathlib import Path
 
 import click
 import numpy as np
+
+from benchmarks.reproduce.bounds import lower_bound_s
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.report.result import Run, reduce
 from slurm_soda.sodactl.material import read_material
 from slurm_soda.sodactl.scenario_options import Asked
 from slurm_soda.sodactl.simulate import chosen, simulate
-
-from benchmarks.reproduce.bounds import lower_bound_s
 
 DATA = "$DATA"
 """Stands for the folder of traces in every command."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
-from slurm_soda.simulator.report.site import SiteCurves
 
 from benchmarks.reproduce.document import Claim, Section, Written, commands, paragraph, table
 from benchmarks.reproduce.simulation import Found, Results
+from slurm_soda.simulator.report.site import SiteCurves
 
 TITLE = "SODA, Figures 12 to 15 and 18: CPU cores and contention"
 SEEDS = (1, 2, 3, 4, 5)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.report.curves import Use
-from slurm_soda.simulator.report.site import SiteCurves
 
 from benchmarks.reproduce.simulation import Found
 from benchmarks.reproduce.soda import curves_of
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.report.curves import Use
+from slurm_soda.simulator.report.site import SiteCurves
 
 _COLOURS = ("#8a93a0", "#c2723a", "#2f6fb3", "#2d8a57")
 _DAY_S = 86_400.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+
 from slurm_soda.daemon.arrays.fields import Ground, fields_of, order_first
 from slurm_soda.daemon.arrays.groups import Membership
 from slurm_soda.policies.arrays.kinds import NodeClass, Share

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from slurm_soda.daemon.arrays.groups import TURNS, Group, Membership, undivided
 from slurm_soda.daemon.arrays.rows import only_rows
 from slurm_soda.policies.arrays.kinds import ArrayKind

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+
 from slurm_soda.daemon.arrays.fields import fields_of
 from slurm_soda.daemon.arrays.groups import Group, Membership
 from slurm_soda.daemon.arrays.rows import only_rows

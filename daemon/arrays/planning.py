@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.arrays import readiness
 from slurm_soda.daemon.arrays.readiness import Obstacle
 from slurm_soda.daemon.config import Settings
@@ -21,7 +23,6 @@ from slurm_soda.slurm_ext.client import NodeRecord, SlurmClient
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.partitions import not_carried, wanted_settings
 from slurm_soda.slurm_ext.routes import RoutingRules
-from sqlalchemy.orm import Session
 
 _DAY_S = 86400.0
 INCLUDE_NAME = "soda-arrays.conf"

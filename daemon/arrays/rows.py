@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import IntColumn, JobTable
 
 _NOT_ROWS = frozenset({"alloc_start", "alloc_node", "alloc_gpus", "alloc_cpus", "users", "partitions", "gpu_types"})

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.arrays.deciding import as_divided, decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import Group, Membership, memberships
 from slurm_soda.daemon.arrays.homes import Homes
@@ -35,7 +37,6 @@ from slurm_soda.slurm_ext.actuator import Change, order_changes
 from slurm_soda.slurm_ext.arrays import ArraysRecord, read_record
 from slurm_soda.slurm_ext.client import JobRecord, SlurmClient
 from slurm_soda.slurm_ext.errors import SodaError
-from sqlalchemy.orm import Session
 
 
 class ArraySide:

@@ -9,6 +9,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import CoreSettings
 from slurm_soda.daemon.logline import log
 from slurm_soda.daemon.store.cores import job_at, measurements_of, opening, was_cut_short
@@ -20,8 +23,6 @@ from slurm_soda.policies.cores.search import SearchRules
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import NodeReport
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 
 def search_rules(settings: CoreSettings) -> SearchRules:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.cores import newest_fit, past_fits, users_of_fits
 from slurm_soda.policies.cores.resize import Resized, Waiting, resize
 from slurm_soda.policies.cores.start import NodeMeans, PastFit
-from sqlalchemy.orm import Session
 
 MOST_KEPT = 20_000
 

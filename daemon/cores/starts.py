@@ -11,6 +11,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import CoreSettings
 from slurm_soda.daemon.cores.means import smallest_node
 from slurm_soda.daemon.cores.sizing import Sizing
@@ -38,7 +40,6 @@ from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, SlurmClient
 from slurm_soda.slurm_ext.cpus import cpu_change
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
-from sqlalchemy.orm import Session
 
 MOST_LOOKS = 50
 """Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""

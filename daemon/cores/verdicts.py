@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.ledger import OPEN_STATES
 from slurm_soda.daemon.store.schema import Action
 from slurm_soda.policies.cores.start import Start
@@ -11,8 +14,6 @@ from slurm_soda.slurm_ext.actuator import Change
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.requests import JobRequest
 from slurm_soda.slurm_ext.snapshot import ordinary
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 _IDS_PER_QUERY = 500
 

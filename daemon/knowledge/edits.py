@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.knowledge.quantities import QUANTITIES
 from slurm_soda.daemon.knowledge.values import Subject, Value, columns_of
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob
 from slurm_soda.policies.sharing.knowledge import Source
 from slurm_soda.slurm_ext.errors import SodaError
-from sqlalchemy import ColumnElement, delete, select
-from sqlalchemy.orm import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.knowledge.kinds import kind_of_record
 from slurm_soda.daemon.knowledge.known import Knowledge
 from slurm_soda.daemon.knowledge.lessons import observe
@@ -30,8 +33,6 @@ from slurm_soda.policies.run_times.sources import By, Iterations, RunTime, run_t
 from slurm_soda.policies.run_times.traits import Traits
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 TEACHING = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
 """Ends that tell how long a job holds its GPUs: also of those that fail early, which is what their like will do."""

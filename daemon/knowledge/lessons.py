@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.knowledge.values import Subject, Value, columns_of, plain
 from slurm_soda.daemon.store import knowledge as stored
 from slurm_soda.daemon.store.history import usage_by_job, used
@@ -15,7 +17,6 @@ from slurm_soda.daemon.store.schema import Job, Run, Usage
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
 from slurm_soda.slurm_ext import codec, hostlist
 from slurm_soda.slurm_ext.errors import SodaError
-from sqlalchemy.orm import Session
 
 KEEP_JOBS = 64
 """The newest jobs of a kind that its values are of."""

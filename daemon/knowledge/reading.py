@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.knowledge.known import Knowledge
 from slurm_soda.daemon.knowledge.pairs import PairKnown, pair_known
 from slurm_soda.daemon.knowledge.values import Subject, Value, plain, value_of
@@ -13,7 +15,6 @@ from slurm_soda.policies.sharing.knowledge import Estimate, Workload
 from slurm_soda.policies.sharing.predicting.documents import decode
 from slurm_soda.policies.sharing.predicting.prediction import Predicted
 from slurm_soda.policies.sharing.predicting.tables import SpeedTable
-from sqlalchemy.orm import Session
 
 
 def read_knowledge(session: Session) -> Knowledge:

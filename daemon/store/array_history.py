@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sqlalchemy import ColumnElement, Subquery, and_, case, func, or_, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.cores import TELLING
 from slurm_soda.daemon.store.cores_schema import CoreFitted
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.policies.arrays.history import PastJob
 from slurm_soda.slurm_ext.hostlist import expand
-from sqlalchemy import ColumnElement, Subquery, and_, case, func, or_, select
-from sqlalchemy.orm import Session
 
 
 class _Fit(NamedTuple):

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
-from slurm_soda.daemon.store.arrays_schema import ArrayRun
-from slurm_soda.daemon.store.schema import Job
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.arrays_schema import ArrayRun
+from slurm_soda.daemon.store.schema import Job
 
 
 @dataclass(slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from slurm_soda.daemon.store.schema import Base, RawText
 from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
+
+from slurm_soda.daemon.store.schema import Base, RawText
 
 
 class ArrayRun(Base):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.job_rows import remembered_job, remembered_run, save_jobs, save_runs
 from slurm_soda.daemon.store.memory import RememberedJob, RememberedRun, fingerprint, observe, same_job
 from slurm_soda.daemon.store.schema import Job, NodeEvent, Run
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.snapshot import JobMemory
-from sqlalchemy import or_, select
-from sqlalchemy.orm import Session
 
 _IDS_PER_STATEMENT = 500
 

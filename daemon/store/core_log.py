@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.cores import TELLING, fits_of, measurements_of, past_fits, starts_of
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.history import usage_by_job, used
@@ -14,8 +17,6 @@ from slurm_soda.daemon.store.schema import Job
 from slurm_soda.policies.arrays.kinds import array_of
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, Start, start_cores
 from slurm_soda.slurm_ext.hints import CATEGORIES
-from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.orm import Session
 
 MOST_MEASURED = 2000
 """A job that runs for months may have been searched hundreds of times, on many nodes."""

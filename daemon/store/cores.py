@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.schema import Job, NodeEvent
 from slurm_soda.policies.cores.gang import CUT_SHORT
 from slurm_soda.policies.cores.start import PastFit
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement
-from sqlalchemy import delete, func, select
-from sqlalchemy.orm import Session
 
 TELLING = ("best_fit", "measured", "kept")
 """Ends of a search that say how many cores the job needs."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_soda.daemon.store.schema import Base
 from sqlalchemy import JSON, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
+
+from slurm_soda.daemon.store.schema import Base
 
 
 class CoreMeasured(Base):

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_soda.slurm_ext.errors import SodaError
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
+
+from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0005"
 """Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.store.queries import belongs_to
-from slurm_soda.daemon.store.schema import Job, Run, Usage
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.queries import belongs_to
+from slurm_soda.daemon.store.schema import Job, Run, Usage
 
 _IDS_PER_QUERY = 500
 

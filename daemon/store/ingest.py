@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.cores import take_fit, take_measurement
 from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Usage
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 
 def ingest(session: Session, report: NodeReport, now_s: float) -> int:

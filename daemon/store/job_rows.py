@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Table, bindparam, insert, update
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.arrays_schema import ArrayRun
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.daemon.store.memory import RememberedJob, RememberedRun
 from slurm_soda.daemon.store.schema import Action, Job, Preemption, Run
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.client import JobRecord
-from sqlalchemy import Table, bindparam, insert, update
-from sqlalchemy.orm import Session
 
 
 def remembered_job(row: Job) -> RememberedJob:

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob, RunTimeTold
-from slurm_soda.daemon.store.schema import Job, Run
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.knowledge_schema import KnowledgeEdit, KnownModel, KnownValue, ObservedJob, RunTimeTold
+from slurm_soda.daemon.store.schema import Job, Run
 
 KIND = ("model", "batch", "gpu_type", "gpus")
 KEY = (*KIND, "partner", "partner_batch", "quantity", "source")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_soda.daemon.store.schema import Base, RawText
 from sqlalchemy import JSON, ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
+
+from slurm_soda.daemon.store.schema import Base, RawText
 
 
 class KnownValue(Base):

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from slurm_soda.daemon.store.schema import Action, Cycle, Preemption
-from slurm_soda.slurm_ext.actuator import Change, ChangeKind
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.schema import Action, Cycle, Preemption
+from slurm_soda.slurm_ext.actuator import Change, ChangeKind
 
 OPEN_STATES = ("intended", "sent")
 """A change in one of these may or may not have reached Slurm."""

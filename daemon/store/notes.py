@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Table, bindparam, update
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.memory import RememberedJob
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.policies.plan import JobNotes, Verdict
-from sqlalchemy import Table, bindparam, update
-from sqlalchemy.orm import Session
 
 MOST_ROWS = 1000
 """Rows a cycle: one job that starts moves ten thousand places, and those far behind can wait for their turn."""

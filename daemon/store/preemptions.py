@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from slurm_soda.daemon.preemption import OVER, Phase, Preempting
-from slurm_soda.daemon.store.schema import Preemption
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.preemption import OVER, Phase, Preempting
+from slurm_soda.daemon.store.schema import Preemption
 
 
 def load_preemptions(session: Session) -> list[Preempting]:

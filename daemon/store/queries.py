@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store.schema import (
     Action,
     Cycle,
@@ -20,8 +23,6 @@ from slurm_soda.daemon.store.schema import (
     Setting,
     Usage,
 )
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
 """Phases of a preemption that is not over."""

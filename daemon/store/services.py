@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from slurm_soda.daemon.store.schema import Job, Run
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.schema import Job, Run
 
 NEWEST_JOBS = 5000
 """Jobs change with their users; this many of the newest tell enough."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.demo.burst.truth import BurstRun, BurstTruth
 
 GPU_QUEUE_RATIO_AT_MOST = 0.3

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from slurm_soda.demo.burst.usage import KINDS, cores_in_use, gpus_in_use
 
 TITLES = {"stock": "Stock Slurm: one partition", "soda": "slurm-soda: arrays"}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from slurm_soda.policies.arrays.division import Division
 from slurm_soda.policies.arrays.giveback import GiveBack
 from slurm_soda.policies.arrays.ground import Ground

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS, NodeClass, Share
 from slurm_soda.policies.arrays.shares import derive
 from slurm_soda.policies.demand import group_rows

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.arrays.ground import Ground
 from slurm_soda.policies.arrays.requests import Request, Turn
 from slurm_soda.policies.arrays.tenants import Tenant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+
 from slurm_soda.policies.arrays.division import Division
 from slurm_soda.policies.arrays.offers import Offers
 from slurm_soda.policies.arrays.requests import Request, Turn

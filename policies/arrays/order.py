@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.arrays.dispatch import Dispatch
 from slurm_soda.policies.arrays.requests import Request
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn, JobTable

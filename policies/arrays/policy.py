@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.arrays.dispatch import Decision, Dispatch, Held, totals_of
 from slurm_soda.policies.arrays.division import Division, divide, with_arrays
 from slurm_soda.policies.arrays.ground import Ground

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+
 from slurm_soda.policies.arrays.division import Division
 from slurm_soda.policies.arrays.kinds import ArrayKind, array_of
 from slurm_soda.policies.demand import Shape

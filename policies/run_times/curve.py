@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Estimate, Source
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 

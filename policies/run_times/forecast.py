@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
+
 from slurm_soda.policies.run_times.curve import BINS
 from slurm_soda.policies.run_times.curve import remaining_s as left_by_curves
 from slurm_soda.policies.run_times.learner import Learnt, RunTimes

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times.curve import BINS, LifeCurve, bins_of
 from slurm_soda.policies.run_times.traits import Group, Traits, groups_of

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+
 from slurm_soda.policies.demand import Demand, Requests
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob, Start

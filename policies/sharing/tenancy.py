@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.placement import NodeClasses, Piece
 from slurm_soda.policies.room import Claim, Room

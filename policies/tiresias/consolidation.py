@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from slurm_soda.policies.demand import Demand, Shape, group_rows
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobTable, NodeTable

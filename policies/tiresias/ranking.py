@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.session.ranking import INFINITY, Key, Rules, SessionJob
 from slurm_soda.policies.tiresias.gittins import GittinsTable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.errors import SimulatorError

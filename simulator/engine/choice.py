@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.demand import recode
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.events import EventPolicy

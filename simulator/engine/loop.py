@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 import numpy as np
+
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.beginning import node_events, records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.outcome import Segments
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy

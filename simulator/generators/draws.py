@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 DAY_S = 86_400.0

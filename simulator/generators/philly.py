@@ -7,6 +7,7 @@ Source of the constants, where none is named: our fit to the public trace (msr-f
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.generators.draws import DAY_S, LogNormals, arrivals, choices, names_of, weekly_rates
 from slurm_soda.simulator.generators.tiresias_mix import MODELS

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.generators.draws import (
     DAY_S,

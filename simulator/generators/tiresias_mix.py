@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.generators.draws import bounded_pareto, names_of, poisson_arrivals, quotas, shuffled
 from slurm_soda.simulator.traces.assembly import assemble

@@ -8,6 +8,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
+
 from slurm_soda.policies.cores.search import Reason
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, PastFit
 from slurm_soda.policies.placement import Piece

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.times import LOG_TICKS

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.outcome import Outcome, Segments
 

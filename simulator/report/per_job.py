@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.summary import jct_s, queue_s

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+
 from slurm_soda.simulator.report.curves import Distribution, corners, log_bounds
 from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.simulator.report.lanes import GPU_COUNTS, GPU_WORDS, Bar, Lanes, gpu_class

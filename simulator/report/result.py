@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Distribution, Use, distribution

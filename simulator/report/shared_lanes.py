@@ -6,6 +6,7 @@ import math
 from itertools import accumulate
 
 import numpy as np
+
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.lanes import MOST_LANES, Bar, Lanes, drawable, lanes, runs_of
 from slurm_soda.simulator.sharing.record import SharingRecord

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.report.curves import Use, use_of

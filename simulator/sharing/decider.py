@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy

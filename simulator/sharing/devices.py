@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.cluster import Cluster
 

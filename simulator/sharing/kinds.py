@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.throughput import passes
 from slurm_soda.policies.sharing.knowledge import Workload as Kind
 from slurm_soda.simulator.errors import SimulatorError

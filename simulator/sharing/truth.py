@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Protocol
 
 import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload

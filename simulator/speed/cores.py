@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.speed.tables import ABOVE_0, read_measured

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.speed.tables import ABOVE_0, COUNT, FROM_0, MeasuredTable, read_measured

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.reading import read_small

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.speed.tables import ABOVE_0, ANY, FROM_0, MeasuredTable, Span, read_measured

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 from slurm_soda.simulator.traces.faults import Faults
 from slurm_soda.simulator.traces.trace import Trace

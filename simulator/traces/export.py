@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.tiresias import NUMBERS, TEXTS

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.traces.trace import Skipped

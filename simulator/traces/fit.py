@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.demand import demand_of, group_rows
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobTable, NodeTable

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.traces import sacct_jobs
 from slurm_soda.simulator.traces.sacct_columns import COMMAND, Header

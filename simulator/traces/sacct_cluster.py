@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.sacct import Dump, SiteRun

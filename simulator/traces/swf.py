@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 from slurm_soda.simulator.traces import numbers as n
 from slurm_soda.simulator.traces.assembly import distinct_names, finish

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.simulator.traces import numbers as n
 from slurm_soda.simulator.traces.assembly import distinct_names, finish
 from slurm_soda.simulator.traces.faults import Faults

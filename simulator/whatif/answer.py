@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.batch import Progress
 from slurm_soda.simulator.errors import SimulatorError

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.view import SharingPolicy
 from slurm_soda.simulator.scenario import Choice, service_gpu_s

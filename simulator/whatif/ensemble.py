@@ -7,6 +7,7 @@ the mean of all, so a prediction from one workload says little: several are simu
 from __future__ import annotations
 
 import numpy as np
+
 from slurm_soda.simulator.workload import Workload
 
 _JOBS = 1000

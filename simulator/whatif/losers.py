@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 from slurm_soda.simulator.report.times import span_text
 from slurm_soda.simulator.workload import Workload

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.errors import SimulatorError

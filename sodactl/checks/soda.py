@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import StoreError, StoreMissingError
 from slurm_soda.daemon.store.schema import NodeSeen
@@ -13,7 +15,6 @@ from slurm_soda.sodactl.checks.finding import Finding
 from slurm_soda.sodactl.past import is_alive
 from slurm_soda.sodactl.site import Site
 from slurm_soda.sodactl.status import NODE_SILENT_S
-from sqlalchemy.orm import Session
 
 MAX_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.agent.agent import Agent, Parts
 from slurm_soda.agent.config import AgentConfig
 from slurm_soda.agent.cpu import CpuReader

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.config import AgentConfig, ConfigError, load
 from slurm_soda.agent.tuning.settings import CoreSettings
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpu import CpuReader
 from slurm_soda.agent.events import RunKey
 from slurm_soda.agent.ledger import Run

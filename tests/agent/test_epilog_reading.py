@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from slurm_soda.wire.spool import Spool
 
+from slurm_soda.wire.spool import Spool
 from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench
 from tests.agent.test_cpu import Kernel
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.events import RunKey, read_event
 from slurm_soda.agent.usage import MAX_COUNTERS, RunUsage
 from slurm_soda.wire.errors import RecordError

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.gpus import REOPEN_AFTER_S, Gpus
 
 EMULATION = Path(__file__).parents[2] / "emulation"

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.intake import Intake, IntakeError
 from slurm_soda.wire.handover import MAX_EVENT_BYTES, hand_over
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.upload import UploadError
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
-
 from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
 
 

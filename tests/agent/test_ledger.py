@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.agent.events import RunKey, read_event
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.ledger import BATCH, Ledger

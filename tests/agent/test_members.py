@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.members import Members
 from slurm_soda.wire.records import JobOpened
 

@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.raw import as_event
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.handover import MAX_EVENT_BYTES

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.simulator.speed.pairs import JobKind, load_pairs
 
 ROOT = Path(__file__).parents[2]

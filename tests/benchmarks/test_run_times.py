@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from slurm_soda.simulator.workload import Workload
 
 # The benchmarks are no part of the package, so they are found by their place.

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slurm_soda.policies.sharing.ojpp.demands import NEVER
-from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
-from slurm_soda.policies.sharing.ojpp.strategies import Placement
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together
 from benchmarks.chapter6.gpu import Training, run_together
@@ -20,6 +17,9 @@ from benchmarks.ojpp.measured import saved, world_of
 from benchmarks.ojpp.networks import KINDS, NETWORKS, World, draw
 from benchmarks.ojpp.performance import speeds
 from benchmarks.reproduce.ojpp import MAIN, WAYS, cases
+from slurm_soda.policies.sharing.ojpp.demands import NEVER
+from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
+from slurm_soda.policies.sharing.ojpp.strategies import Placement
 from tests.policies.sharing.clusters import violations
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.containers.configuration import gres_conf, slurm_configuration
 from slurm_soda.containers.spec import ClusterError, ClusterSpec
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import docker
 import pytest
+
 from slurm_soda.containers.engine import Machine, connect
 from slurm_soda.containers.spec import ClusterError
 

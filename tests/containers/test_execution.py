@@ -12,6 +12,7 @@ from pathlib import Path
 
 import docker
 import pytest
+
 from slurm_soda.containers.execution import execute
 
 UPGRADED = (

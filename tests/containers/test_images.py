@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.containers.images import IMAGE, Files, Layer
 from slurm_soda.containers.wheels import lock_inside
 

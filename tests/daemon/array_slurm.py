@@ -12,7 +12,6 @@ from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
 from slurm_soda.slurm_ext.arrays import TABLE_NAME, ArraysRecord, Phase, record_document
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update
 from slurm_soda.slurm_ext.routes import RoutingRules
-
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm, whole
 
 OWN, LEND, BOTH = "main_cpu", "main_cpu_lend", "main_cpu,main_cpu_lend"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_soda.daemon.store.engine import open_store
 
+from slurm_soda.daemon.store.engine import open_store
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.completion import Ask, Completion
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle import CycleReport, Cycles
@@ -16,9 +19,6 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Action, Cycle, Job, Preemption, Run
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
 from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import select
+
 from slurm_soda.daemon.api import ApiServer, make_app
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
@@ -22,7 +24,6 @@ from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Usage
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 from slurm_soda.wire.seal import HEADER, Munge
-from sqlalchemy import select
 
 
 @dataclass

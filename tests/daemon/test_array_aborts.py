@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.arrays import array_logs
 from slurm_soda.daemon.store.arrays_schema import ArrayRun
 from slurm_soda.daemon.store.schema import Action
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
-
 from tests.daemon.array_slurm import BOTH, LEND, NODE, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer, settings

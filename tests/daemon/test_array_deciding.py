@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.daemon.arrays.deciding import as_divided, decide, waiting_aborted
 from slurm_soda.daemon.arrays.groups import memberships
 from slurm_soda.daemon.arrays.ordering import RESERVING_FROM, array_order_changes
@@ -20,7 +21,6 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
 from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.snapshot import JobMemory, build_snapshot
-
 from tests.daemon.records import record
 
 NOW = 10_000.0

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.arrays.refusals import FIRST_PAUSE_S, SAME, Refusals
 from slurm_soda.slurm_ext.actuator import apply, release_changes
-
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon

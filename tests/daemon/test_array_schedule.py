@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.arrays.schedule import FINISH_AFTER_S, NAME, ShareSchedule
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store.engine import open_store
@@ -16,7 +17,6 @@ from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.partitions import wanted_settings
 from slurm_soda.slurm_ext.routes import RoutingRules
-
 from tests.daemon.fake_slurm import FakeClock
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, partition
 from tests.sodactl.conftest import record

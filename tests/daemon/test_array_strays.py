@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.config import Settings
 from slurm_soda.policies.arrays.layout import ArrayTable
 from slurm_soda.slurm_ext.arrays import Phase
-
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, settings

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from slurm_soda.slurm_ext.accounting import AccountedJob, AccountedRun
 from slurm_soda.slurm_ext.errors import SlurmCommandError
-
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 

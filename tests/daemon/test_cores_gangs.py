@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+
 from slurm_soda.daemon.cores.gangs import PATIENCE_S, Gangs
 from slurm_soda.daemon.reports import ReportWriter
 from slurm_soda.daemon.store.cores_schema import CoreMeasured
@@ -14,8 +16,6 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Job
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
-from sqlalchemy import select
-
 from tests.daemon.fake_slurm import FakeClock
 from tests.policies.cores.models import MODELS
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from slurm_soda.daemon.details import MOST_PAUSE_S, QUIET_S, Details
-from slurm_soda.slurm_ext.errors import SlurmReplyError
 from sqlalchemy import event
 
+from slurm_soda.daemon.details import MOST_PAUSE_S, QUIET_S, Details
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.test_cores_starts import Start, fit, thought, wait

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.cores.starts import LIMITS_FOR_S
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
 from slurm_soda.slurm_ext.client import Update
 from slurm_soda.slurm_ext.hints import Hints
-
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
 

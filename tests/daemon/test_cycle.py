@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from slurm_soda.daemon.epoch import SupersededError, take_over
 from slurm_soda.daemon.store.queries import put_setting
-
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 

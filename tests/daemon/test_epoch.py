@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.slurm_ext.errors import SodaError

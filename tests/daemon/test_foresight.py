@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, text
+
 from slurm_soda.daemon.knowledge import foresight
 from slurm_soda.daemon.knowledge.foresight import SETTLING_S, Foresight
 from slurm_soda.daemon.knowledge.kinds import gpu_type_of
@@ -18,8 +20,6 @@ from slurm_soda.daemon.store.schema import Job, Run, Usage
 from slurm_soda.daemon.transfer import decode, encode
 from slurm_soda.policies.run_times.sources import By
 from slurm_soda.slurm_ext.hints import Hints
-from sqlalchemy import select, text
-
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record

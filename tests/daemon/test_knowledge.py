@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
+
 from slurm_soda.daemon.knowledge.edits import Editor
 from slurm_soda.daemon.knowledge.imports import read_table, values_of
 from slurm_soda.daemon.knowledge.known import PRIOR_RESTART_S, Knowledge
@@ -26,7 +28,6 @@ from slurm_soda.policies.sharing.arithmetic.subbatch import sub_batches
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
 from slurm_soda.policies.sharing.view import Known
 from slurm_soda.slurm_ext.errors import SodaError
-from sqlalchemy import select
 
 R50 = Workload("ResNet-50", 64, "v100")
 R18 = Workload("ResNet-18", 128, "v100")

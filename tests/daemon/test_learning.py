@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.learning import FEWEST_SAMPLES, RENEW_S, Learner
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.daemon.store.services import finished_services_gpu_s
 from slurm_soda.daemon.terms import terms_of
 from slurm_soda.policies.tiresias.policy import Tiresias
-
 from tests.daemon.harness import settings
 
 

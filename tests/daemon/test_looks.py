@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.daemon import looks
 from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.looks import Looks
@@ -22,7 +23,6 @@ from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Action, Epoch, Job
 from slurm_soda.daemon.transfer import TransferError, decode, encode
-
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.records import record
 

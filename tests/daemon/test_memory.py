@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import select
+
 from slurm_soda.daemon.completion import complete
 from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import Store, open_store
@@ -17,8 +19,6 @@ from slurm_soda.daemon.store.schema import Action, Job, Run
 from slurm_soda.slurm_ext.accounting import AccountedJob, AccountedRun
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
-from sqlalchemy import select
-
 from tests.daemon.records import NAN, record
 
 WAITS = record(submit_s=1000.0)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.daemon.preemption import Preempting, Step, Surroundings, next_step
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.hints import Hints
-
 from tests.daemon.records import NAN, record
 
 NOW_S = 2000.0

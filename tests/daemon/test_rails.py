@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.daemon.config import RailSettings
 from slurm_soda.daemon.rails import Breaker, Rails
 from slurm_soda.slurm_ext.actuator import Change, requeue

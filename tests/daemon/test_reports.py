@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon import reports
 from slurm_soda.daemon.cores.gangs import Gangs
 from slurm_soda.daemon.reports import COMPLAIN_FOR_S, NotWrittenError, ReportWriter
@@ -13,9 +16,6 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.ingest import ingest
 from slurm_soda.daemon.store.schema import NodeSeen
 from slurm_soda.wire.records import NodeReport
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 

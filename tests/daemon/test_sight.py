@@ -8,7 +8,6 @@ from pathlib import Path
 from slurm_soda.daemon.sight import ODD_FOR_S
 from slurm_soda.slurm_ext.client import JobRecord
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-
 from tests.daemon.fake_slurm import FakeClock, FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 

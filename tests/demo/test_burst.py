@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from slurm_soda.demo.burst import batch
 from slurm_soda.demo.burst.figures import Layout, Node, figures, return_times, run_document, verdicts
 from slurm_soda.demo.burst.mix import BURST_FOR_S, BURST_FROM_S, LIMIT_MIN, draw

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.demo.dump import whatif_command
 from slurm_soda.demo.mix import draw
 from slurm_soda.demo.run import Watch

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
+
 from slurm_soda.demo import driver
 from slurm_soda.demo.driver import Reply, World, drive
 

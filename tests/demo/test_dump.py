@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
 from slurm_soda.containers.spec import ClusterError

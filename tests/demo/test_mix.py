@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.demo.mix import LONG_FROM_S, LONGEST_S, MEAN_GAP_S, MODELS, SHORTEST_S, USERS, Mix, MixJob, draw
 
 SEEDS = range(40)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.demo import page, pictures
 from slurm_soda.demo.gantt import axis, gantt, gpu_class
 from slurm_soda.demo.report import Measured, compare, run_document

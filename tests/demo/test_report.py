@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.demo.report import Measured, compare, figures, run_document
 from slurm_soda.demo.truth import JobRun, JobTruth
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.demo.mix import draw
 from slurm_soda.demo.run import PhaseResult, read_events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.demo.truth import DemoError, not_completed, read_sacct, sacct_argv
 
 GANG = "billing=40,cpu=40,gres/gpu=8,mem=40G,node=2"

@@ -8,10 +8,10 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.errors import HintError
 from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Hints
-
 from tests.hints.values import ALLOWED, REFUSED, any_text, comments, near_values, some_hints
 
 

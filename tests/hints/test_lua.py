@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, Hints
-
 from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
 from tests.hints.values import comments, some_hints
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Flag
-
 from tests.hints.lua_site import LUA_VERSIONS, LuaSite
 from tests.hints.values import ALLOWED, REFUSED, comments, near_values, some_hints
 

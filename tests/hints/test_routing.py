@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
 from slurm_soda.policies.arrays.routing import Ask, route
 from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules, render_routes
-
 from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
 
 A100 = NodeClass("a100", 4, 28)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.predicting.tables import SpeedTable
 

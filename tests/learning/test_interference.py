@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.interference import fit_interference, fit_without_each
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Source, Workload
 from slurm_soda.policies.sharing.predicting.prediction import HeldOut, pairs_of
 from slurm_soda.policies.sharing.predicting.tables import SpeedTable
-
 from tests.learning.tables import table
 
 SMOOTH = table()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from slurm_soda.learning.interference import fit_without_each
 from slurm_soda.learning.memory import excess_without_each, fit_sizes, meetings_of, verdicts_without_each
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.predicting.sizes import verdict
 from slurm_soda.policies.sharing.predicting.tables import SpeedTable
-
 from tests.learning.tables import table
 
 TABLE = table()

@@ -14,6 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
+
 from slurm_soda.learning import regressions
 from slurm_soda.learning.errors import LearningError
 from slurm_soda.learning.interference import fit_interference
@@ -24,7 +25,6 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.predicting.documents import decode, encode
 from slurm_soda.policies.sharing.predicting.gaussian import Posterior
 from slurm_soda.policies.sharing.predicting.prediction import Predicted, pairs_of
-
 from tests.learning.tables import table
 
 TABLE = table(noise=0.02)

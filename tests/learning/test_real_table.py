@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
 from slurm_soda.learning.memory import excess_without_each, meetings_of, verdicts_without_each
 from slurm_soda.learning.methods import METHODS

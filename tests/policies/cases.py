@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.holders import entries_of, memory_shares_mib
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable

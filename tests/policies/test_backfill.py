@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slurm_soda.policies.backfill import Backfill
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.estimates import ESTIMATES, UNKNOWN_RUN_S, expected_ends_s, expected_runs_s
@@ -16,7 +17,6 @@ from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, waiting, with_free
 from tests.policies.worlds import carried_out, on_some_worlds, worlds
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.backfill import Backfill, next_turn_s
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
@@ -16,7 +17,6 @@ from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.reservations import HOLDING, Calendar
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
-
 from tests.policies.cases import cluster, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 

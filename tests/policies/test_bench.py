@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.sodactl.bench import CLUSTERS, bench

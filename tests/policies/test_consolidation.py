@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Plan
@@ -16,7 +17,6 @@ from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.tiresias.consolidation import PAPER_PACKLIMIT, learn_packlimit, place_by_skew
 from slurm_soda.policies.tiresias.models import MODELS, SLOWED_WHEN_SPREAD, skew_of
-
 from tests.policies.cases import cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.drf import Drf
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
-
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 

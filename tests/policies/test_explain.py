@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 import pytest
+
 from slurm_soda.policies.explain import VERDICTS, Explanation, explain
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
-
 from tests.policies.cases import PAPER, cluster, mixed_nodes, running, waiting
 
 JOBS = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
-
 from tests.policies.cases import cluster, mixed_nodes, running, verdicts, waiting
 
 # name, jobs on nodes of 4 and 4 GPUs, starts of fifo, starts of fifo-skip

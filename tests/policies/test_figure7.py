@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import JobState
-
 from tests.policies.cases import PAPER, cluster, mixed_nodes
 
 JOBS = {1: (2, 2), 2: (1, 8), 3: (2, 6)}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.gandiva import QUANTUM_S, Gandiva
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.registry import make_policy
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, preempted, running, verdicts, waiting
 
 QUANTUM = 100.0

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slurm_soda.policies.multifactor import CALC_PERIOD_S, Multifactor, fair_shares
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 

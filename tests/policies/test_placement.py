@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.demand import Shape, demand_of, group_rows
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
 from slurm_soda.policies.room import Claim, Room
 from slurm_soda.policies.snapshot import JobState, NodeTable
-
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds
 

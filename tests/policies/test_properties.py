@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.demand import Demand, demand_of
 from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
@@ -16,7 +17,6 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.policies.tiresias.consolidation import place_by_skew
-
 from tests.policies.cases import preempted
 from tests.policies.worlds import carried_out, on_some_worlds, worlds
 

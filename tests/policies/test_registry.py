@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import POLICIES, describe, make_policy, policy_names

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.demand import demand_of
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
-
 from tests.policies.cases import NOW_S, cluster, with_free
 
 BRIEF = settings.get_current_profile_name() != "thorough"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.agent.intake import Intake
 from slurm_soda.agent.raw import MAKERS
 
@@ -126,7 +127,7 @@ def make_installed(tmp_path: Path) -> Installed:
     for folder in (prefix / "bin", prefix / "libexec", packages):
         folder.mkdir(parents=True)
     (prefix / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    (packages / "slurm_soda").symlink_to(CHECKOUT / ".import" / "slurm_soda")
+    (packages / "slurm_soda").symlink_to(CHECKOUT / "src" / "slurm_soda")
     for hook in ("prolog/prolog", "epilog/epilog", "epilog/epilogctld"):
         shutil.copy(CHECKOUT / hook, prefix / "libexec")
     return Installed(prefix, tmp_path / "agent.sock", tmp_path / "spool")

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.raw import MAKERS, as_event
 from slurm_soda.wire import slurm_env
 from slurm_soda.wire.handover import AGENT_SOCKET, AGENT_TIMEOUT_S, MAX_EVENT_BYTES
-
 from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Desk, python_s_event
 
 KINDS = ("open", "close")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_soda.agent.raw import as_event
 
+from slurm_soda.agent.raw import as_event
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Installed
 
 HOOKS = ("prolog", "epilog")

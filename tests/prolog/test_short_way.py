@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.events import read_event
 from slurm_soda.agent.faults import Faults
 from slurm_soda.agent.ledger import Ledger
 from slurm_soda.agent.raw import as_event
 from slurm_soda.wire.errors import SpoolError
 from slurm_soda.wire.spool import Spool
-
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Desk, make_installed, python_s_event
 
 KINDS = {"prolog": "open", "epilog": "close"}

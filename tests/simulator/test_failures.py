@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.simulator.cluster import Failure, parse_cluster
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.failures import load_failures

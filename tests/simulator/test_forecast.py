@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot

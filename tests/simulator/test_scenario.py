@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.gandiva import Gandiva
 from slurm_soda.policies.ordered import Ordered

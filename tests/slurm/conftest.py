@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 
 

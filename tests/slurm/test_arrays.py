@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.demo.burst.run import with_parameters
-
 from tests.slurm.daemon_site import STORE, DaemonSite
 
 pytestmark = pytest.mark.slurm

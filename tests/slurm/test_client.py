@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.slurm_ext.accounting import AccountedJob, Accounting

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import docker
 import pytest
+
 from slurm_soda.containers import hosts
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.spec import USERS, ClusterError

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement
 from slurm_soda.wire.records import JobUsage, NodeReport

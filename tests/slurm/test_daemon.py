@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from slurm_soda.containers.cluster import Cluster
 
+from slurm_soda.containers.cluster import Cluster
 from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm

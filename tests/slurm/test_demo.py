@@ -9,6 +9,7 @@ from typing import Any
 
 import docker
 import pytest
+
 from slurm_soda.containers.hosts import names
 from slurm_soda.demo.driver import Event
 from slurm_soda.demo.dump import DUMPS

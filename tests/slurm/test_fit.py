@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from slurm_soda.containers.cluster import Cluster
 
+from slurm_soda.containers.cluster import Cluster
 from tests.slurm.daemon_site import PYTHON, DaemonSite
 
 pytestmark = pytest.mark.slurm

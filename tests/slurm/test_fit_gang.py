@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from slurm_soda.containers.cluster import Cluster
 
+from slurm_soda.containers.cluster import Cluster
 from tests.slurm.daemon_site import ENFORCE, DaemonSite
 from tests.slurm.test_cores import CURVES, MODELS, SETTINGS, STAND_IN, Site
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Hints

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 
 pytestmark = pytest.mark.slurm

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.slurm_ext.actuator import RESTART_GAP_S
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from slurm_soda.containers.cluster import Cluster
 from slurm_soda.containers.execution import Completed
 from slurm_soda.containers.spec import CONTROLLER

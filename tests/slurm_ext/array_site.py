@@ -10,7 +10,6 @@ from slurm_soda.slurm_ext.arranging import Arranger, Wanted
 from slurm_soda.slurm_ext.cli.partitions import CliPartitions
 from slurm_soda.slurm_ext.partitions import wanted_settings
 from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules
-
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol
 
 A100 = NodeClass("a100", 4, 28)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
-
 from tests.sodactl.conftest import MemorySlurm
 
 FRESH = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.plan import JobNotes, Plan, Rewrite
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 from slurm_soda.slurm_ext.actuator import (
@@ -20,7 +21,6 @@ from slurm_soda.slurm_ext.actuator import (
 from slurm_soda.slurm_ext.cli.updates import refused
 from slurm_soda.slurm_ext.client import Update, UpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
-
 from tests.slurm_ext.records import job
 
 

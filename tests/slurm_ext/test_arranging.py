@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.policies.arrays.kinds import Share
 from slurm_soda.slurm_ext.arranging import LOCK_NAME
 from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record, read_table
@@ -15,7 +16,6 @@ from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.hostlist import expand
 from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules, render_routes
 from slurm_soda.slurm_ext.statefiles import alone
-
 from tests.slurm_ext.array_site import A100, NAMES, Site
 from tests.slurm_ext.scontrol import detail, partition
 from tests.sodactl.conftest import record

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.slurm_ext import arranging
 from slurm_soda.slurm_ext.arranging import Wanted
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.partitions import include_text
 from slurm_soda.slurm_ext.routes import ROUTES_NAME
-
 from tests.slurm_ext.array_site import NAMES, Site
 from tests.slurm_ext.scontrol import detail
 from tests.sodactl.conftest import record

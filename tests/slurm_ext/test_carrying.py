@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.slurm_ext.arrays import read_record
 from slurm_soda.slurm_ext.carrying import StuckError
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.routes import ROUTES_NAME
-
 from tests.slurm_ext.array_site import A100, NAMES, Site
 
 Words = tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
 from slurm_soda.slurm_ext.cli.runner import LocalRunner
 from slurm_soda.slurm_ext.errors import SlurmReplyError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import lay_out
 from slurm_soda.slurm_ext.cli.framing import Framing
@@ -13,7 +14,6 @@ from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.moving import stranded
 from slurm_soda.slurm_ext.routes import RoutingRules
-
 from tests.slurm_ext.scontrol import Scontrol, detail
 from tests.sodactl.conftest import record
 

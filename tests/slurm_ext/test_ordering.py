@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.snapshot import JobState, JobTable
 from slurm_soda.slurm_ext.ordering import (
     PRIORITY_CEILING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.layout import lay_out
 from slurm_soda.slurm_ext.cli.framing import Framing
@@ -17,7 +18,6 @@ from slurm_soda.slurm_ext.partitions import (
     steps,
     wanted_settings,
 )
-
 from tests.slurm_ext.scontrol import FRESH, Scontrol, partition
 
 A100 = NodeClass("a100", 4, 28)

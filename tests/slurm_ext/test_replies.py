@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.slurm_ext.accounting import parse_accounting
 from slurm_soda.slurm_ext.cli.allocations import parse_allocation

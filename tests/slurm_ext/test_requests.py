@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.slurm_ext.cli.framing import Framing
 from slurm_soda.slurm_ext.cli.limits import cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.cli.requests import parse_request

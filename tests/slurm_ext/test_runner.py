@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, LocalRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 

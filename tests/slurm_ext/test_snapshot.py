@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.slurm_ext.hints import Hints
 from slurm_soda.slurm_ext.ordering import UNKNOWN_SITE_FACTOR
 from slurm_soda.slurm_ext.snapshot import JobMemory, build_snapshot, needs_allocation, preemptible
 from slurm_soda.slurm_ext.states import ENDED, KNOWN, policy_state
-
 from tests.slurm_ext.records import job, node, running
 
 NOW = 1000.0

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.partitions import include_text
 from slurm_soda.slurm_ext.statefiles import write_whole
-
 from tests.slurm_ext.array_site import Site
 
 THEIRS = 64_030

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.slurm_ext.cli.backend import CliSlurm
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.slurm_ext.cli.updates import outcomes, refused, script

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.slurm_ext.cli.values import (
     Tres,
     cpu_time_s,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job
 from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner

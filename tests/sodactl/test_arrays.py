@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.store.schema import Job, Run
 from slurm_soda.slurm_ext.hints import Hints
-
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, machine, partition
 from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
 

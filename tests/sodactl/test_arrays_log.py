@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.arrays_schema import ArrayRun
 
 from .conftest import NOW_S, Bench

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.knowledge_schema import KnownValue, RunTimeTold
 from slurm_soda.daemon.store.schema import Run
 from slurm_soda.policies.sharing.knowledge import Source

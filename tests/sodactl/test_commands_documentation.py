@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from slurm_soda.sodactl.main import COMMANDS, run
 
 from .conftest import Bench

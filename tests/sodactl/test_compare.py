@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.sodactl.compare import DEFAULTS
 from slurm_soda.sodactl.main import run

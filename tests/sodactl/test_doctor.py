@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Run
 from slurm_soda.slurm_ext.cli.runner import Completed
 from slurm_soda.sodactl.checks import hooks

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.cores_schema import CoreStart
 from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
 from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 
 from .conftest import HOSTILE, SUBMIT_S, Bench, stored_job

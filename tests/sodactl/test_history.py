@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.daemon.store.schema import Run, Usage
 from slurm_soda.sodactl.history import parse_since
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.schema import Setting
 from slurm_soda.slurm_ext.hints import Hints
 

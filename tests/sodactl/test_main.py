@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import main
 from slurm_soda.sodactl.main import COMMANDS, LazyCommand, run

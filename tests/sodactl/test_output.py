@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.sodactl import output
 
 from .conftest import HOSTILE

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from slurm_soda.daemon.api import ApiServer, make_app
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.knowledge.pairs import PairKnown

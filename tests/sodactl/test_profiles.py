@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob, RunTimeTold
 
 from .conftest import HOSTILE, NOW_S, Bench, stored_job

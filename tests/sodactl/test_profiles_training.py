@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.knowledge.reading import read_knowledge, read_model
 from slurm_soda.daemon.store.knowledge_schema import KnownModel
 from slurm_soda.policies.sharing.knowledge import Source, Workload

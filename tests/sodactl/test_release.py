@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from slurm_soda.daemon.store.schema import Action, Setting
 from sqlalchemy import select
+
+from slurm_soda.daemon.store.schema import Action, Setting
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 

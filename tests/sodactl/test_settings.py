@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.store.schema import Setting
 from slurm_soda.policies.registry import policy_names
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.learning.interference import fit_interference
 from slurm_soda.policies.sharing.predicting.documents import encode
 from slurm_soda.policies.sharing.predicting.tables import parse

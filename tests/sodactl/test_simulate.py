@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.simulator import whatif
 from slurm_soda.sodactl.main import run
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.sodactl.main import run
 
 TRACE = """job_id,num_gpu,submit_time,iterations,model_name,duration,interval

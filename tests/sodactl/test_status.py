@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Setting
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.sodactl.main import run
 
 MONTH = ("--workload", "soda-month", "--jobs", "300", "--load", "3")

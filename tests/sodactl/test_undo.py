@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from slurm_soda.daemon.store.schema import Action, Setting
 from sqlalchemy import select
+
+from slurm_soda.daemon.store.schema import Action, Setting
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.simulator.traces.sacct_columns import COMMAND
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.whatif import _built_in

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.daemon.store.engine import Store, open_store
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.daemon.store.array_history import past_jobs
 from slurm_soda.daemon.store.cores_schema import CoreFitted
 from slurm_soda.daemon.store.engine import Store, open_store

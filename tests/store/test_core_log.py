@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import event
+
 from slurm_soda.daemon.store import core_log
 from slurm_soda.daemon.store.core_log import Filters, core_jobs, core_report
 from slurm_soda.daemon.store.cores_schema import CoreMeasured
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.schema import Job
-from sqlalchemy import event
 
 
 def add(store: Store, job_id: int, submit_s: float, category: str = "cv", **values: Any) -> None:

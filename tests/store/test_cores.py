@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import select
+
 from slurm_soda.daemon.store.cores import measurements_of, past_fits, save_starts, start_of, was_cut_short
 from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
 from slurm_soda.daemon.store.engine import Store
@@ -12,7 +14,6 @@ from slurm_soda.daemon.store.schema import Job
 from slurm_soda.policies.cores.start import PastFit
 from slurm_soda.wire.cores import CoreFit, CoreMeasurement
 from slurm_soda.wire.records import JobOpened, NodeReport
-from sqlalchemy import select
 
 START_S = 1000.0
 

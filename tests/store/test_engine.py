@@ -16,6 +16,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateTable
+
 from slurm_soda.daemon.store.engine import (
     MIGRATIONS,
     SCHEMA_VERSION,
@@ -27,10 +32,6 @@ from slurm_soda.daemon.store.engine import (
     version_of,
 )
 from slurm_soda.daemon.store.schema import Base, Job, Run, Setting
-from sqlalchemy import create_engine, select, text
-from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import CreateTable
 
 
 def test_a_fresh_store_is_made_by_the_migrations_and_equals_the_tables(store: Store) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
+
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.history import FinishedJob, finished_jobs
 from slurm_soda.daemon.store.schema import Job, Run, Usage
-from sqlalchemy import delete
 
 SUBMIT_S = 1_700_000_000.0
 

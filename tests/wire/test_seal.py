@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.wire.errors import SealError
 from slurm_soda.wire.seal import Munge, Sender, run_bounded
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.prolog.main import opening
 from slurm_soda.wire import slurm_env
 from slurm_soda.wire.handover import MAX_EVENT_BYTES

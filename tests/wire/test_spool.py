@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.wire.errors import SpoolError
 from slurm_soda.wire.spool import MAX_FILE_BYTES, Spool, record_name, split
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from alembic import context
+from sqlalchemy import Connection, create_engine
+
 from slurm_soda.daemon.store import arrays_schema, cores_schema, knowledge_schema  # noqa: F401 - their tables belong to the metadata
 from slurm_soda.daemon.store.schema import Base
-from sqlalchemy import Connection, create_engine
 
 
 def _run(connection: Connection) -> None:

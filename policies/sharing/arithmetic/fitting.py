@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.throughput import MOST_OVERLAP, AllReduce, Throughput, passes
 from slurm_soda.policies.sharing.knowledge import Estimate, Source

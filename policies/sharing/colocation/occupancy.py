@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 
 

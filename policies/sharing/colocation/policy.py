@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.fifo import Fifo

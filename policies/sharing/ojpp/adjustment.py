@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.ojpp.packing import Packing
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Workload

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.demand import FULL, Peaks, stalled
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules, checked_slowdowns

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.plan import Plan

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.demand import gregariousness
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules

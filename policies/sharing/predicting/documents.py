@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.predicting.gaussian import Pairs, Posterior, Shape

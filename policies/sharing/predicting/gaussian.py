@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.predicting.kernels import PairKernel, Relations, Scaling, Vector, relations
 from slurm_soda.policies.sharing.predicting.traits import Matrix, Traits

@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.predicting.traits import Matrix, Traits, family_of
 

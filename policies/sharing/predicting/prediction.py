@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
 from slurm_soda.policies.sharing.predicting.gaussian import Pairs
 from slurm_soda.policies.sharing.predicting.model import PairModel

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+
 from slurm_soda.policies.sharing.predicting.kernels import Scaling, Vector
 from slurm_soda.policies.sharing.predicting.regressors import Regressor
 from slurm_soda.policies.sharing.predicting.traits import Matrix, Traits

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
 from slurm_soda.policies.sharing.predicting.kernels import Vector
 from slurm_soda.policies.sharing.predicting.traits import Matrix
 from slurm_soda.policies.snapshot import IntColumn

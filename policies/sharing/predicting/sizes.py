@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.predicting.kernels import Vector
 

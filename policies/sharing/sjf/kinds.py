@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.view import Known
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn

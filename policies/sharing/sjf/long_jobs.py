@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 
 import numpy as np
+
 from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER, sums_below
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 

@@ -6,6 +6,7 @@ import math
 from typing import TypeVar
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 MUCH_LONGER = 2.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+
 from slurm_soda.policies.assembly import assemble, rank, rankable
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.ordered import Ordered

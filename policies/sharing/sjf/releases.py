@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn

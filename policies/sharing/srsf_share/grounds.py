@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.telling.encounters import Encounters
 from slurm_soda.policies.sharing.telling.meeting import Asked, Measure, Meeting

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 BLOCK = 128

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.demand import Shape
 from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodePool, Piece

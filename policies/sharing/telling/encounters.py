@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, Schedule, sequential, together
 from slurm_soda.policies.sharing.arithmetic.subbatch import Xi
 from slurm_soda.policies.sharing.company import Company

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.contention.memory import RECORD
 from slurm_soda.wire.handover import hand_over
 

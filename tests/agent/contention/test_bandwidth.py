@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.contention.bandwidth import Meter, Rates
 
 Reading = dict[str, dict[int, int | None]]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.agent.contention import keeper as keeper_module
 from slurm_soda.agent.contention.eliminator import Action, LimitCores, Release, RestoreCores, Throttle
 from slurm_soda.agent.contention.keeper import Keeper

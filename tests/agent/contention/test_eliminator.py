@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.contention.eliminator import (
     Action,
     LimitCores,

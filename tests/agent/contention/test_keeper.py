@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.contention.eliminator import LimitCores, Release, RestoreCores, State, Throttle, decide
 from slurm_soda.agent.contention.keeper import Keeper, Refused
 from slurm_soda.agent.contention.limits import Limits

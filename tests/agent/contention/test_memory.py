@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.agent.contention.memory import FULL_FOR_S, RECORD, MemoryKeeper
 from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError
 from slurm_soda.agent.contention.settings import MemorySettings

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from slurm_soda.agent.contention.bandwidth import Meter
 from slurm_soda.agent.contention.features import Features
 from slurm_soda.agent.contention.resctrl import MOUNT, Group, Resctrl

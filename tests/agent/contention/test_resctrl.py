@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.contention.features import Throttle
 from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError, ResctrlFull
 

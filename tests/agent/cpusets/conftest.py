@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.agent.cpusets.sets import CoreSets
 from slurm_soda.agent.events import RunKey
 from slurm_soda.agent.ledger import Run

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpusets.errors import CoresError
 from slurm_soda.agent.cpusets.sets import MOST_CORRECTIONS, CoreSets, Room
 from slurm_soda.agent.events import RunKey

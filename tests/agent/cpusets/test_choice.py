@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.cpusets.choice import Layout, order, read_siblings, width
 from slurm_soda.agent.cpusets.cpulist import parse, write
 

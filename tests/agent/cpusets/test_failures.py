@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpusets import groups as groups_module
 from slurm_soda.agent.cpusets import record as record_module
 from slurm_soda.agent.cpusets import sets as sets_module
@@ -23,7 +24,6 @@ from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.ledger import Run
 from slurm_soda.agent.statefile import StateFileError
 from slurm_soda.wire.records import JobOpened
-
 from tests.agent.cpusets.conftest import JOB, Jobs
 
 BATCH = {"": "0-19", "step_batch": "0-19", "step_batch/task_0": "0-19"}

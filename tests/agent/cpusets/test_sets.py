@@ -8,6 +8,7 @@ import shutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.cpusets import groups as module
 from slurm_soda.agent.cpusets import sets as sets_module
 from slurm_soda.agent.cpusets.cpulist import parse, write
@@ -16,7 +17,6 @@ from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
 from slurm_soda.agent.cpusets.sets import Room
 from slurm_soda.agent.keeper import Sample
 from slurm_soda.agent.statefile import StateFileError
-
 from tests.agent.cpusets.conftest import JOB, Jobs, Machine
 
 BATCH = {"": "0-19", "step_batch": "0-19", "step_batch/task_0": "0-19"}

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
 from slurm_soda.agent.network.netcls import NetClasses
 from slurm_soda.agent.network.shaper import NetworkError
-
 from tests.agent.network.node import Node
 
 CLONE_NEWNET = 0x40000000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.agent.network.incoming import Incoming, received_bytes
 
 LINK = 125e6

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.network.settings import NetworkSettings
 from slurm_soda.wire.records import JobOpened
-
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
 
 from .conftest import Namespace

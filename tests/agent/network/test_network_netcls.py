@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.network.netcls import NetClasses
 from slurm_soda.agent.network.shaper import NetworkError
 

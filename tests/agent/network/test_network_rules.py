@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+
 from slurm_soda.agent.network.rules import TABLE, Marks, Rules, script
 from slurm_soda.agent.network.shaper import NetworkError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.agent.network.settings import NetworkSettings
 from slurm_soda.agent.network.shares import CPU, GPU, NOT_CPU, OTHER, ROOT, classes, contenders
 from slurm_soda.wire.errors import SodaError

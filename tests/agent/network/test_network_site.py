@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.network.keeper import MARK, NetworkKeeper, Ports
 from slurm_soda.agent.network.settings import NetworkSettings
-
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
 
 

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpusets.sets import Room
 from slurm_soda.agent.tuning.settings import CoreSettings
-
 from tests.agent.tuning.node import Node
 from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, random_job
 

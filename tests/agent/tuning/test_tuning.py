@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpusets.sets import Room
 from slurm_soda.agent.tuning.settings import CoreSettings
 from slurm_soda.wire.cores import CoreOrder
-
 from tests.agent.tuning.node import Curve, Node
 
 JOB = 7

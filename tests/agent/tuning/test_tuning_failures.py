@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.agent.cpusets.sets import Room
 from slurm_soda.policies.cores.search import CoreSearch
 from slurm_soda.policies.errors import PolicyError
-
 from tests.agent.tuning.node import Node
 from tests.agent.tuning.test_tuning import JOB, TWENTY, Within, knee
 

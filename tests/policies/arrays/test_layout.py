@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.arrays.kinds import ArrayKind, NodeClass, Share
 from slurm_soda.policies.arrays.layout import ArrayTable, described, lay_out
 from slurm_soda.policies.arrays.routing import Ask, route

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import JobState, NodeTable
-
 from tests.policies.cases import cluster, preempted, running, verdicts, waiting
 
 CORES, GPUS = 28, 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS
 from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.demand import demand_of
@@ -12,7 +13,6 @@ from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.placement import NodeClasses, NodePool
 from slurm_soda.policies.plan import Plan, Verdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
-
 from tests.policies.arrays.worlds import CORES, borrowing, crowds, division_of, may_be_aborted, policies
 from tests.policies.cases import cluster
 from tests.policies.worlds import carried_out, on_some_worlds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.policies.arrays.division import divide
 from slurm_soda.policies.arrays.kinds import NodeClass, Share
 from slurm_soda.policies.arrays.policy import Coda

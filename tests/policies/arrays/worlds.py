@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
 from slurm_soda.policies.arrays.division import Division, divide
 from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS
 from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.holders import held_by
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
-
 from tests.policies.cases import NOW_S
 from tests.policies.worlds import seated
 

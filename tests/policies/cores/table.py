@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 
 from slurm_soda.policies.cores.search import SearchRules
-
 from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Run, random_job, searched
 
 STARTS = (1, 2, 20)

@@ -7,10 +7,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.cores.gang import CUT_SHORT, GangOrder, NodePart, gang_order, given_up
 from slurm_soda.policies.cores.measurement import Measurement
 from slurm_soda.policies.cores.search import SearchRules
-
 from tests.policies.cores.models import MODELS, Job, Model, measure
 
 RULES = SearchRules()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.cores.resize import Resized, Waiting, resize
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, PastFit
 from slurm_soda.policies.errors import PolicyError

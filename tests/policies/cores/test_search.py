@@ -8,10 +8,10 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.cores.measurement import Measurement
 from slurm_soda.policies.cores.search import CoreSearch, Reason, SearchRules, Settle, Try
 from slurm_soda.policies.errors import PolicyError
-
 from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Model, measure, random_job, searched
 
 STARTS = (1, 2, 20)

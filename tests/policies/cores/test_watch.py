@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from slurm_soda.policies.cores.measurement import Measurement, together
 from slurm_soda.policies.cores.watch import WatchRules, watch
 from slurm_soda.policies.errors import PolicyError

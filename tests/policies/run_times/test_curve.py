@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.run_times.curve import BINS, EDGES_S, LifeCurve, bins_of
 from slurm_soda.policies.run_times.learner import RunTimes
 from slurm_soda.policies.run_times.traits import Traits

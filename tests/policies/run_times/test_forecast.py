@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.run_times import forecast as forecast_module
 from slurm_soda.policies.run_times.forecast import RENEW_JOBS, Forecast
 from slurm_soda.policies.run_times.traits import Traits

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times.learner import Learnt, RunTimes
 from slurm_soda.policies.run_times.sources import By, Iterations, run_time_left

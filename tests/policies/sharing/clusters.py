@@ -9,6 +9,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
+
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
 
 Table = NDArray[np.float64]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
-
 from tests.policies.sharing.scenes import Table, scene
 
 EDGE = 1e-6

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
 from slurm_soda.policies.sharing.view import Devices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, JobTable, NodeTable
-
 from tests.policies.cases import NOW_S, with_free
 
 Pairs = Mapping[tuple[str, str], tuple[float, float]]

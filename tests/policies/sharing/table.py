@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.arithmetic.pairs import pair_means_s
@@ -19,7 +20,6 @@ from slurm_soda.policies.sharing.ojpp.patterns import pack
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.view import SharingSnapshot
-
 from tests.policies.sharing.clusters import Table, fewest_devices, random_jobs, random_slowdown
 from tests.policies.sharing.lodgers import big
 

@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.ojpp.adjustment import Move, adjust
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.ojpp.strategies import place, strategy
-
 from tests.policies.sharing.clusters import random_jobs, random_slowdown, violations
 
 LOOSE = Rules(collision=0.2, interference=0.2, balance=0.1)

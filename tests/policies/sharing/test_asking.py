@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.room import Room
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
@@ -15,7 +16,6 @@ from slurm_soda.policies.sharing.sjf.kinds import RunningKinds
 from slurm_soda.policies.sharing.srsf_share.speeds import Speeds
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.snapshot import NodeTable
-
 from tests.policies.sharing.scenes import Table, scene
 
 

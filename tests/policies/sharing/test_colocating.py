@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.colocation.occupancy import LinearSpeedup, Load, OccupancyThreshold
@@ -20,7 +21,6 @@ from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.telling.meeting import Meeting
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
-
 from tests.policies.cases import cluster, mixed_nodes, waiting
 from tests.policies.sharing.lodgers import Fitting, broken, random_scene
 from tests.policies.sharing.scenes import Table, scene

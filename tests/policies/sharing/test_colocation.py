@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.colocation.occupancy import (
     Gpu,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import (
     Estimate,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MOST_WAIT_S, NIGHT_S, LongJobs, quieter_hours_come
 from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
@@ -15,7 +16,6 @@ from slurm_soda.policies.sharing.sjf.releases import Releases
 from slurm_soda.policies.sharing.tenancy import Tenancy
 from slurm_soda.policies.snapshot import NodeTable
 from slurm_soda.policies.walk import Walk
-
 from tests.policies.sharing.scenes import Table, scene
 from tests.policies.sharing.test_sjf import job, on
 

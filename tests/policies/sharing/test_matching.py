@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.sharing.srsf_share.matching import BLOCK, Contest, Seats
 from slurm_soda.policies.snapshot import FloatColumn
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
 from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
@@ -22,7 +23,6 @@ from slurm_soda.policies.sharing.telling.meeting import Asked, Measure, Meeting
 from slurm_soda.policies.sharing.telling.story import numbers, sentences
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
-
 from tests.policies.cases import NOW_S, verdicts
 from tests.policies.sharing.lodgers import Fitting, holders, random_scene, slowdown
 from tests.policies.sharing.scenes import Table, scene

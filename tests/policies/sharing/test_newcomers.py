@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE, Newcomers
 
 Job = tuple[float, int, str]

@@ -7,11 +7,11 @@ import random
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.demand import collision
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
-
 from tests.policies.sharing.clusters import (
     devices_of,
     fewest_devices,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, best, pair_means_s, schedule, sequential, together
 

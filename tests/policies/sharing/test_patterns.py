@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.demand import Peaks, stalled
 from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
 from slurm_soda.policies.sharing.ojpp.patterns import Patterns, pack, patterns_of
-
 from tests.policies.sharing.clusters import device_allows, fewest_devices, random_jobs, random_slowdown, violations
 
 PAPER = Rules(collision=0.1, interference=0.2, balance=0.1)

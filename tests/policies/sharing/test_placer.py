@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
@@ -23,7 +24,6 @@ from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, verdicts, waiting
 from tests.policies.sharing.lodgers import Fitting, big, broken, random_scene
 from tests.policies.sharing.scenes import Table, scene

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.sharing.arithmetic.subbatch import Decision, decide
 from slurm_soda.policies.sharing.company import Company
 from slurm_soda.policies.sharing.sjf.screening import Group, Screen

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.preemption import preemptible
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
@@ -18,7 +19,6 @@ from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
 from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
-
 from tests.policies.cases import NOW_S
 from tests.policies.sharing.scenes import Table, scene
 

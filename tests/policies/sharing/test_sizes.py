@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.sharing.knowledge import Workload
 from slurm_soda.policies.sharing.predicting.sizes import (
     SURE,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
@@ -18,7 +19,6 @@ from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
 from slurm_soda.policies.sharing.telling.story import sentences
 from slurm_soda.policies.sharing.view import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
@@ -13,7 +14,6 @@ from slurm_soda.policies.sharing.telling.meeting import Meeting
 from slurm_soda.policies.sharing.telling.story import sentences
 from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
-
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 

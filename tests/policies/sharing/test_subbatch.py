@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, schedule
 from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Footprint, NewJob, Partner, Xi, decide, sub_batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.knowledge import Source, Workload
 from slurm_soda.policies.sharing.predicting.tables import parse

@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.fitting import Observation, fit_all_reduce, fit_throughput
 from slurm_soda.policies.sharing.arithmetic.throughput import AllReduce, Throughput

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import job
 
 CLUSTERS = tuple(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.cluster import Cluster
 from slurm_soda.simulator.engine.costs import Costs

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+
 from slurm_soda.policies.registry import find_entry, make_policy, policy_names
 from slurm_soda.simulator.cluster import Cluster, Failure, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs

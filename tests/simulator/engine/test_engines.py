@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.choice import ENGINES, is_pool
@@ -14,7 +15,6 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import GPUS, NODES, history, job, node_workloads, policy, pool_workloads
 
 RANKED = ("fifo", "kelp-fifo", "fifo-skip", "sjf", "smallest", "srtf", "srsf", "tiresias-las", "tiresias-gittins")

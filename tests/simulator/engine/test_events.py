@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.session.events import EventPolicy
@@ -15,7 +16,6 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
-
 from tests.policies.arrays.worlds import policies
 from tests.simulator.engine.event_worlds import CLUSTERS, crowds
 from tests.simulator.engine.worlds import history

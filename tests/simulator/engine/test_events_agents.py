@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.run import simulate
@@ -11,7 +12,6 @@ from slurm_soda.simulator.generators.soda import draw_month
 from slurm_soda.simulator.node.agents import Agents
 from slurm_soda.simulator.node.models import built_in_curves
 from slurm_soda.simulator.node.rules import NodeRules
-
 from tests.simulator.engine.worlds import history
 
 

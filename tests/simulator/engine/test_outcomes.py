@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.registry import policy_names
 from slurm_soda.simulator.cluster import Cluster, Failure
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.ledger import Witness, empty, instants, is_whole, progress_s, runs_of, would_fit
 from tests.simulator.engine.worlds import history, job, policy
 

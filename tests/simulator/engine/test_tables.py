@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
@@ -19,7 +20,6 @@ from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import ends, history, job, policy, starts
 
 ONE = parse_cluster("1x1")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry import find_entry, make_policy
 from slurm_soda.simulator.outcome import Outcome

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.simulator.cluster import Failure, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -20,7 +21,6 @@ from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.node.tuning import STEP_S
 from slurm_soda.simulator.outcome import Outcome
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import history, job
 
 CURVES = built_in_curves()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+
 from slurm_soda.policies.cores.search import Reason
 from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, PastFit
 from slurm_soda.policies.placement import Piece
@@ -22,7 +23,6 @@ from slurm_soda.simulator.node.rules import NodeRules
 from slurm_soda.simulator.node.tuning import REMEMBERED, History, Tuned
 from slurm_soda.simulator.systems import find_system
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import job
 
 HEAVY_JOB, WIDE, LOCAL, BLIND, SERVED, IDLE_CPU = range(6)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.outcome import Outcome, Segments
 from slurm_soda.simulator.workload import Workload

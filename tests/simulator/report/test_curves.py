@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.report.curves import corners, distribution, log_bounds, use
 
 from .outcomes import WORKED, outcome

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.simulator.report.page import Story, headline, render
 from slurm_soda.simulator.report.result import PolicyRuns, by_policy, fastest, reduce, times_better
 from slurm_soda.simulator.report.table import table

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.files import write_whole
 from slurm_soda.simulator.report.per_job import COLUMNS, per_job_csv

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from slurm_soda.simulator.node.record import NodeRecord, Recorder
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.report.site import activity, promptness, site_curves
 from slurm_soda.simulator.report.summary import queue_s, summarise
-
 from tests.simulator.report.outcomes import outcome
 
 # Submissions from 0 to 100 s on 2 GPUs and 10 cores.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from slurm_soda.demo.report import figures
 from slurm_soda.demo.truth import JobRun, JobTruth
 from slurm_soda.simulator.outcome import Outcome

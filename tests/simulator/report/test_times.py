@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.report.times import log_ticks, span_text, tick_step, time_ticks
 
 

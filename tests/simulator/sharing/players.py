@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import JobNotes, Plan, Preempt
 from slurm_soda.policies.sharing.plan import SharingPlan

@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
+
 from slurm_soda.policies.sharing.knowledge import Workload as Kind
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.outcome import Outcome

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.policies.sharing.knowledge import Estimate, Source
 from slurm_soda.policies.sharing.knowledge import Workload as Kind

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.registry import make_policy, policy_names
 from slurm_soda.policies.sharing.view import SharingPolicy
 from slurm_soda.simulator.cluster import parse_cluster

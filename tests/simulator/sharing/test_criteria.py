@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.sodactl.main import run
 
 GAVEL = Path(__file__).parents[4] / "shared/data/gavel"

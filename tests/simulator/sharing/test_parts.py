@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.sharing.knowledge import Source, TurnsPrior
 from slurm_soda.policies.sharing.knowledge import Workload as Kind
 from slurm_soda.simulator.errors import SimulatorError, TraceError

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.policies.registry import make_policy
 from slurm_soda.simulator.cluster import Cluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -20,7 +21,6 @@ from slurm_soda.simulator.sharing.run import simulate_sharing
 from slurm_soda.simulator.sharing.truth import Measured
 from slurm_soda.simulator.speed.pairs import load_pairs
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.engine.worlds import job
 from tests.simulator.sharing.players import Restless
 from tests.simulator.sharing.replay import devices_of, progress_s

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
@@ -32,7 +33,6 @@ from slurm_soda.simulator.sharing.record import SharingRecord
 from slurm_soda.simulator.sharing.rules import SharingRules
 from slurm_soda.simulator.sharing.run import simulate_sharing
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.sharing.players import Scripted, plan_of
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.speed.cores import ByCores, CoreCurve, load_core_curves

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.reading import MOST_BYTES
 from slurm_soda.simulator.speed.pairs import JobKind, PairTable, load_pairs

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.placement import Piece
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.speed.model import Exclusive, Product
@@ -16,7 +17,6 @@ from slurm_soda.simulator.speed.placed import ByPlacement
 from slurm_soda.simulator.speed.profiles import Application, Profiles, load_profiles
 from slurm_soda.simulator.traces.run_times import RunTimes, StepTimes
 from slurm_soda.simulator.workload import Workload
-
 from tests.simulator.speed.measured import step_s, sync_s, write_model
 
 POLLUX = Path(__file__).parents[4] / "shared" / "data" / "pollux"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.traces.registry import format_names, load_trace
 from slurm_soda.simulator.traces.trace import Trace

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.export import write_tiresias_csv
 from slurm_soda.simulator.traces.registry import load_trace

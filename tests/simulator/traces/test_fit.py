@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.policies.fifo import Fifo
 from slurm_soda.policies.plan import Verdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.speed.profiles import load_profiles
 from slurm_soda.simulator.traces.registry import detect_format, find_format, format_names, load_trace

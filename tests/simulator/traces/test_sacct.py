@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from slurm_soda.simulator import whatif
 from slurm_soda.simulator.cluster import UNCOUNTED
 from slurm_soda.simulator.errors import SimulatorError, TraceError

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.traces.sacct import read_dump
 from slurm_soda.simulator.traces.sacct_columns import COLUMNS, COMMAND, Header

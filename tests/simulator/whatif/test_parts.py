@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_soda.simulator.whatif.candidates import (
     RESTART_S,
     likely_min_run_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+
 from slurm_soda.daemon.store.schema import RawText
 
 revision = "0005"
