@@ -10,20 +10,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurm_soda.agent.config import AgentConfig
-from slurm_soda.agent.cpu import CpuReader
-from slurm_soda.agent.events import read_event
-from slurm_soda.agent.faults import Faults
-from slurm_soda.agent.gpus import GpuReading, Gpus
-from slurm_soda.agent.intake import Intake
-from slurm_soda.agent.keeper import Keeper, Sample
-from slurm_soda.agent.ledger import Ledger, Run
-from slurm_soda.agent.outbox import Outbox
-from slurm_soda.agent.raw import as_event
-from slurm_soda.agent.upload import Backoff, Uploader, UploadError
+from slurm_soda.agent.job_events.event_socket import EventSocket
+from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
+from slurm_soda.agent.job_events.run_event import parse_run_event
+from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.run_records import NodeRun, RunRecords
+from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
+from slurm_soda.agent.resource_controller import NodeSample, ResourceController
+from slurm_soda.agent.sampling.cpu_time import CpuReader
+from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
-from slurm_soda.wire.systemd import Notifier
+from slurm_soda.wire.systemd import SystemdNotifier
 
 log = logging.getLogger("soda-agent")
 
@@ -38,35 +38,35 @@ GAP_INTERVALS = 3.0
 
 
 @dataclass(slots=True)
-class Parts:
+class AgentDependencies:
     """What an agent works with; tests give it others."""
 
     clock: Callable[[], float]
     """The time of day, for what is told and kept."""
     steady: Callable[[], float]
     """A clock that nobody sets back, for everything that lasts."""
-    ledger: Ledger
+    ledger: RunRecords
     cpu: CpuReader
     gpus: Gpus
     uploader: Uploader
     backoff: Backoff
-    faults: Faults
+    faults: RecentFaults
     environ: Mapping[str, str]
     booted_s: float
     """When this node last started."""
-    keepers: tuple[Keeper, ...] = ()
+    resource_controllers: tuple[ResourceController, ...] = ()
     """Take their turns in this order after each sample."""
-    outbox: Outbox = field(default_factory=Outbox)
+    core_messages: CoreMessages = field(default_factory=CoreMessages)
     """What they tell the controller."""
 
 
 class Agent:
     """One node's agent. All of it runs in one event loop; nothing blocks it but the sampling itself."""
 
-    def __init__(self, config: AgentConfig, parts: Parts) -> None:
+    def __init__(self, config: AgentConfig, parts: AgentDependencies) -> None:
         self._config = config
         self._parts = parts
-        self._notifier = Notifier(parts.environ)
+        self._notifier = SystemdNotifier(parts.environ)
         self._node = config.node or os.uname().nodename.partition(".")[0]
         self._agent_id = secrets.token_hex(8)
         self._seq = 0
@@ -80,10 +80,10 @@ class Agent:
         Raises:
             IntakeError: the socket for prolog and epilog cannot be opened.
         """
-        intake = Intake(self._config.socket, self.take_line, self._resample.set)
-        await intake.start()
+        event_socket = EventSocket(self._config.socket, self.receive_event, self._resample.set)
+        await event_socket.start()
         now_s = self._parts.steady()
-        self._ask_keepers("recover", lambda keeper: keeper.recover(now_s))
+        self._ask_keepers("recover", lambda resource_controller: resource_controller.recover(now_s))
         self._notifier.ready()
         log.info("agent of node %s reports to %s", self._node, self._config.controller)
         loops = (self._sample_forever(), self._upload_forever())
@@ -99,19 +99,19 @@ class Agent:
             for job in (*jobs, stopping):
                 job.cancel()
             await asyncio.gather(*jobs, stopping, return_exceptions=True)
-            await intake.stop()
+            await event_socket.stop()
             try:
                 self.sample(gpus=False)
             finally:  # whatever failed, no job stays limited
-                self._ask_keepers("close", lambda keeper: keeper.close())
+                self._ask_keepers("close", lambda resource_controller: resource_controller.close())
                 await self._last_upload()
 
-    def take_line(self, line: bytes) -> str:
+    def receive_event(self, line: bytes) -> str:
         """Take one event of prolog or epilog; gives the reason why not, or empty text."""
         now_s = self._parts.clock()
         try:
-            line = as_event(line)
-            event = read_event(line)
+            line = event_line_from_variables(line)
+            event = parse_run_event(line)
             run = self._parts.ledger.take(event, line, now_s)
         except (RecordError, SpoolError) as error:
             self._fault(str(error))
@@ -137,27 +137,32 @@ class Agent:
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
             ledger.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
-        self._ask_keepers("turn", lambda keeper: keeper.turn(sample))
-        if ledger.has_news() or self._parts.outbox:
+        self._ask_keepers("turn", lambda resource_controller: resource_controller.turn(sample))
+        if ledger.has_unreported() or self._parts.core_messages:
             self._news.set()
             ledger.trim(now_s)
 
-    def glance(self, within_s: float) -> None:
+    def sample_gpus(self, within_s: float) -> None:
         """Read the GPUs alone, for keepers that want a turn at least so often."""
         runs = [run for run in self._parts.ledger.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
-        self._ask_keepers("turn", lambda keeper: keeper.turn(sample) if keeper.interval_s <= within_s else ())
+        self._ask_keepers(
+            "turn",
+            lambda resource_controller: (
+                resource_controller.turn(sample) if resource_controller.interval_s <= within_s else ()
+            ),
+        )
 
-    def _sample(self, runs: Sequence[Run], readings: Mapping[int, GpuReading]) -> Sample:
-        return Sample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
+    def _sample(self, runs: Sequence[NodeRun], readings: Mapping[int, GpuReading]) -> NodeSample:
+        return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
 
-    def _ask_keepers(self, what: str, ask: Callable[[Keeper], Sequence[str]]) -> None:
+    def _ask_keepers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
         """Have every keeper do one thing. One that fails must take neither the others nor the reports with it."""
-        for keeper in self._parts.keepers:
+        for resource_controller in self._parts.resource_controllers:
             try:
-                faults = ask(keeper)
+                faults = ask(resource_controller)
             except Exception as error:  # see above; it is tried again at its next turn
-                faults = [f"{type(keeper).__module__}: {what} failed: {type(error).__name__}: {error}"]
+                faults = [f"{type(resource_controller).__module__}: {what} failed: {type(error).__name__}: {error}"]
                 log.debug("%s", faults[0], exc_info=True)
             for fault in faults:
                 self._fault(fault)
@@ -170,7 +175,7 @@ class Agent:
         """
         parts = self._parts
         batch = parts.ledger.news()
-        measurements, fits = tuple(parts.outbox.measurements), tuple(parts.outbox.fits)
+        measurements, fits = tuple(parts.core_messages.measurements), tuple(parts.core_messages.fits)
         now_s = parts.clock()
         self._seq += 1
         report = NodeReport(
@@ -188,11 +193,11 @@ class Agent:
         )
         answer = await parts.uploader.send(report)
         parts.ledger.reported(batch)
-        parts.outbox.told(measurements, fits)
+        parts.core_messages.told(measurements, fits)
         if answer is not None:
-            parts.outbox.take(answer.cores)
+            parts.core_messages.take(answer.cores)
         self._uploaded_s = now_s
-        return parts.ledger.has_news()
+        return parts.ledger.has_unreported()
 
     def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
         """Slurm's name of this node: as configured, else as slurmd told prolog and epilog, else the host name."""
@@ -201,11 +206,11 @@ class Agent:
             self._node = names[-1] if names else self._node
         return self._node
 
-    def _lost(self, run: Run, now_s: float) -> bool:
+    def _lost(self, run: NodeRun, now_s: float) -> bool:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
         return now_s - run.seen_s > (REBOOTED_LOST_AFTER_S if rebooted else self._config.lost_after_s)
 
-    def _readings(self, runs: list[Run]) -> dict[int, GpuReading]:
+    def _readings(self, runs: list[NodeRun]) -> dict[int, GpuReading]:
         now_s = self._parts.steady()
         self._parts.gpus.open(now_s)
         indices = {index for run in runs if run.opened for index in run.opened.gpus}
@@ -214,7 +219,7 @@ class Agent:
             self._fault(self._parts.gpus.fault)
         return readings
 
-    def _read_gpus(self, runs: list[Run], now_s: float) -> dict[int, GpuReading]:
+    def _read_gpus(self, runs: list[NodeRun], now_s: float) -> dict[int, GpuReading]:
         readings = self._readings(runs)
         longest_gap_s = GAP_INTERVALS * self._config.interval_s
         for run in runs:
@@ -239,12 +244,18 @@ class Agent:
         end_s = time.monotonic() + pause_s
         while True:
             left_s = end_s - time.monotonic()
-            hurry_s = max(min((keeper.interval_s for keeper in self._parts.keepers), default=left_s), SHORTEST_PAUSE_S)
+            hurry_s = max(
+                min(
+                    (resource_controller.interval_s for resource_controller in self._parts.resource_controllers),
+                    default=left_s,
+                ),
+                SHORTEST_PAUSE_S,
+            )
             if hurry_s >= left_s:
                 return await _within(self._resample, left_s)
             if await _within(self._resample, hurry_s):
                 return True
-            self.glance(hurry_s)
+            self.sample_gpus(hurry_s)
 
     def _pause_s(self) -> float:
         now_s = self._parts.clock()

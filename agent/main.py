@@ -15,27 +15,27 @@ from pathlib import Path
 
 import psutil
 
-from slurm_soda.agent.agent import Agent, Parts
-from slurm_soda.agent.config import CONFIG_FILE, AgentConfig, load
-from slurm_soda.agent.contention.memory import MemoryKeeper
-from slurm_soda.agent.cpu import CpuReader
-from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
-from slurm_soda.agent.cpusets.sets import CoreSets
-from slurm_soda.agent.faults import Faults
-from slurm_soda.agent.gpus import Gpus
-from slurm_soda.agent.keeper import Keeper
-from slurm_soda.agent.ledger import Ledger
-from slurm_soda.agent.members import Members
-from slurm_soda.agent.network.keeper import NetworkKeeper, Ports
-from slurm_soda.agent.outbox import Outbox
-from slurm_soda.agent.tuning.keeper import TuningKeeper
-from slurm_soda.agent.upload import Backoff, HttpUploader
+from slurm_soda.agent.agent import Agent, AgentDependencies
+from slurm_soda.agent.contention.memory_controller import MemoryBandwidthController
+from slurm_soda.agent.cpusets.core_controller import CoreLimitsController
+from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
+from slurm_soda.agent.network.network_controller import NetworkController, NetworkDependencies
+from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.run_records import RunRecords
+from slurm_soda.agent.reporting.upload import Backoff, HttpUploader
+from slurm_soda.agent.resource_controller import ResourceController
+from slurm_soda.agent.sampling.cpu_time import CpuReader
+from slurm_soda.agent.sampling.gpus import Gpus
+from slurm_soda.agent.sampling.job_processes import JobProcesses
+from slurm_soda.agent.settings.agent_config import CONFIG_FILE, AgentConfig, load_agent_config
+from slurm_soda.agent.tuning.tuning_controller import CoreTuningController
 from slurm_soda.wire.errors import SodaError
-from slurm_soda.wire.seal import Munge
+from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.spool import Spool
 
 
-def build(config: AgentConfig, *, keeps: bool = True) -> Agent:
+def build_agent(config: AgentConfig, *, keeps: bool = True) -> Agent:
     """An agent over the real node; without ``keeps`` it only looks.
 
     Raises:
@@ -43,11 +43,11 @@ def build(config: AgentConfig, *, keeps: bool = True) -> Agent:
     """
     spool = Spool(config.spool)
     spool.clear_leftovers()
-    faults, gpus, outbox = Faults(), Gpus(), Outbox()
-    parts = Parts(
+    faults, gpus, core_messages = RecentFaults(), Gpus(), CoreMessages()
+    parts = AgentDependencies(
         clock=time.time,
         steady=time.monotonic,
-        ledger=Ledger(spool, faults, config.spool_files),
+        ledger=RunRecords(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,
         uploader=HttpUploader(config.controller, Munge(), config.upload_timeout_s),
@@ -55,28 +55,32 @@ def build(config: AgentConfig, *, keeps: bool = True) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        keepers=_keepers(config, gpus, outbox) if keeps else (),
-        outbox=outbox,
+        resource_controllers=_controllers(config, gpus, core_messages) if keeps else (),
+        core_messages=core_messages,
     )
     return Agent(config, parts)
 
 
-def _keepers(config: AgentConfig, gpus: Gpus, outbox: Outbox) -> tuple[Keeper, ...]:
+def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -> tuple[ResourceController, ...]:
     """In the order of their turns. That of the cpusets is there whatever is enabled: an agent before may have been told."""
-    state, members = Path(config.state), Members(config.cgroup_root)
-    cores = CoreSets(
+    state, members = Path(config.state), JobProcesses(config.cgroup_root)
+    cores = JobCoreLimits(
         config.cgroup_root, state / "cores.json", lambda job: members.processes([job])[job.job_id], gpus.near
     )
     return (
-        CoreSetsKeeper(cores),
-        *([TuningKeeper(config.cores, state / "tuning.json", cores, outbox)] if config.cores.enabled else []),
-        MemoryKeeper(config.memory, state, members, cores.holder("memory"), cores.held),
-        NetworkKeeper(config.network, state, Ports(members)),
+        CoreLimitsController(cores),
+        *(
+            [CoreTuningController(config.cores, state / "tuning.json", cores, core_messages)]
+            if config.cores.enabled
+            else []
+        ),
+        MemoryBandwidthController(config.memory, state, members, cores.holder("memory"), cores.held),
+        NetworkController(config.network, state, NetworkDependencies(members)),
     )
 
 
 async def _run(config: AgentConfig, *, once: bool) -> None:
-    agent = build(config, keeps=not once)
+    agent = build_agent(config, keeps=not once)
     if once:
         agent.sample()
         await agent.upload()
@@ -101,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the agent; the exit status is returned."""
     arguments = _arguments(argv)
     try:
-        config = load(arguments.config or CONFIG_FILE, os.environ, required=arguments.config is not None)
+        config = load_agent_config(arguments.config or CONFIG_FILE, os.environ, required=arguments.config is not None)
         if arguments.interval_s is not None:
             config = replace(config, interval_s=max(arguments.interval_s, 0.05))
         logging.basicConfig(

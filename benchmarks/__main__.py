@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pairs import Cost, measure
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 INSIDE = "/usr/local/share/inside.py"
 CONFIG = "/etc/slurm/slurm.conf"
@@ -40,10 +40,10 @@ BARE_PROLOG = "prolog, bare"
 """Prolog and epilog that do nothing: what Slurm itself takes for having any."""
 
 
-class Site:
+class BenchCluster:
     """A cluster whose slurm.conf has one part of slurm-soda or none."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ContainerCluster) -> None:
         self._cluster = cluster
         self._hosts = cluster.spec.hosts
         self._whole = cluster.copy_out(CONFIG).decode()
@@ -75,7 +75,7 @@ class Site:
         return [float(value) for value in json.loads(reply.stdout)]
 
 
-def of_a_job(site: Site, part: str, name: str, rounds: int, count: int) -> Cost:
+def of_a_job(site: BenchCluster, part: str, name: str, rounds: int, count: int) -> Cost:
     """What one part costs a job."""
 
     def block(present: bool) -> list[float]:
@@ -85,7 +85,7 @@ def of_a_job(site: Site, part: str, name: str, rounds: int, count: int) -> Cost:
     return measure(name, 150.0, block, rounds)
 
 
-def of_a_submission(site: Site, rounds: int, count: int) -> Cost:
+def of_a_submission(site: BenchCluster, rounds: int, count: int) -> Cost:
     """What SPANK plugin and lua module cost an sbatch."""
 
     def block(present: bool) -> list[float]:
@@ -103,9 +103,9 @@ def of_a_submission(site: Site, rounds: int, count: int) -> Cost:
 @click.option("--name", default="bench", show_default=True, help="Name of the cluster.")
 def main(rounds: int, jobs: int, submissions: int, out: Path, name: str) -> None:
     """What slurm-soda costs a job and a submission, measured on a real cluster."""
-    cluster = Cluster.up(name, progress=lambda line: click.echo(line, err=True))
+    cluster = ContainerCluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
-        site = Site(cluster)
+        site = BenchCluster(cluster)
         costs = [
             of_a_job(site, "prolog", "prolog + epilog, a job", rounds, jobs),
             of_a_job(site, BARE_PROLOG, "… of which Slurm's own", rounds, jobs),

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 NODE = "n1"
 CONFIG = "/etc/slurm-soda/agent.toml"
@@ -23,10 +23,10 @@ SETTLED = f"{STAND_IN}[cores]\nenabled = true\nwarm_up_s = 1\nstep_s = 3\nsettle
 TRAINING = "exec soda-train --profiles /usr/local/share/soda-train/soda.tsv --model resnet50 --duration-s 1e6"
 
 
-class Bench:
+class CpuFitBench:
     """One node and its agent."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ContainerCluster) -> None:
         self._cluster = cluster
 
     def submit(self, script: str, *options: str) -> int:
@@ -77,11 +77,11 @@ def main(name: str, seconds: float) -> None:
     table = Table(box=None, header_style="bold")
     for title in ("cores of running jobs", "% of one core", "MiB"):
         table.add_column(title)
-    cluster = Cluster.up(name, progress=lambda line: click.echo(line, err=True))
+    cluster = ContainerCluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
         cluster.start_daemon()
         cluster.start("soda-cpusets", node=NODE)
-        bench = Bench(cluster)
+        bench = CpuFitBench(cluster)
         for _ in range(4):
             bench.submit(TRAINING, "--gres=gpu:1", "--cpus-per-task=4")
         for _ in range(12):

@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.store import asked, rows
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.demo.driver import Event
-from slurm_soda.demo.run import SODACTL, Phase, Watch
-from slurm_soda.demo.settings import DemoSettings
-from slurm_soda.demo.story import tell
-from slurm_soda.slurm_ext.cli.values import cpu_time_s, peak_mib
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.demo.cluster_runs import SODACTL, DemoObserver, DemoPhase
+from slurm_soda.demo.job_driver import DriverEvent
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings
+from slurm_soda.demo.job_mix.mix_demo import run_demo
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.read.slurm_values import cpu_time_s, peak_mib
 
 FIGURES = ("gpu_util_ratio", "gpu_memory_peak_mib", "cpu_s", "memory_peak_mib", "queue_s", "run_s")
 TIMES_WITHIN_S, USE_WITHIN_RATIO = 2.0, 0.05
@@ -48,7 +48,7 @@ UNACCOUNTED = "select count(*) from job where accounted = 0"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FaultFinding:
     """One thing that must hold, what was found, and whether it holds."""
 
     what: str
@@ -65,7 +65,7 @@ class Killer:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def look_on(self, phase: Phase, event: Event) -> None:
+    def look_on(self, phase: DemoPhase, event: DriverEvent) -> None:
         """Starts with the phase and ends with it."""
         if phase == "soda" and self._thread.ident is None:
             self._thread.start()
@@ -73,7 +73,7 @@ class Killer:
             self._over.set()
 
     def _run(self) -> None:
-        cluster = Cluster.find(self._name)
+        cluster = ContainerCluster.find(self._name)
         while self.done < self._kills and not self._over.wait(self._random.uniform(1.0, LONGEST_WAIT_S)):
             try:
                 cluster.kill("sodad")
@@ -82,27 +82,27 @@ class Killer:
                 continue  # it was not up again
 
 
-def trail(cluster: Cluster, restarts: int) -> Iterator[Finding]:
+def trail(cluster: ContainerCluster, restarts: int) -> Iterator[FaultFinding]:
     """What the store's audit trail says, beside the number of requeues that Slurm tells."""
     (count, first, last), (unsettled,), (preempted,), (ongoing,) = first_rows(cluster, *TRAIL)
-    yield Finding("requeues in accounting, in the trail", f"{restarts}, {preempted}", restarts == preempted)
-    yield Finding("actions, first and last number", f"{count}, {first} to {last}", last - first + 1 == count)
-    yield Finding("actions left open", str(unsettled), unsettled == 0)
-    yield Finding("preemptions left open", str(ongoing), ongoing == 0)
+    yield FaultFinding("requeues in accounting, in the trail", f"{restarts}, {preempted}", restarts == preempted)
+    yield FaultFinding("actions, first and last number", f"{count}, {first} to {last}", last - first + 1 == count)
+    yield FaultFinding("actions left open", str(unsettled), unsettled == 0)
+    yield FaultFinding("preemptions left open", str(ongoing), ongoing == 0)
 
 
-def first_rows(cluster: Cluster, *queries: str) -> list[list[Any]]:
+def first_rows(cluster: ContainerCluster, *queries: str) -> list[list[Any]]:
     """The first row of each question to the store."""
     return [found[0] for found in rows(asked(cluster, *queries).check())]
 
 
-def queue(cluster: Cluster) -> Finding:
+def queue(cluster: ContainerCluster) -> FaultFinding:
     """Jobs that are still in Slurm's queue, held ones among them."""
     left = cluster.exec("root", ("squeue", "--noheader", "--format=%i %T %r")).check().stdout.strip()
-    return Finding("jobs left in the queue", left or "0", not left)
+    return FaultFinding("jobs left in the queue", left or "0", not left)
 
 
-def history(cluster: Cluster, known: Mapping[int, Mapping[str, Any]]) -> Iterator[Finding]:
+def history(cluster: ContainerCluster, known: Mapping[int, Mapping[str, Any]]) -> Iterator[FaultFinding]:
     """Every one of these finished jobs, with the times that the demo has from accounting, beside sacct."""
     cluster.wait_until(
         lambda: first_rows(cluster, UNACCOUNTED) == [[0]], "sodad has every job's accounting", ACCOUNTED_WITHIN_S
@@ -111,19 +111,21 @@ def history(cluster: Cluster, known: Mapping[int, Mapping[str, Any]]) -> Iterato
     jobs = {row["job_id"]: row for row in json.loads(reply.stdout)["jobs"] if row["job_id"] in known}
     whole = [row for row in jobs.values() if all(row[figure] is not None for figure in FIGURES)]
     counts = f"{len(known)}, {len(jobs)}, {len(whole)}"
-    yield Finding("jobs, in the history, with all six figures", counts, len(known) == len(jobs) == len(whole) > 0)
+    yield FaultFinding("jobs, in the history, with all six figures", counts, len(known) == len(jobs) == len(whole) > 0)
     for field in ("jct_s", "queue_s", "run_s"):
         worst = max(abs(row[field] - known[job][field]) for job, row in jobs.items())
-        yield Finding(f"largest difference of {field}", f"{worst:.1f} s", worst <= TIMES_WITHIN_S)
+        yield FaultFinding(f"largest difference of {field}", f"{worst:.1f} s", worst <= TIMES_WITHIN_S)
     used = accounting(cluster, known)
-    yield Finding("the same in accounting", str(len(used)), set(used) == set(known))
+    yield FaultFinding("the same in accounting", str(len(used)), set(used) == set(known))
     for field in ("cpu_s", "memory_peak_mib"):
         told = {job: row[field] for job, row in used.items() if row[field]}
         worst = max((abs(jobs[job][field] - figure) / figure for job, figure in told.items()), default=0.0)
-        yield Finding(f"largest difference of {field}", f"{worst:.1%} of {len(told)} jobs", worst <= USE_WITHIN_RATIO)
+        yield FaultFinding(
+            f"largest difference of {field}", f"{worst:.1%} of {len(told)} jobs", worst <= USE_WITHIN_RATIO
+        )
 
 
-def accounting(cluster: Cluster, jobs: Iterable[int]) -> dict[int, dict[str, float]]:
+def accounting(cluster: ContainerCluster, jobs: Iterable[int]) -> dict[int, dict[str, float]]:
     """CPU seconds of all runs and peak memory of the largest step, after sacct; 0 where it knows none.
 
     Read here and not by what sodad reads it with, which is to be checked.
@@ -141,30 +143,30 @@ def accounting(cluster: Cluster, jobs: Iterable[int]) -> dict[int, dict[str, flo
     return found
 
 
-def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> list[Finding]:
+def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> list[FaultFinding]:
     """The demo with kills, and all that must hold after it."""
     killer = Killer(settings.cluster, kills, settings.seed)
     try:
-        report = tell(settings, Watch(say, killer.look_on))
-        cluster = Cluster.find(settings.cluster)
+        report = run_demo(settings, DemoObserver(say, killer.look_on))
+        cluster = ContainerCluster.find(settings.cluster)
         soda = report["runs"]["soda"]
         states = [job["state"] for job in soda["per_job"]]
         time.sleep(2.0)  # a last cycle settles what it found
         return [
-            Finding("kills of sodad", str(killer.done), killer.done == kills),
-            Finding("jobs completed", f"{states.count('COMPLETED')} of {len(states)}", set(states) == {"COMPLETED"}),
+            FaultFinding("kills of sodad", str(killer.done), killer.done == kills),
+            FaultFinding("jobs completed", f"{states.count('COMPLETED')} of {len(states)}", set(states) == {"COMPLETED"}),
             queue(cluster),
             *trail(cluster, soda["preemptions"]),
             *history(cluster, {job["job_id"]: job for run in report["runs"].values() for job in run["per_job"]}),
-            Finding("average JCT, stock and soda", f"{report['runs']['stock']['avg_jct_s']:.1f} s,"
+            FaultFinding("average JCT, stock and soda", f"{report['runs']['stock']['avg_jct_s']:.1f} s,"
                     f" {soda['avg_jct_s']:.1f} s", True),
         ]  # fmt: skip
     finally:
         with suppress(SodaError):  # it never came up
-            Cluster.find(settings.cluster).down()
+            ContainerCluster.find(settings.cluster).down()
 
 
-def show(findings: list[Finding]) -> None:
+def show(findings: list[FaultFinding]) -> None:
     """A table for people."""
     table = Table(box=None, header_style="bold")
     for title in ("", "found", "holds"):

@@ -22,9 +22,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from slurm_soda.agent.events import read_event
-from slurm_soda.agent.intake import Intake
-from slurm_soda.agent.raw import as_event
+from slurm_soda.agent.job_events.event_socket import EventSocket
+from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
+from slurm_soda.agent.job_events.run_event import parse_run_event
 
 TOP = Path(__file__).parents[1]
 ENVIRON = {
@@ -53,11 +53,11 @@ def serve(socket: str) -> None:
     """The agent's socket server, for as long as this program runs; it reads events and keeps nothing."""
 
     def take(line: bytes) -> str:
-        read_event(as_event(line))
+        parse_run_event(event_line_from_variables(line))
         return ""
 
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(Intake(socket, take, lambda: None).start())
+    loop.run_until_complete(EventSocket(socket, take, lambda: None).start())
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
 

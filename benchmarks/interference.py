@@ -16,20 +16,20 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from slurm_soda.learning.interference import measured_types
-from slurm_soda.learning.judging import (
-    Judged,
-    between_batches,
-    carried_over,
-    with_few_pairs,
-    without_each_model,
-    without_each_pair,
-    without_each_pair_exactly,
+from slurm_soda.learning.held_out_errors import (
+    HeldOutPredictions,
+    hold_out_models,
+    hold_out_pairs,
+    hold_out_pairs_exactly,
+    interpolate_batches,
+    learn_from_few_pairs,
+    predict_from_other_gpu,
 )
-from slurm_soda.learning.memory import meetings_of, verdicts_without_each
-from slurm_soda.learning.methods import AIP, CHOSEN, METHODS
-from slurm_soda.policies.sharing.predicting.prediction import pairs_of
-from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
+from slurm_soda.learning.interference import measured_gpu_types
+from slurm_soda.learning.memory_fit import collect_fits, hold_out_fits
+from slurm_soda.learning.methods import AIP, DEFAULT_METHOD, METHODS
+from slurm_soda.policies.sharing.prediction.predicted_interference import collect_pairs
+from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
 SEEDS = (1, 2, 3)
@@ -37,7 +37,7 @@ SINGLE = tuple(name for name in METHODS if name != "aip")
 """AIP is the best of its four, so it needs no judging of its own."""
 
 
-class Figures(NamedTuple):
+class PredictionFigures(NamedTuple):
     """Of one set of predictions."""
 
     of_xi: float
@@ -46,15 +46,15 @@ class Figures(NamedTuple):
     within_2: float
 
 
-class Line(NamedTuple):
+class MethodFigures(NamedTuple):
     """One method on one type of GPU."""
 
     method: str
-    pairs: Figures
-    models: Figures
+    pairs: PredictionFigures
+    models: PredictionFigures
 
 
-class Memory(NamedTuple):
+class MemoryFitFigures(NamedTuple):
     """Whether pairs fit, predicted without each."""
 
     pairs: int
@@ -71,9 +71,9 @@ class Roughness(NamedTuple):
     """How far pairs are from their neighbours, and from what is predicted of the same ones."""
 
     pairs: int
-    halfway: Figures
+    halfway: PredictionFigures
     """Between those with the next smaller and the next larger batch."""
-    predicted: Figures
+    predicted: PredictionFigures
 
 
 class Part(NamedTuple):
@@ -83,8 +83,8 @@ class Part(NamedTuple):
     measured: int
     mean_cost: float
     """Of xi - 1."""
-    lines: tuple[Line, ...]
-    memory: Memory
+    lines: tuple[MethodFigures, ...]
+    memory: MemoryFitFigures
     roughness: Roughness
 
 
@@ -93,9 +93,9 @@ class Transfer(NamedTuple):
 
     source: str
     target: str
-    carried: Figures
-    turns: Figures
-    few: tuple[tuple[int, Figures], ...]
+    carried: PredictionFigures
+    turns: PredictionFigures
+    few: tuple[tuple[int, PredictionFigures], ...]
     """Unordered pairs measured, mean of seeds, on the others."""
 
 
@@ -106,25 +106,25 @@ class Report(NamedTuple):
     transfers: tuple[Transfer, ...]
 
 
-def figures(judged: Judged) -> Figures:
+def figures(judged: HeldOutPredictions) -> PredictionFigures:
     """What is told of predictions."""
-    return Figures(judged.of_xi, judged.of_slowdown, judged.covered(1), judged.covered(2))
+    return PredictionFigures(judged.of_xi, judged.of_slowdown, judged.covered(1), judged.covered(2))
 
 
-def judge(path: Path, gpu_type: str, method: str) -> Line:
+def judge(path: Path, gpu_type: str, method: str) -> MethodFigures:
     """One method without each pair and without each model."""
-    pairs, fit = pairs_of(_read(path), gpu_type), METHODS[method]
+    pairs, fit = collect_pairs(_read(path), gpu_type), METHODS[method]
     exactly = method == "gaussian"
-    by_pair = without_each_pair_exactly(pairs) if exactly else without_each_pair(pairs, fit)
-    return Line(method, figures(by_pair), figures(without_each_model(pairs, fit)))
+    by_pair = hold_out_pairs_exactly(pairs) if exactly else hold_out_pairs(pairs, fit)
+    return MethodFigures(method, figures(by_pair), figures(hold_out_models(pairs, fit)))
 
 
-def memory(table: SpeedTable, gpu_type: str) -> Memory:
+def memory(table: SpeedTable, gpu_type: str) -> MemoryFitFigures:
     """How often it is predicted wrongly whether two jobs fit."""
-    meetings = meetings_of(table, gpu_type)
-    told = verdicts_without_each(meetings)
+    meetings = collect_fits(table, gpu_type)
+    told = hold_out_fits(meetings)
     truth = meetings.fits.tolist()
-    return Memory(
+    return MemoryFitFigures(
         len(truth),
         truth.count(False),
         sum(said is True and not fits for said, fits in zip(told, truth, strict=True)),
@@ -135,29 +135,35 @@ def memory(table: SpeedTable, gpu_type: str) -> Memory:
 
 def roughness(path: Path, gpu_type: str) -> Roughness:
     """What the measurements' own scatter leaves to be known, beside the chosen method without each pair."""
-    pairs = pairs_of(_read(path), gpu_type)
-    known, halfway = between_batches(pairs)
-    predicted = without_each_pair_exactly(pairs)
+    pairs = collect_pairs(_read(path), gpu_type)
+    known, halfway = interpolate_batches(pairs)
+    predicted = hold_out_pairs_exactly(pairs)
     return Roughness(len(halfway.log_xi), figures(halfway), figures(predicted.rows(known)))
 
 
 def transfer(path: Path, source: str, target: str) -> Transfer:
     """From one type of GPU to another; then the other by itself, from few pairs."""
     table = _read(path)
-    there, here = pairs_of(table, source), pairs_of(table, target)
-    turns = Judged(here.log_xi, np.full(len(here), np.log(2.0)), np.full(len(here), 0.5))
+    there, here = collect_pairs(table, source), collect_pairs(table, target)
+    turns = HeldOutPredictions(here.log_xi, np.full(len(here), np.log(2.0)), np.full(len(here), 0.5))
     few = []
     for share in SHARES:
-        found = [with_few_pairs(here, METHODS[CHOSEN], share, seed) for seed in SEEDS]
+        found = [learn_from_few_pairs(here, METHODS[DEFAULT_METHOD], share, seed) for seed in SEEDS]
         mean = np.mean([figures(judged) for _, judged in found], axis=0)
-        few.append((found[0][0], Figures(*map(float, mean))))
-    return Transfer(source, target, figures(carried_over(METHODS[CHOSEN](there), here)), figures(turns), tuple(few))
+        few.append((found[0][0], PredictionFigures(*map(float, mean))))
+    return Transfer(
+        source,
+        target,
+        figures(predict_from_other_gpu(METHODS[DEFAULT_METHOD](there), here)),
+        figures(turns),
+        tuple(few),
+    )
 
 
 def measure(path: Path, workers: int | None = None, say: Callable[[str], None] = lambda _: None) -> Report:
     """All tables of a file of measured pairs; minutes."""
     table = _read(path)
-    types = [name for name in measured_types(table) if len({kind.model for kind in table.kinds(name)}) > 2]
+    types = [name for name in measured_gpu_types(table) if len({kind.model for kind in table.kinds(name)}) > 2]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         lines = {name: [pool.submit(judge, path, name, method) for method in SINGLE] for name in types}
         routes = [pool.submit(transfer, path, *route) for route in _routes(types)]
@@ -165,14 +171,14 @@ def measure(path: Path, workers: int | None = None, say: Callable[[str], None] =
         parts = []
         for name in types:
             say(f"interference on {name}")
-            pairs = pairs_of(table, name)
+            pairs = collect_pairs(table, name)
             cost = float(np.expm1(pairs.log_xi).mean())
             found = tuple(line.result() for line in lines[name])
             parts.append(Part(name, len(pairs), cost, found, memory(table, name), rough[name].result()))
         return Report(tuple(parts), tuple(route.result() for route in routes))
 
 
-def aip_of(part: Part) -> Line:
+def aip_of(part: Part) -> MethodFigures:
     """AIP's choice: of its four the one of least mean absolute error."""
     return min((line for line in part.lines if line.method in AIP), key=lambda line: line.pairs.of_slowdown)
 
@@ -183,7 +189,7 @@ def _routes(types: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _read(path: Path) -> SpeedTable:
-    return parse(json.loads(path.read_text(encoding="utf-8")))
+    return parse_speed_table(json.loads(path.read_text(encoding="utf-8")))
 
 
 @click.command()

@@ -22,7 +22,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from slurm_soda.wire.handover import hand_over
+from slurm_soda.wire.event_delivery import deliver_event
 
 STAND_IN = Path(__file__).parents[1] / "emulation" / "resctrl" / "serve.py"
 CPU_JOBS, GPU_JOBS, THREADS = 12, 4, 20
@@ -40,7 +40,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _BYTES_PER_S = 20e9
 
 
-class Memory:
+class ResctrlStandIn:
     """The stand-in for resctrl, told of the jobs' threads."""
 
     def __init__(self, point: Path) -> None:
@@ -71,7 +71,7 @@ class Memory:
 
 
 @contextmanager
-def jobs(path: Path, memory: Memory) -> Iterator[None]:
+def jobs(path: Path, memory: ResctrlStandIn) -> Iterator[None]:
     """Sixteen jobs: their processes, and their groups as Slurm makes them."""
     (path / "cgroup/cpuacct/slurm_n1").mkdir(parents=True)
     processes = [subprocess.Popen([sys.executable, "-c", SLEEPERS], stdout=subprocess.PIPE) for _ in range(16)]
@@ -100,10 +100,10 @@ def open_jobs(path: Path) -> None:
         event |= {"node": "n1", "uid": 2001, "user": "alice", "partition": "main", "at_s": 1000.0, "cpus_per_node": "4"}
         event |= {"gpus": [number - CPU_JOBS] if number >= CPU_JOBS else [], "env": {}}
         event |= {"node_names": "n[1-2]" if number == CPU_JOBS else "n1"}
-        hand_over(event, str(path / "sock"), str(path / "spool"))
+        deliver_event(event, str(path / "sock"), str(path / "spool"))
 
 
-def measure(path: Path, kind: str, memory: Memory, seconds: float) -> tuple[float, float]:
+def measure(path: Path, kind: str, memory: ResctrlStandIn, seconds: float) -> tuple[float, float]:
     """An agent's share of one core in percent, programs that it ran included, and its memory in MiB."""
     (path / "agent.toml").write_text(
         f'controller = "http://127.0.0.1:9"\nnode = "n1"\nsocket = "{path}/sock"\nspool = "{path}/spool-{kind}"\n'
@@ -132,7 +132,7 @@ def measure(path: Path, kind: str, memory: Memory, seconds: float) -> tuple[floa
         (path / "sock").unlink(missing_ok=True)
 
 
-def pass_time(memory: Memory, seconds: float) -> None:
+def pass_time(memory: ResctrlStandIn, seconds: float) -> None:
     end_s, last_s = time.monotonic() + seconds, time.monotonic()
     while last_s < end_s:
         time.sleep(0.5)
@@ -156,7 +156,7 @@ def main(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "resctrl").mkdir()
-        memory = Memory(path / "resctrl")
+        memory = ResctrlStandIn(path / "resctrl")
         try:
             with jobs(path, memory):
                 for kind in KINDS:

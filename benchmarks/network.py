@@ -15,20 +15,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 _FILE = "/etc/slurm-soda/agent.toml"
 _STEADY_S = 10
 _WARM_S = 5
 
 
-class Site:
+class NetworkBenchCluster:
     """A cluster whose links have this speed."""
 
-    def __init__(self, cluster: Cluster, mbit: int) -> None:
+    def __init__(self, cluster: ContainerCluster, mbit: int) -> None:
         self._cluster = cluster
         self._mbit = mbit
-        cluster.make_net_cls()
+        cluster.create_net_cls()
         for port in ("5201", "5202"):
             cluster.exec("root", ("iperf3", "--server", "--daemon", "--port", port), node="n2").check()
 
@@ -90,9 +90,9 @@ def main(mbit: int, name: str) -> None:
     table = Table(box=None, header_style="bold")
     for title in ("direction", "CPU job's connections", "shared out", "GPU job", "CPU job", "GPU job's part"):
         table.add_column(title, justify="left" if title == "direction" else "right")
-    cluster = Cluster.up(name, progress=lambda line: click.echo(line, err=True))
+    cluster = ContainerCluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
-        site = Site(cluster, mbit)
+        site = NetworkBenchCluster(cluster, mbit)
         for shared_out in (False, True):
             site.configure(shared_out=shared_out)
             for direction, options in (("out", ()), ("in", ("--reverse",))):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import click
 
-from slurm_soda.policies.sharing.predicting.tables import parse
+from slurm_soda.policies.sharing.prediction.speed_tables import parse_speed_table
 from slurm_soda.sodactl.main import run
 
 POLICIES = (
@@ -51,7 +51,7 @@ class Broken(NamedTuple):
 
 def draw(pairs: Path, gpu_type: str, seed: int, path: Path) -> None:
     """Jobs that arrive every 250 s on average, of 1 to 4 GPUs and some half an hour, onto 16 GPUs."""
-    kinds = parse(json.loads(pairs.read_text(encoding="utf-8"))).kinds(gpu_type)
+    kinds = parse_speed_table(json.loads(pairs.read_text(encoding="utf-8"))).kinds(gpu_type)
     rng, at_s = random.Random(seed), 0.0
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.store import asked, rows
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 NODES, GPUS = 64, 4
 UNCHANGED_CYCLES = 10
@@ -46,7 +46,7 @@ max_changes_per_cycle = 100000
 class Queue:
     """A packed cluster with a long queue."""
 
-    def __init__(self, cluster: Cluster, jobs: int) -> None:
+    def __init__(self, cluster: ContainerCluster, jobs: int) -> None:
         self._cluster, self.jobs = cluster, jobs
 
     def submit(self) -> None:
@@ -83,7 +83,7 @@ def whole_s(cycle: dict[str, Any]) -> float:
     return sum(seconds for part, seconds in cycle["timings_s"].items() if "." not in part)
 
 
-def measure(cluster: Cluster, jobs: int, policy: str, depth: int) -> dict[str, Any]:
+def measure(cluster: ContainerCluster, jobs: int, policy: str, depth: int) -> dict[str, Any]:
     """Fill the queue, start sodad, and tell its cycles apart."""
     queue = Queue(cluster, jobs)
     queue.submit()
@@ -131,7 +131,9 @@ def show(found: dict[str, Any]) -> None:
 @click.option("--name", default="queue", show_default=True, help="Name of the cluster.")
 def main(jobs: int, policy: str, depth: int, out: Path, name: str) -> None:
     """How long a cycle of sodad takes over a long queue on real Slurm."""
-    cluster = Cluster.up(name, nodes=NODES, gpus=GPUS, packed=True, progress=lambda line: click.echo(line, err=True))
+    cluster = ContainerCluster.up(
+        name, nodes=NODES, gpus=GPUS, packed=True, progress=lambda line: click.echo(line, err=True)
+    )
     try:
         found = measure(cluster, jobs, policy, depth)
     finally:

@@ -16,17 +16,17 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from slurm_soda.policies.run_times.learner import RunTimes
-from slurm_soda.policies.run_times.traits import Traits
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import RunTimeLearner
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.forecast import traits_of
+from slurm_soda.simulator.runs.predicted_run_times import traits_of_workload
 from slurm_soda.simulator.traces.registry import detect_format, load_trace
 from slurm_soda.simulator.workload import Workload
 
 DAY_S = 86_400.0
 
 
-class Past:
+class RunTimeHistory:
     """What simple estimates remember."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Past:
         return total / count if count else self.typical_s()
 
 
-ESTIMATES: dict[str, Callable[[RunTimes, Past, Traits], float]] = {
+ESTIMATES: dict[str, Callable[[RunTimeLearner, RunTimeHistory, SubmissionTraits], float]] = {
     "slurm-soda": lambda learner, _past, traits: learner.known(traits).curve.remaining(0.0).value,
     "owner's last job": lambda _learner, past, traits: past.last.get(traits.owner, past.typical_s()),
     "owner's mean": lambda _learner, past, traits: past.mean_s(traits.owner),
@@ -81,9 +81,11 @@ def scores(workload: Workload, learn_days: float) -> tuple[int, list[Score]]:
     return len(ran), [_score(name, np.array(values), ran) for name, values in told.items()]
 
 
-def _submissions(workload: Workload, from_s: float) -> Iterator[tuple[RunTimes, Past, Traits, float]]:
-    learner, past, ends = RunTimes(), Past(), list[tuple[float, int]]()
-    traits, runs_s = traits_of(workload), workload.run_s.tolist()
+def _submissions(
+    workload: Workload, from_s: float
+) -> Iterator[tuple[RunTimeLearner, RunTimeHistory, SubmissionTraits, float]]:
+    learner, past, ends = RunTimeLearner(), RunTimeHistory(), list[tuple[float, int]]()
+    traits, runs_s = traits_of_workload(workload), workload.run_s.tolist()
     for row, submit_s in enumerate(workload.submit_s.tolist()):
         while ends and ends[0][0] <= submit_s:
             _, ended = heappop(ends)

@@ -9,12 +9,19 @@ from dataclasses import dataclass
 
 import docker
 
-from slurm_soda.containers import hosts
-from slurm_soda.containers.configuration import slurm_configuration
-from slurm_soda.containers.engine import Say, connect
-from slurm_soda.containers.execution import Completed, File, Running, execute, get_file, put_files
+from slurm_soda.containers import docker_resources
+from slurm_soda.containers.cluster_spec import CONTROLLER, HOST_LABEL, CgroupPlugin, ClusterError, ClusterSpec
+from slurm_soda.containers.container_commands import (
+    ContainerCommandResult,
+    ContainerFile,
+    RunningContainerCommand,
+    get_file,
+    put_files,
+    run_in_container,
+)
+from slurm_soda.containers.docker_engine import ReportProgress, connect_docker
 from slurm_soda.containers.images import ensure_images
-from slurm_soda.containers.spec import CONTROLLER, HOST_LABEL, CgroupPlugin, ClusterError, ClusterSpec
+from slurm_soda.containers.slurm_config import slurm_config_files
 
 _READY_WITHIN_S = 60.0
 _POLL_S = 0.2
@@ -22,7 +29,7 @@ _CONFIG = "/etc/slurm-soda/soda.toml"
 _CONTROLLER_DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "sodad")
 
 
-def _silent(_: str) -> None:
+def _no_progress(_: str) -> None:
     """Progress for nobody."""
 
 
@@ -39,7 +46,7 @@ class ClusterStatus:
     """The controller's daemons: alive or not."""
 
 
-class Cluster:
+class ContainerCluster:
     """One cluster that is up. Made by :meth:`up` and :meth:`find` only."""
 
     def __init__(self, client: docker.DockerClient, spec: ClusterSpec) -> None:
@@ -56,22 +63,22 @@ class Cluster:
         memory_mib: int = 64000,
         packed: bool = False,
         base: str | None = None,
-        progress: Say = _silent,
-    ) -> Cluster:
+        progress: ReportProgress = _no_progress,
+    ) -> ContainerCluster:
         """Brings a cluster up and returns when every node is idle; a failure or an interrupt leaves nothing behind.
 
         Raises:
             ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
         """
         spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed)
-        client = connect(progress)
-        if hosts.of(client, name):
+        client = connect_docker(progress)
+        if docker_resources.find_containers(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
         image = ensure_images(client, progress, base)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")
-            hosts.create(client, spec, image)
+            docker_resources.create_containers(client, spec, image)
             cluster._start(progress)
         except BaseException:
             cluster.down()
@@ -79,21 +86,21 @@ class Cluster:
         return cluster
 
     @classmethod
-    def find(cls, name: str, progress: Say = _silent) -> Cluster:
+    def find(cls, name: str, progress: ReportProgress = _no_progress) -> ContainerCluster:
         """The cluster of that name.
 
         Raises:
             ClusterError: there is none.
         """
-        client = connect(progress)
-        found = hosts.of(client, name)
+        client = connect_docker(progress)
+        found = docker_resources.find_containers(client, name)
         if not found:
             raise ClusterError(f"no cluster is called {name}; run: sodactl cluster up --name {name}")
         return cls(client, ClusterSpec.from_labels(found[0].labels))
 
     def down(self) -> int:
         """Removes the containers, the network and the volume; the number of things removed."""
-        return hosts.remove(self._client, self.spec.name)
+        return docker_resources.remove_cluster(self._client, self.spec.name)
 
     # Commands and files
 
@@ -106,10 +113,10 @@ class Cluster:
         timeout_s: float | None = 60.0,
         node: str = CONTROLLER,
         environment: Mapping[str, str] | None = None,
-    ) -> Completed:
+    ) -> ContainerCommandResult:
         """Runs a command on the controller, or on ``node``, as ``user`` in their home, and waits for its end."""
         stdin = input.encode(errors="surrogateescape") if isinstance(input, str) else input
-        return execute(
+        return run_in_container(
             self._client,
             self.container_of(node),
             argv,
@@ -126,13 +133,13 @@ class Cluster:
         *,
         input: bytes | None = None,  # noqa: A002 - as in exec
         node: str = CONTROLLER,
-    ) -> Running:
+    ) -> RunningContainerCommand:
         """Starts a command without a time limit; for one whose output is wanted while it runs."""
-        return Running(self._client, self.container_of(node), argv, user=user, stdin=input)
+        return RunningContainerCommand(self._client, self.container_of(node), argv, user=user, stdin=input)
 
     def copy_in(self, content: bytes, path: str, *, node: str = CONTROLLER, mode: int = 0o644, uid: int = 0) -> None:
         """Writes a file inside one container. /home is shared by all."""
-        put_files(self._client, self.container_of(node), [File(path, content, mode, uid)])
+        put_files(self._client, self.container_of(node), [ContainerFile(path, content, mode, uid)])
 
     def copy_out(self, path: str, *, node: str = CONTROLLER) -> bytes:
         """Content of a file inside one container.
@@ -192,15 +199,15 @@ class Cluster:
                 )
             time.sleep(_POLL_S)
 
-    def make_net_cls(self) -> bool:
+    def create_net_cls(self) -> bool:
         """Has the kernel make the net_cls hierarchy of cgroup v1, which agents then find, until the cluster goes.
 
         False where there is none to be had: the kernel has none, or the engine refuses.
         """
         try:
-            container = hosts.create_net_cls(self._client, self.spec)
+            container = docker_resources.create_net_cls_container(self._client, self.spec)
             ready = ("sh", "-c", "for _ in $(seq 100); do [ -e /run/ready ] && exit; sleep 0.1; done; exit 1")
-            return execute(self._client, container, ready, user="root", timeout_s=20).status == 0
+            return run_in_container(self._client, container, ready, user="root", timeout_s=20).status == 0
         except ClusterError:
             return False
 
@@ -208,7 +215,7 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """What runs now."""
-        found = {c.labels[HOST_LABEL]: c.status for c in hosts.of(self._client, self.spec.name)}
+        found = {c.labels[HOST_LABEL]: c.status for c in docker_resources.find_containers(self._client, self.spec.name)}
         containers = {host: state for host, state in found.items() if host in self.spec.hosts}
         if containers.get(CONTROLLER) != "running":
             return ClusterStatus(self.spec.name, containers, {}, {})
@@ -251,12 +258,14 @@ class Cluster:
     def _daemonctl(self, node: str, *words: str) -> None:
         self.exec("root", ("daemonctl", *words), node=node).check()
 
-    def _start(self, progress: Say) -> None:
+    def _start(self, progress: ReportProgress) -> None:
         cgroup = self._cgroup(progress)
         key = secrets.token_bytes(128)
-        files = [File(f"/etc/slurm/{name}", text.encode()) for name, text in self._slurm_files(cgroup).items()]
+        files = [ContainerFile(f"/etc/slurm/{name}", text.encode()) for name, text in self._slurm_files(cgroup).items()]
         for host in self.spec.hosts:
-            put_files(self._client, self.container_of(host), [*files, File("/etc/munge/munge.key", key, 0o400)])
+            put_files(
+                self._client, self.container_of(host), [*files, ContainerFile("/etc/munge/munge.key", key, 0o400)]
+            )
         progress("starting Slurm")
         self.exec("root", ("start-controller",)).check()
         for host in self.spec.compute_hosts:
@@ -265,9 +274,9 @@ class Cluster:
         self.wait_until(self._all_idle, f"all {self.spec.nodes} nodes are idle")
 
     def _slurm_files(self, cgroup: CgroupPlugin) -> dict[str, str]:
-        return slurm_configuration(self.spec, cgroup)
+        return slurm_config_files(self.spec, cgroup)
 
-    def _cgroup(self, progress: Say) -> CgroupPlugin:
+    def _cgroup(self, progress: ReportProgress) -> CgroupPlugin:
         """The cgroup plugin that every compute host can run."""
         if self.spec.packed:
             return "none"

@@ -18,10 +18,10 @@ from typing import Any
 
 import docker
 
-from slurm_soda.containers.baseimage import ensure_base, has_image
-from slurm_soda.containers.engine import Say, refusal
-from slurm_soda.containers.spec import ClusterError
-from slurm_soda.containers.wheels import ensure_wheels, lock_inside
+from slurm_soda.containers.base_image import ensure_base, has_image
+from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.containers.docker_engine import ReportProgress, describe_refusal
+from slurm_soda.containers.wheels import ensure_wheels, lock_for_containers
 
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
@@ -34,15 +34,15 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_KEPT = {"product": 10, "python": 3, "slurm": 3}
+_IMAGES_KEPT = {"product": 10, "python": 3, "slurm": 3}
 """Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
-Files = Mapping[str, tuple[bytes, int]]
+ImageFiles = Mapping[str, tuple[bytes, int]]
 """Content and mode by path inside the build context; the content of a symbolic link is its target."""
 
 
-def checkout() -> Path:
+def find_checkout() -> Path:
     """Top of the source tree.
 
     Raises:
@@ -54,7 +54,7 @@ def checkout() -> Path:
     return top
 
 
-def ensure_images(client: docker.DockerClient, say: Say, base: str | None = None) -> str:
+def ensure_images(client: docker.DockerClient, say: ReportProgress, base: str | None = None) -> str:
     """Tag of an image with this checkout's slurm-soda; builds what is not there yet.
 
     ``base`` names an image of Debian trixie to start from, instead of the one that is found or made.
@@ -62,26 +62,26 @@ def ensure_images(client: docker.DockerClient, say: Say, base: str | None = None
     Raises:
         ClusterError: a step failed; the text has the end of what it said.
     """
-    top = checkout()
-    with _one_builder(top / "build"):
+    top = find_checkout()
+    with _build_lock(top / "build"):
         below = base or ensure_base(client, say)
-        slurm = Layer("slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
+        slurm = ImageLayer("slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
         if not has_image(client, slurm.tag):
             _build(client, say, slurm, {})
         python = _python(client, say, slurm.tag, top)
-        product = Layer("product", python, _sources(top))
+        product = ImageLayer("product", python, _sources(top))
         if not has_image(client, product.tag):
             _build(client, say, product, {})
-            for layer, kept in _KEPT.items():
-                _forget(client, layer, kept)
+            for layer, kept in _IMAGES_KEPT.items():
+                _remove_old_images(client, layer, kept)
         return product.tag
 
 
-def _python(client: docker.DockerClient, say: Say, below: str, top: Path) -> str:
+def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: Path) -> str:
     """The layer with the dependencies; its wheels are fetched only when it must be built."""
     architecture = _architecture(client)
-    lock = lock_inside((top / "requirements.lock").read_text(), architecture)
-    layer = Layer("python", below, {"requirements.lock": (lock.encode(), 0o644)})
+    lock = lock_for_containers((top / "requirements.lock").read_text(), architecture)
+    layer = ImageLayer("python", below, {"requirements.lock": (lock.encode(), 0o644)})
     if not has_image(client, layer.tag):
         wheels = ensure_wheels(lock, top / "build" / "wheels", architecture, say)
         _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
@@ -89,16 +89,16 @@ def _python(client: docker.DockerClient, say: Say, below: str, top: Path) -> str
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ImageLayer:
     """One image: its Dockerfile, the image below, and the files that it is made of."""
 
     name: str
     below: str
     """Tag of the image that it starts from."""
-    inputs: Files
+    inputs: ImageFiles
 
     @property
-    def files(self) -> Files:
+    def files(self) -> ImageFiles:
         """The inputs and the Dockerfile."""
         return {**self.inputs, "Dockerfile": _read(IMAGE / f"Dockerfile.{self.name}")}
 
@@ -113,7 +113,7 @@ class Layer:
 
 
 @contextmanager
-def _one_builder(build: Path) -> Iterator[None]:
+def _build_lock(build: Path) -> Iterator[None]:
     """Two commands at once build an image once: the second waits for the first.
 
     Raises:
@@ -133,7 +133,7 @@ def _read(path: Path) -> tuple[bytes, int]:
     return path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
-def _sources(top: Path) -> Files:
+def _sources(top: Path) -> ImageFiles:
     files = {f"source/{name}": _read(top / name) for name in _SOURCE_FILES}
     for folder in _SOURCE_FOLDERS:
         for path in sorted((top / folder).rglob("*")):
@@ -152,7 +152,7 @@ def _sources(top: Path) -> Files:
     return files
 
 
-def _build(client: docker.DockerClient, say: Say, layer: Layer, more: Files) -> None:
+def _build(client: docker.DockerClient, say: ReportProgress, layer: ImageLayer, more: ImageFiles) -> None:
     """Builds a layer. ``more`` are files that its inputs determine, and that therefore are not in its tag."""
     say(f"building the image {layer.tag}")
     said: list[str] = []
@@ -163,10 +163,12 @@ def _build(client: docker.DockerClient, say: Say, layer: Layer, more: Files) -> 
             said.append(line)
     except docker.errors.DockerException as error:
         tail = " | ".join(said[-_TAIL_LINES:])
-        raise ClusterError(f"{refusal(error, f'build the image {layer.tag}')}; the build said: {tail}") from error
+        raise ClusterError(
+            f"{describe_refusal(error, f'build the image {layer.tag}')}; the build said: {tail}"
+        ) from error
 
 
-def _steps(client: docker.DockerClient, layer: Layer, more: Files) -> Iterator[str]:
+def _steps(client: docker.DockerClient, layer: ImageLayer, more: ImageFiles) -> Iterator[str]:
     """Runs the build; what it says, line by line."""
     api: Any = client.api
     for event in api.build(
@@ -183,7 +185,7 @@ def _steps(client: docker.DockerClient, layer: Layer, more: Files) -> Iterator[s
         yield from (line for line in event.get("stream", "").splitlines() if line.strip())
 
 
-def _forget(client: docker.DockerClient, layer: str, kept: int) -> None:
+def _remove_old_images(client: docker.DockerClient, layer: str, kept: int) -> None:
     """Removes the older images of a layer; those in use stay."""
     found: list[Any] = client.images.list(f"slurm-soda/{layer}")
     for image in sorted(found, key=lambda one: str(one.attrs["Created"]), reverse=True)[kept:]:
@@ -192,7 +194,7 @@ def _forget(client: docker.DockerClient, layer: str, kept: int) -> None:
                 client.images.remove(tag)
 
 
-def _tar(files: Files) -> io.BytesIO:
+def _tar(files: ImageFiles) -> io.BytesIO:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, (data, mode) in sorted(files.items()):

@@ -11,23 +11,23 @@ from pathlib import Path
 
 from packaging.markers import Marker
 
-from slurm_soda.containers.engine import Say
-from slurm_soda.containers.spec import ClusterError
+from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.containers.docker_engine import ReportProgress
 
-PYTHON = "3.13"
+CONTAINER_PYTHON = "3.13"
 """Of the base image (trixie)."""
 SETUPTOOLS = "setuptools==80.9.0"
 """Builds the product's own wheel inside the image."""
 
 
-def lock_inside(lock: str, architecture: str) -> str:
+def lock_for_containers(lock: str, architecture: str) -> str:
     """The lines of ``lock`` that hold inside the containers, their markers evaluated and removed.
 
     pip evaluates markers for the Python that runs it, which need not be the containers' one.
     """
     environment = {
-        "python_version": PYTHON,
-        "python_full_version": f"{PYTHON}.0",
+        "python_version": CONTAINER_PYTHON,
+        "python_full_version": f"{CONTAINER_PYTHON}.0",
         "implementation_name": "cpython",
         "sys_platform": "linux",
         "platform_system": "Linux",
@@ -51,15 +51,15 @@ def _logical_lines(lock: str) -> Iterator[str]:
     yield from (" ".join(line.split()) for line in joined.splitlines() if line.strip())
 
 
-def ensure_wheels(lock: str, cache: Path, architecture: str, say: Say) -> Path:
-    """Directory with a wheel for every line of ``lock`` (see :func:`lock_inside`), and setuptools.
+def ensure_wheels(lock: str, cache: Path, architecture: str, say: ReportProgress) -> Path:
+    """Directory with a wheel for every line of ``lock`` (see :func:`lock_for_containers`), and setuptools.
 
     ``architecture`` is the engine's (``x86_64``, ``aarch64``), which need not be this machine's.
 
     Raises:
         ClusterError: pip could not fetch them.
     """
-    key = hashlib.sha256(f"{PYTHON} {architecture} {SETUPTOOLS}\n{lock}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{CONTAINER_PYTHON} {architecture} {SETUPTOOLS}\n{lock}".encode()).hexdigest()[:16]
     wheels = cache / key
     if wheels.is_dir():
         return wheels
@@ -81,7 +81,7 @@ def _download(architecture: str, to: Path, what: tuple[str, ...]) -> None:
     platforms += [f"--platform=manylinux2014_{architecture}"]
     argv = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"),
-        *("--python-version", PYTHON, "--implementation", "cp", *platforms, "--dest", str(to), *what),
+        *("--python-version", CONTAINER_PYTHON, "--implementation", "cp", *platforms, "--dest", str(to), *what),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.routes import GpuLending
+from slurm_soda.slurm_ext.pools.routes_file import GpuLending
 
 CONFIG_FILE = Path("/etc/slurm-soda/soda.toml")
 """Where the file is looked for; without one every default holds."""
@@ -20,7 +20,7 @@ MODES: tuple[str, ...] = get_args(Mode)
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-class ConfigError(SodaError):
+class DaemonConfigError(SodaError):
     """A configuration that cannot be used; names file, key, value and what is expected there."""
 
 
@@ -51,7 +51,7 @@ class CycleSettings(_Section):
     """How many pending jobs get a place of their own; those behind keep Slurm's own order."""
 
 
-class RailSettings(_Section):
+class ChangeLimitSettings(_Section):
     """``[rails]``: how much sodad may change, and when it stops by itself."""
 
     max_changes_per_cycle: int = Field(default=2000, ge=0)
@@ -76,12 +76,12 @@ class PreemptionSettings(_Section):
     """A requeued job competes again at the latest this long after it left its GPUs, whatever became of its successors."""
 
 
-class ArraySettings(_Section):
+class PoolSettings(_Section):
     """``[arrays]``: jobs in arrays (SODA, Section V-C), where ``sodactl arrays apply`` has made some."""
 
     max_aborts: int = Field(default=3, ge=0)
     """A job that gave back what it had borrowed so often borrows no more."""
-    book_after_s: float = Field(default=600.0, ge=0)
+    reserve_after_s: float = Field(default=600.0, ge=0)
     """Slurm may book whole nodes for the next GPU job of an array once it has waited so long."""
     partitions: list[str] = Field(default_factory=list)
     """Partitions that are divided; none: the default partition."""
@@ -115,7 +115,7 @@ class ApiSettings(_Section):
     """Where sodactl finds sodad when it may not read the store; empty: on slurmctld's host, at :attr:`port`."""
 
 
-class CoreSettings(_Section):
+class CpuFitSettings(_Section):
     """``[cores]``: just enough CPU cores for training jobs (SODA, Section V-B)."""
 
     rewrite: Literal["off", "hinted", "all"] = "hinted"
@@ -148,10 +148,10 @@ class Settings(_Section):
     """File that job_submit.lua and EpilogSlurmctld touch."""
     policy: PolicySettings = PolicySettings()
     cycle: CycleSettings = CycleSettings()
-    rails: RailSettings = RailSettings()
+    change_limits: ChangeLimitSettings = ChangeLimitSettings()
     preemption: PreemptionSettings = PreemptionSettings()
-    arrays: ArraySettings = ArraySettings()
-    cores: CoreSettings = CoreSettings()
+    arrays: PoolSettings = PoolSettings()
+    cores: CpuFitSettings = CpuFitSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     slurm: SlurmSettings = SlurmSettings()
@@ -172,13 +172,13 @@ def load_settings(path: Path | None = None) -> Settings:
     try:
         data = tomllib.loads(file.read_bytes().decode("utf-8"))
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}; name a readable file with --config") from error
+        raise DaemonConfigError(f"{file}: {error.strerror}; name a readable file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not valid TOML: {error}; correct the file") from error
+        raise DaemonConfigError(f"{file}: not valid TOML: {error}; correct the file") from error
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{file}: {_first_mistake(error)}") from error
+        raise DaemonConfigError(f"{file}: {_first_mistake(error)}") from error
 
 
 def _first_mistake(error: ValidationError) -> str:

@@ -14,40 +14,40 @@ from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
-from slurm_soda.daemon.api import ApiServer, make_app
-from slurm_soda.daemon.arrays.schedule import ShareSchedule
-from slurm_soda.daemon.backend import ask_accounting, slurm_client, slurm_partitions
+from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.api.routes import ViewRoutes
+from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.backend import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.clock import Clock, SystemClock
-from slurm_soda.daemon.completion import Completion
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
-from slurm_soda.daemon.cores.gangs import Gangs, search_rules
-from slurm_soda.daemon.cycle import CycleReport, Cycles
-from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
-from slurm_soda.daemon.logline import log, set_up
-from slurm_soda.daemon.looks import Looks
-from slurm_soda.daemon.reports import ReportWriter
+from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
+from slurm_soda.daemon.cycle.cycle import CycleReport, CycleRunner
+from slurm_soda.daemon.cycle.effective_settings import effective_settings
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.wake import WakeEvent
+from slurm_soda.daemon.logs import log, set_up_logging
+from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.terms import terms_of
-from slurm_soda.daemon.wake import Waker
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.wire.seal import Munge
-from slurm_soda.wire.systemd import Notifier
+from slurm_soda.wire.munge import Munge
+from slurm_soda.wire.systemd import SystemdNotifier
 
 EXIT_ERROR = 1
 EXIT_REFUSED = 3
 """Another sodad is active, or has taken over."""
 
-LEAST_PAUSE_S = 0.1
-MOST_PAUSE_S = 5.0
+MIN_PAUSE_S = 0.1
+MAX_PAUSE_S = 5.0
 """A loop that events keep awake rests as long as its last cycle took, up to this: slurmctld has others to serve."""
 
 
 @dataclass(slots=True)
-class Wishes:
+class SignalFlags:
     """What signals asked for."""
 
-    waker: Waker
+    waker: WakeEvent
     stop: bool = False
     reload: bool = False
 
@@ -59,11 +59,11 @@ class Wishes:
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop = True
-        self.waker.call_from_signal()
+        self.waker.wake_from_signal()
 
     def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
         self.reload = True
-        self.waker.call_from_signal()
+        self.waker.wake_from_signal()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings(arguments)
-        set_up(settings.log_level)
+        set_up_logging(settings.log_level)
         with HostLock(Path(settings.state_dir)):
             return _serve(settings, arguments)
     except (AnotherDaemonError, SupersededError) as error:
@@ -98,87 +98,113 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     overrides = {"mode": arguments.mode, "log_level": arguments.log_level}
     settings = settings.model_copy(update={name: value for name, value in overrides.items() if value is not None})
     try:
-        terms_of(settings, {})
+        effective_settings(settings, {})
     except PolicyError as error:
         raise PolicyError(f"{arguments.config or CONFIG_FILE}: policy: {error}") from error
     return settings
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
-    clock, notifier = SystemClock(), Notifier()
+    clock, notifier = SystemClock(), SystemdNotifier()
     store = open_store(settings.store.url)
-    life = take_over(
+    daemon_epoch = begin_epoch(
         store, host=socket.gethostname(), pid=os.getpid(), version=version("slurm-soda"), now_s=clock.now_s()
-    )  # fmt: skip
-    log(logging.INFO, "started", epoch=life.epoch_id, mode=settings.mode, policy=settings.policy.name, store=store.url)
-    completion = Completion(ask_accounting(settings.slurm), settings.slurm.accounting_interval_s)
-    cycles = Cycles(
-        settings, store, slurm_client(settings.slurm), life=life, clock=clock, completion=completion
-    )  # fmt: skip
+    )
+    log(
+        logging.INFO,
+        "started",
+        epoch=daemon_epoch.epoch_id,
+        mode=settings.mode,
+        policy=settings.policy.name,
+        store=store.url,
+    )
+    completion = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
+    cycles = CycleRunner(
+        settings,
+        store,
+        make_slurm_client(settings.slurm),
+        daemon_epoch=daemon_epoch,
+        clock=clock,
+        completion=completion,
+    )
     try:
         if arguments.once:
             report = cycles.run()
-            _tell(report, notifier)
+            _log_cycle(report, notifier)
             return EXIT_ERROR if report.error else 0
         _loop(cycles, store, clock, notifier, arguments)
     finally:
         notifier.stopping()
         cycles.close()
         store.close()
-    log(logging.INFO, "stopped", epoch=life.epoch_id)
+    log(logging.INFO, "stopped", epoch=daemon_epoch.epoch_id)
     return 0
 
 
-def _loop(cycles: Cycles, store: Store, clock: Clock, notifier: Notifier, arguments: argparse.Namespace) -> None:
-    waker = Waker(Path(cycles.settings.wake_path))
-    wishes = Wishes(waker)
-    wishes.listen()
-    writer = ReportWriter(store, clock, on_close=waker.call, gangs=Gangs(search_rules(cycles.settings.cores)))
-    cycles.complaints = writer.complaints
+def _loop(
+    cycles: CycleRunner, store: Store, clock: Clock, notifier: SystemdNotifier, arguments: argparse.Namespace
+) -> None:
+    waker = WakeEvent(Path(cycles.settings.wake_path))
+    signal_flags = SignalFlags(waker)
+    signal_flags.listen()
+    writer = ReportWriter(
+        store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cores))
+    )
+    cycles.problems = writer.problems
     api_settings = cycles.settings.api
-    looks = Looks(store, clock, lambda: cycles.settings)
+    looks = ViewRoutes(store, clock, lambda: cycles.settings)
     server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)
     shares = ShareSchedule(
-        store, slurm_client(cycles.settings.slurm), lambda s: slurm_partitions(s.slurm), clock, socket.gethostname()
+        store,
+        make_slurm_client(cycles.settings.slurm),
+        lambda s: make_partition_client(s.slurm),
+        clock,
+        socket.gethostname(),
     )
     try:
         server.start()
         notifier.ready()
-        while not wishes.stop:
+        while not signal_flags.stop:
             began_s = clock.elapsed_s()
             report = cycles.run()
-            _tell(report, notifier)
+            _log_cycle(report, notifier)
             shares.step(cycles.settings, enforces=report.acts)
-            rest_s = min(clock.elapsed_s() - began_s, MOST_PAUSE_S)
-            sleep_s = max(report.next_s - clock.now_s(), LEAST_PAUSE_S)
-            if not wishes.stop:
+            rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
+            sleep_s = max(report.next_s - clock.now_s(), MIN_PAUSE_S)
+            if not signal_flags.stop:
                 waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=notifier.alive)
-            if wishes.reload:
-                wishes.reload = False
+            if signal_flags.reload:
+                signal_flags.reload = False
                 _reload(cycles, arguments)
     finally:
         server.close()
         writer.close()
 
 
-def _reload(cycles: Cycles, arguments: argparse.Namespace) -> None:
+def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:
     try:
         settings = _settings(arguments)
     except (SodaError, PolicyError) as error:
         log(logging.ERROR, "not-reloaded", error=error)
         return
-    set_up(settings.log_level)
+    set_up_logging(settings.log_level)
     cycles.reload(settings)
     log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
 
 
-def _tell(report: CycleReport, notifier: Notifier) -> None:
+def _log_cycle(report: CycleReport, notifier: SystemdNotifier) -> None:
     """One log line a cycle: at info if anything happened."""
     timings = {part.replace(".", "_") + "_s": taken_s for part, taken_s in report.timings_s.items() if "." not in part}
     log(
-        logging.INFO if report.sent else logging.DEBUG, "cycle", mode=report.mode, pending=report.pending,
-        running=report.running, planned=report.planned, sent=report.sent, **timings,
-    )  # fmt: skip
+        logging.INFO if report.sent else logging.DEBUG,
+        "cycle",
+        mode=report.mode,
+        pending=report.pending,
+        running=report.running,
+        planned=report.planned,
+        sent=report.sent,
+        **timings,
+    )
     notifier.status(report.error or f"{report.mode}: {report.pending} jobs wait, {report.running} run")
 
 

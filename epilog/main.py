@@ -6,33 +6,33 @@ import os
 import time
 from collections.abc import Mapping
 
-from slurm_soda.epilog import cgroups
+from slurm_soda.epilog import job_cgroups
 from slurm_soda.wire import slurm_env
-from slurm_soda.wire.handover import hand_over
+from slurm_soda.wire.event_delivery import deliver_event
 
 
-def closing(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, object]:
+def make_close_event(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, object]:
     """The event that closes a run, from slurmd's environment; ``job_id`` is 0 where that names no job.
 
     The run is named by its start: SLURM_JOB_RESTART_COUNT already counts the next run when a job is requeued.
     """
     return {
         "kind": "close",
-        "job_id": slurm_env.whole(environ, "SLURM_JOB_ID"),
-        "start_s": slurm_env.whole(environ, "SLURM_JOB_START_TIME"),
-        "restart": slurm_env.whole(environ, "SLURM_JOB_RESTART_COUNT"),
-        "uid": slurm_env.whole(environ, "SLURM_JOB_UID"),
-        "node": slurm_env.text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
+        "job_id": slurm_env.read_integer(environ, "SLURM_JOB_ID"),
+        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME"),
+        "restart": slurm_env.read_integer(environ, "SLURM_JOB_RESTART_COUNT"),
+        "uid": slurm_env.read_integer(environ, "SLURM_JOB_UID"),
+        "node": slurm_env.read_text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
         "at_s": round(now_s, 3),
-        "exit_code": slurm_env.text(environ, "SLURM_JOB_EXIT_CODE2", 16),
+        "exit_code": slurm_env.read_text(environ, "SLURM_JOB_EXIT_CODE2", 16),
     }
 
 
-def last_reading(event: dict[str, object], root: str = cgroups.CGROUP_ROOT) -> dict[str, object]:
+def read_last_usage(event: dict[str, object], root: str = job_cgroups.CGROUP_ROOT) -> dict[str, object]:
     """What the job's cgroup still says: empty as a rule, but worth a look for the case that the agent is away."""
     uid, job_id = event["uid"], event["job_id"]
     group = (
-        cgroups.find(root, str(event["node"]), uid, job_id)
+        job_cgroups.find_job_cgroup(root, str(event["node"]), uid, job_id)
         if isinstance(uid, int) and isinstance(job_id, int)
         else None
     )
@@ -42,10 +42,10 @@ def last_reading(event: dict[str, object], root: str = cgroups.CGROUP_ROOT) -> d
     return {"cpu_s": round(cpu_s, 3), "memory_mib": round(group.memory_mib() or 0.0, 3), "cpu_source": group.source}
 
 
-def close_run(*places: str) -> str:
+def deliver_close_event(*places: str) -> str:
     """Hand the closing over; what went wrong is returned. ``places``: agent socket and spool, if not the usual ones."""
-    event = closing(os.environ, time.time(), os.uname().nodename)
+    event = make_close_event(os.environ, time.time(), os.uname().nodename)
     if not event["job_id"]:
         return "SLURM_JOB_ID names no job: nothing recorded"
     # Limits that slurm-soda puts on a node for a job (CPU sets, MPS, bandwidth) are undone here, before the close.
-    return hand_over({**event, **last_reading(event)}, *places)
+    return deliver_event({**event, **read_last_usage(event)}, *places)

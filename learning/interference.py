@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import Counter
 
 from slurm_soda.learning.errors import LearningError
-from slurm_soda.learning.gaussian import FEWEST
-from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
-from slurm_soda.learning.memory import fit_sizes, meetings_of, verdicts_without_each
-from slurm_soda.learning.methods import CHOSEN, METHODS, MOST
-from slurm_soda.policies.sharing.predicting.prediction import HeldOut, Predicted, estimate, pairs_of
-from slurm_soda.policies.sharing.predicting.tables import SpeedTable
-from slurm_soda.policies.sharing.predicting.traits import SPREAD
+from slurm_soda.learning.gaussian_process import MIN_PAIRS
+from slurm_soda.learning.held_out_errors import hold_out_pairs, hold_out_pairs_exactly
+from slurm_soda.learning.memory_fit import collect_fits, fit_memory_sizes, hold_out_fits
+from slurm_soda.learning.methods import DEFAULT_METHOD, MAX_PAIRS, METHODS
+from slurm_soda.policies.sharing.prediction.kind_traits import SPREAD_SUFFIX
+from slurm_soda.policies.sharing.prediction.predicted_interference import (
+    HeldOutInterference,
+    PredictedInterference,
+    collect_pairs,
+    estimate_from_log,
+)
+from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
 
 
-def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN) -> Predicted:
+def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = DEFAULT_METHOD) -> PredictedInterference:
     """Learn slowdowns and memory from all measured pairs. Deterministic.
 
     Args:
@@ -29,18 +34,18 @@ def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = CHOSEN
         raise LearningError(
             f"there is no method {method!r} to predict interference; choose one of: {', '.join(METHODS)}"
         )
-    types = (gpu_type,) if gpu_type else measured_types(table)
+    types = (gpu_type,) if gpu_type else measured_gpu_types(table)
     if not types:
         raise LearningError(
-            f"the table has less than {FEWEST} pairs of jobs on one GPU of a type that fit: measure more"
+            f"the table has less than {MIN_PAIRS} pairs of jobs on one GPU of a type that fit: measure more"
         )
-    return Predicted(
-        {name: METHODS[method](pairs_of(table, name)) for name in types},
-        {name: fit_sizes(meetings_of(table, name)) for name in types},
+    return PredictedInterference(
+        {name: METHODS[method](collect_pairs(table, name)) for name in types},
+        {name: fit_memory_sizes(collect_fits(table, name)) for name in types},
     )
 
 
-def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> HeldOut:
+def fit_held_out(table: SpeedTable, gpu_type: str, method: str = DEFAULT_METHOD) -> HeldOutInterference:
     """Predictions of all measured pairs, each without that pair in either direction. Deterministic.
 
     The Gaussian process takes its shape from the pairs of other folds, the rest from all pairs but the one in question;
@@ -51,20 +56,21 @@ def fit_without_each(table: SpeedTable, gpu_type: str, method: str = CHOSEN) -> 
         LearningError: no such method, too few pairs, or scikit-learn is not installed.
     """
     otherwise = fit_interference(table, gpu_type, method)
-    pairs, meetings = pairs_of(table, gpu_type), meetings_of(table, gpu_type)
-    exactly = method == "gaussian" and len(pairs) <= MOST
-    judged = without_each_pair_exactly(pairs) if exactly else without_each_pair(pairs, METHODS[method])
+    pairs, meetings = collect_pairs(table, gpu_type), collect_fits(table, gpu_type)
+    exactly = method == "gaussian" and len(pairs) <= MAX_PAIRS
+    judged = hold_out_pairs_exactly(pairs) if exactly else hold_out_pairs(pairs, METHODS[method])
     kinds = pairs.traits.kinds
     rows = zip(pairs.slowed.tolist(), pairs.other.tolist(), judged.log_mean, judged.log_deviation, strict=True)
     found = {
-        (kinds[one], kinds[other]): estimate(float(mean), float(deviation)) for one, other, mean, deviation in rows
+        (kinds[one], kinds[other]): estimate_from_log(float(mean), float(deviation))
+        for one, other, mean, deviation in rows
     }
-    fits = zip(meetings.seen(), verdicts_without_each(meetings), strict=True)
-    return HeldOut(found, {(seen.one, seen.other): told for seen, told in fits}, otherwise)
+    fits = zip(meetings.seen(), hold_out_fits(meetings), strict=True)
+    return HeldOutInterference(found, {(seen.one, seen.other): told for seen, told in fits}, otherwise)
 
 
-def measured_types(table: SpeedTable) -> tuple[str, ...]:
+def measured_gpu_types(table: SpeedTable) -> tuple[str, ...]:
     """Types of GPU on which enough pairs that fit were measured, each on one GPU; spread gangs are left out."""
     pairs = {frozenset(pair) for pair, both in table.shared.items() if pair[0].gpus == pair[1].gpus == 1 and all(both)}
     count = Counter(next(iter(pair)).gpu_type for pair in pairs)
-    return tuple(name for name in table.gpu_types if count[name] >= FEWEST and not name.endswith(SPREAD))
+    return tuple(name for name in table.gpu_types if count[name] >= MIN_PAIRS and not name.endswith(SPREAD_SUFFIX))

@@ -8,7 +8,7 @@ from typing import Any
 from slurm_soda.learning.errors import LearningError
 
 
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     """A module of SciPy or scikit-learn.
 
     Raises:

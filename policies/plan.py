@@ -13,11 +13,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 
 
-class Verdict(IntEnum):
+class JobVerdict(IntEnum):
     """What the plan says of one job."""
 
     WAIT = 0
@@ -50,7 +50,7 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class RequestRewrite:
     """Change the request of a PENDING job. ``None`` leaves a field as it is.
 
     ``gres`` is Slurm's TresPerNode text (``gres/gpu:2``); ``node_names`` pins the job, empty text frees it again.
@@ -93,7 +93,7 @@ class JobNotes:
             raise KeyError(job_id)
         return JobNote(
             job_id=job_id,
-            verdict=Verdict(int(self.verdict[at])),
+            verdict=JobVerdict(int(self.verdict[at])),
             queue=int(self.queue[at]),
             score=float(self.score[at]),
             position=int(self.position[at]),
@@ -107,7 +107,7 @@ class JobNote:
     """One job's line of :class:`JobNotes`."""
 
     job_id: int
-    verdict: Verdict
+    verdict: JobVerdict
     queue: int
     score: float
     position: int
@@ -128,12 +128,12 @@ class Plan:
     starts: IntColumn
     preempts: tuple[Preempt, ...]
     notes: JobNotes
-    rewrites: tuple[Rewrite, ...] = ()
+    rewrites: tuple[RequestRewrite, ...] = ()
     promoted: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
     next_event_s: float = float("inf")
     """Earliest time at which this plan may change without any event (a queue threshold, a minimum run time)."""
-    places: Mapping[int, tuple[Piece, ...]] = field(default_factory=dict)
+    places: Mapping[int, tuple[NodeAllocation, ...]] = field(default_factory=dict)
     """Places that the policy counted on, by job id: those of ``starts``, of jobs that wait for preemption, and of
     preempted jobs that restart elsewhere. Nodes are rows of the snapshot's table; Slurm may choose others."""
     facts: Mapping[str, float] = field(default_factory=dict)

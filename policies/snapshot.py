@@ -145,11 +145,30 @@ class JobTable:
             TypeError: a key that is not a column.
         """
         defaults: dict[str, Any] = {
-            "state": JobState.PENDING, "user": "user", "partition": "main", "submit_s": 0.0, "first_start_s": NEVER,
-            "start_s": NEVER, "time_limit_s": UNLIMITED_S, "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "",
-            "cpus": 1, "memory_mib": 0, "priority": 0, "site_factor": 0, "executed_s": 0.0, "attained_gpu_s": 0.0,
-            "waited_s": 0.0, "preemptible": False, "preemptions": 0, "remaining_s": NEVER, "skew": NEVER, "alloc": [],
-        }  # fmt: skip
+            "state": JobState.PENDING,
+            "user": "user",
+            "partition": "main",
+            "submit_s": 0.0,
+            "first_start_s": NEVER,
+            "start_s": NEVER,
+            "time_limit_s": UNLIMITED_S,
+            "gpus": 1,
+            "nodes": 1,
+            "gpus_per_node": 0,
+            "gpu_type": "",
+            "cpus": 1,
+            "memory_mib": 0,
+            "priority": 0,
+            "site_factor": 0,
+            "executed_s": 0.0,
+            "attained_gpu_s": 0.0,
+            "waited_s": 0.0,
+            "preemptible": False,
+            "preemptions": 0,
+            "remaining_s": NEVER,
+            "skew": NEVER,
+            "alloc": [],
+        }
         for row in rows:
             if unknown := set(row) - set(defaults) - {"job_id"}:
                 raise TypeError(f"job row has unknown keys {sorted(unknown)}; known are {sorted(defaults)}")
@@ -176,8 +195,10 @@ class JobTable:
             alloc_node=np.array([e[0] for e in flat], dtype=np.int64),
             alloc_gpus=np.array([e[1] for e in flat], dtype=np.int64),
             alloc_cpus=np.array([e[2] for e in flat], dtype=np.int64),
-            users=users, partitions=partitions, gpu_types=types,
-        )  # fmt: skip
+            users=users,
+            partitions=partitions,
+            gpu_types=types,
+        )
 
     def row(self, job_id: int) -> int:
         """Row number of a job.
@@ -205,8 +226,11 @@ class JobTable:
     def view(self, row: int) -> JobView:
         """One row as an object."""
         columns = {spec.name: getattr(self, spec.name) for spec in fields(JobView)}
-        values: dict[str, Any] = {name: column[row].item() for name, column in columns.items()
-                                  if name not in ("user", "partition", "state") and len(column)}  # fmt: skip
+        values: dict[str, Any] = {
+            name: column[row].item()
+            for name, column in columns.items()
+            if name not in ("user", "partition", "state") and len(column)
+        }
         return JobView(
             state=JobState(int(self.state[row])),
             user=self.users[int(self.user[row])],
@@ -261,11 +285,15 @@ class NodeTable:
         return cls(
             name=tuple(f"n{i + 1}" for i in range(nodes)),
             usable=np.ones(nodes, dtype=np.bool_),
-            gpus=_zeros(nodes) + gpus, gpus_free=_zeros(nodes) + gpus, gpu_type=_zeros(nodes) - 1,
-            cpus=_zeros(nodes) + cpus, cpus_free=_zeros(nodes) + cpus,
-            memory_mib=_zeros(nodes) + memory_mib, memory_free_mib=_zeros(nodes) + memory_mib,
+            gpus=_zeros(nodes) + gpus,
+            gpus_free=_zeros(nodes) + gpus,
+            gpu_type=_zeros(nodes) - 1,
+            cpus=_zeros(nodes) + cpus,
+            cpus_free=_zeros(nodes) + cpus,
+            memory_mib=_zeros(nodes) + memory_mib,
+            memory_free_mib=_zeros(nodes) + memory_mib,
             in_partition=np.ones((nodes, partitions), dtype=np.bool_),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 
 from slurm_soda.wire import slurm_env
-from slurm_soda.wire.handover import hand_over
+from slurm_soda.wire.event_delivery import deliver_event
 
 
-def opening(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, object]:
+def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, object]:
     """The event that opens a run, from slurmd's environment; ``job_id`` is 0 where that names no job.
 
     ``cpus_per_node``, ``node_names`` and ``env`` are as Slurm gives them: the agent reads and validates them, so that
@@ -18,24 +18,24 @@ def opening(environ: Mapping[str, str], now_s: float, host: str) -> dict[str, ob
     """
     return {
         "kind": "open",
-        "job_id": slurm_env.whole(environ, "SLURM_JOB_ID"),
-        "start_s": slurm_env.whole(environ, "SLURM_JOB_START_TIME"),
-        "restart": slurm_env.whole(environ, "SLURM_JOB_RESTART_COUNT"),
-        "node": slurm_env.text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
-        "uid": slurm_env.whole(environ, "SLURM_JOB_UID"),
-        "user": slurm_env.text(environ, "SLURM_JOB_USER", 64),
-        "partition": slurm_env.text(environ, "SLURM_JOB_PARTITION"),
+        "job_id": slurm_env.read_integer(environ, "SLURM_JOB_ID"),
+        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME"),
+        "restart": slurm_env.read_integer(environ, "SLURM_JOB_RESTART_COUNT"),
+        "node": slurm_env.read_text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
+        "uid": slurm_env.read_integer(environ, "SLURM_JOB_UID"),
+        "user": slurm_env.read_text(environ, "SLURM_JOB_USER", 64),
+        "partition": slurm_env.read_text(environ, "SLURM_JOB_PARTITION"),
         "at_s": round(now_s, 3),
-        "gpus": slurm_env.gpu_indices(environ),
-        "cpus_per_node": slurm_env.text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
-        "node_names": slurm_env.text(environ, "SLURM_JOB_NODELIST", 8192),
-        "env": slurm_env.hint_values(environ),
+        "gpus": slurm_env.read_gpu_indices(environ),
+        "cpus_per_node": slurm_env.read_text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
+        "node_names": slurm_env.read_text(environ, "SLURM_JOB_NODELIST", 8192),
+        "env": slurm_env.read_hints(environ),
     }
 
 
-def open_run(*places: str) -> str:
+def deliver_open_event(*places: str) -> str:
     """Hand the opening over; what went wrong is returned. ``places``: agent socket and spool, if not the usual ones."""
-    event = opening(os.environ, time.time(), os.uname().nodename)
+    event = make_open_event(os.environ, time.time(), os.uname().nodename)
     if not event["job_id"]:
         return "SLURM_JOB_ID names no job: nothing recorded"
-    return hand_over(event, *places)
+    return deliver_event(event, *places)

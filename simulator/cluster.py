@@ -13,12 +13,12 @@ from slurm_soda.simulator.errors import SimulatorError
 UNCOUNTED = 2**40
 """CPUs, or MiB of memory, of a node whose cluster does not say: more than any job asks for."""
 
-FORM = "NODESxGPUS[:TYPE][/CPUSc][/MEMORYg], several joined by +, such as 16x4, 8x8:a100/128c/1024g+20x0/64c"
+CLUSTER_SYNTAX = "NODESxGPUS[:TYPE][/CPUSc][/MEMORYg], several joined by +, such as 16x4, 8x8:a100/128c/1024g+20x0/64c"
 _GROUP = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)(:(?P<type>[A-Za-z0-9_.-]+))?(/(?P<cpus>\d+)c)?(/(?P<memory>\d+)g)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class NodeFailure:
     """A node that is down from ``down_s`` until ``up_s`` (infinite: for good); its jobs lose what they did not save."""
 
     node: int
@@ -27,7 +27,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SimulatedCluster:
     """Nodes as columns, one row a node."""
 
     name: str
@@ -41,7 +41,7 @@ class Cluster:
     """Shape (nodes, partitions)."""
     partitions: tuple[str, ...] = ("main",)
     gpu_types: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[NodeFailure, ...] = ()
 
     def __len__(self) -> int:
         return len(self.node_names)
@@ -52,8 +52,8 @@ class Cluster:
         return int(self.gpus.sum())
 
 
-def parse_cluster(text: str, partitions: tuple[str, ...] = ("main",)) -> Cluster:
-    """A cluster from a person's words (:data:`FORM`); every node is in every partition.
+def parse_cluster(text: str, partitions: tuple[str, ...] = ("main",)) -> SimulatedCluster:
+    """A cluster from a person's words (:data:`CLUSTER_SYNTAX`); every node is in every partition.
 
     Raises:
         SimulatorError: the text has another form, or no node.
@@ -63,7 +63,9 @@ def parse_cluster(text: str, partitions: tuple[str, ...] = ("main",)) -> Cluster
     for part in text.split("+"):
         match = _GROUP.fullmatch(part.strip())
         if match is None or not 0 < int(match["nodes"]) <= 1_000_000:
-            raise SimulatorError(f"--cluster {text!r}: {part.strip()!r} is not a group of nodes; write {FORM}")
+            raise SimulatorError(
+                f"--cluster {text!r}: {part.strip()!r} is not a group of nodes; write {CLUSTER_SYNTAX}"
+            )
         if match["type"] and match["type"] not in types:
             types.append(match["type"])
         count, gpus = int(match["nodes"]), int(match["gpus"])
@@ -72,7 +74,7 @@ def parse_cluster(text: str, partitions: tuple[str, ...] = ("main",)) -> Cluster
         columns["cpus"] += [int(match["cpus"]) if match["cpus"] else UNCOUNTED] * count
         columns["memory_mib"] += [int(match["memory"]) * 1024 if match["memory"] else UNCOUNTED] * count
     total = len(columns["gpus"])
-    return Cluster(
+    return SimulatedCluster(
         name=text,
         node_names=tuple(f"n{row + 1}" for row in range(total)),
         in_partition=np.ones((total, len(partitions)), dtype=np.bool_),

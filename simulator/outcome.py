@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.cluster import Cluster
-from slurm_soda.simulator.node.record import NodeRecord
-from slurm_soda.simulator.sharing.record import SharingRecord
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.node.node_measurements import NodeMeasurements
+from slurm_soda.simulator.sharing.sharing_record import SharingRecord
 from slurm_soda.simulator.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class AllocationSegments:
     """Stretches of time on resources, in the order of their ends. Columns of equal length."""
 
     job: IntColumn
@@ -21,7 +21,7 @@ class Segments:
     end_s: FloatColumn
     gpus: IntColumn
     cpus: IntColumn
-    """Where cores change during a run (:attr:`Outcome.on_nodes`), those at its end."""
+    """Where cores change during a run (:attr:`SimulationOutcome.on_nodes`), those at its end."""
     node_start: IntColumn
     """Compressed rows: segment ``i`` was on ``node[node_start[i]:node_start[i + 1]]``; empty where nodes play no part
     (a cluster simulated as one pool)."""
@@ -30,7 +30,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """One policy's run of one workload on one cluster. Columns are in the workload's row order.
 
     JCT is ``end_s - submit_s``; time waited is JCT less time on resources.
@@ -38,7 +38,7 @@ class Outcome:
 
     policy: str
     workload: Workload
-    cluster: Cluster
+    cluster: SimulatedCluster
     first_start_s: FloatColumn
     """NaN for a job that never started."""
     end_s: FloatColumn
@@ -49,12 +49,12 @@ class Outcome:
     """Times that a policy took the job off its resources."""
     failures: IntColumn
     """Times that a node took the job down."""
-    segments: Segments
+    segments: AllocationSegments
     decisions: int
     """Times that the policy was asked."""
     cpu_s: float
     """Processor time of the simulation itself, without reading the trace."""
-    on_nodes: NodeRecord | None = None
+    node_measurements: NodeMeasurements | None = None
     """Cores and GPU utilisation over time; None where nodes had no part in speed."""
     sharing: SharingRecord | None = None
     """Who shared GPUs how long; None where jobs cannot share."""

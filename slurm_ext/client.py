@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class SlurmJob:
     """One job as Slurm tells it, already typed. User-given text is kept with undecodable bytes as surrogate escapes."""
 
     job_id: int
@@ -29,7 +29,7 @@ class JobRecord:
     name: str
     comment: str
     submit_s: float
-    """Slurm sets it anew at every requeue: the first one is :attr:`JobMemory.submit_s`'s to remember."""
+    """Slurm sets it anew at every requeue: the first one is :attr:`JobRunHistory.submit_s`'s to remember."""
     eligible_s: float
     start_s: float
     """Start of the present or last run, or Slurm's estimate while pending; NaN if unknown."""
@@ -62,7 +62,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord:
+class SlurmNode:
     """One node as Slurm tells it."""
 
     name: str
@@ -80,7 +80,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class JobUpdate:
     """One ``scontrol update`` of a job: field names and values in Slurm's own words, such as ``("SiteFactor", "7")``."""
 
     job_id: int
@@ -88,8 +88,8 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResult:
-    """What became of one :class:`Update`; ``error`` is empty when Slurm took it."""
+class JobUpdateResult:
+    """What became of one :class:`JobUpdate`; ``error`` is empty when Slurm took it."""
 
     job_id: int
     error: str = ""
@@ -103,11 +103,11 @@ class SlurmClient(Protocol):
         SlurmReplyError: the answer cannot be read.
     """
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> list[SlurmJob]:
         """All jobs that slurmctld still knows, ended ones included, by job id."""
         ...
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         """All nodes, in slurmctld's order."""
         ...
 
@@ -127,7 +127,7 @@ class SlurmClient(Protocol):
         """Limits of every partition, by name."""
         ...
 
-    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         """Apply updates in order through one process; one result each, in order."""
         ...
 

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.sodactl.output import printable
+from slurm_soda.sodactl.output import escape_unprintable
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -75,7 +75,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
 }
 
 
-OWNERS = (("demo",), ("cluster", "up"))
+COMMANDS_WITH_CLEANUP = (("demo",), ("cluster", "up"))
 """Commands that own things outside while they run, and take them down however they are ended."""
 
 
@@ -121,10 +121,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = sys.argv[1:] if argv is None else list(argv)
-    if any(tuple(words[: len(command)]) == command for command in OWNERS):
-        from slurm_soda.sodactl.interrupts import interruptible  # noqa: PLC0415 - the others do without
+    if any(tuple(words[: len(command)]) == command for command in COMMANDS_WITH_CLEANUP):
+        from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals  # noqa: PLC0415 - the others do without
 
-        interruptible()  # from before their imports: an interrupt in the midst of one may be lost
+        raise_interrupt_on_signals()  # from before their imports: an interrupt in the midst of one may be lost
     status = run(argv)
     if status == EXIT_INTERRUPTED:
         _leave(status)
@@ -145,7 +145,7 @@ def _leave(status: int) -> None:
 def run(argv: Sequence[str] | None = None, outside: object | None = None) -> int:
     """Run ``sodactl`` with these arguments (default: the process's own) and return its exit status.
 
-    ``outside`` (:class:`slurm_soda.sodactl.site.Outside`) replaces the world around it in tests.
+    ``outside`` (:class:`slurm_soda.sodactl.site_access.CommandContext`) replaces the world around it in tests.
     """
     # A terminal of another encoding must not turn a job's name into a crash.
     for stream in (sys.stdout, sys.stderr):
@@ -157,10 +157,10 @@ def run(argv: Sequence[str] | None = None, outside: object | None = None) -> int
         error.show()
         return EXIT_USAGE if isinstance(error, click.UsageError) else error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
+        _print_error("interrupted")
         return EXIT_INTERRUPTED
     except SodaError as error:
-        _complain(f"sodactl: {error}")
+        _print_error(f"sodactl: {error}")
         return EXIT_FAILED
     return _flushed(outcome if isinstance(outcome, int) else 0)
 
@@ -174,6 +174,6 @@ def _flushed(status: int) -> int:
     return status
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     """One line on stderr, whatever is in it."""
-    click.echo(printable(" ".join(line.split())), err=True)
+    click.echo(escape_unprintable(" ".join(line.split())), err=True)

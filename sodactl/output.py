@@ -27,21 +27,21 @@ def print_json(document: Document) -> None:
     Bytes that are not UTF-8 appear as lone surrogates (byte 0xff as ``\udcff``), which Python's ``json`` and
     ``surrogateescape`` turn back into the byte; numbers that JSON does not have (NaN, infinity) appear as ``null``.
     """
-    click.echo(json.dumps(finite(document), indent=2, ensure_ascii=True, allow_nan=False))
+    click.echo(json.dumps(without_nonfinite_numbers(document), indent=2, ensure_ascii=True, allow_nan=False))
 
 
-def finite(value: Any) -> Any:
+def without_nonfinite_numbers(value: Any) -> Any:
     """The same plain data with ``None`` for numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): finite(inner) for key, inner in value.items()}
+        return {str(key): without_nonfinite_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
+        return [without_nonfinite_numbers(inner) for inner in value]
     return value
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Text that somebody else wrote, safe on any terminal: what would move, colour or hide something is spelled out.
 
     Undecodable bytes appear as ``\xff``, control and formatting characters as Python's escapes.
@@ -80,7 +80,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, tit
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(escape_unprintable(cell)) for cell in row))
     width = None if sys.stdout.isatty() else WIDE_COLUMNS
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False, width=width)
     with console.capture() as drawn:
@@ -94,27 +94,27 @@ def print_fields(fields: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
     listed = list(fields)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        click.echo(f"{' ' * indent}{name:<{width}}  {printable(value)}".rstrip())
+        click.echo(f"{' ' * indent}{name:<{width}}  {escape_unprintable(value)}".rstrip())
 
 
 def print_line(text: str = "") -> None:
     """One line of text, made printable."""
-    click.echo(printable(text))
+    click.echo(escape_unprintable(text))
 
 
 def warn(text: str) -> None:
     """One line on stderr, so that ``--json`` stays one document."""
-    click.echo(f"warning: {printable(text)}", err=True)
+    click.echo(f"warning: {escape_unprintable(text)}", err=True)
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A time span for people: ``4 ms``, ``3.2 s``, ``5 min 03 s``, ``2 h 05 min``, ``3 d 04 h``; ``-`` if unknown."""
     if seconds is None or math.isnan(seconds):
         return "-"
     if math.isinf(seconds):
         return "unlimited"
     if seconds < 0:
-        return f"-{duration(-seconds)}"
+        return f"-{format_duration(-seconds)}"
     return _short(seconds) if seconds < 59.95 else _long(round(seconds))
 
 
@@ -130,23 +130,23 @@ def _long(seconds: int) -> str:
     return f"{seconds // 86400} d {seconds % 86400 // 3600:02d} h"
 
 
-def instant(seconds: float | None) -> str:
+def format_instant(seconds: float | None) -> str:
     """A Unix time in this machine's zone; ``-`` if there is none."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def percent(ratio: float | None) -> str:
+def format_percent(ratio: float | None) -> str:
     """A ratio for people."""
     return "-" if ratio is None else f"{ratio * 100:.0f} %"
 
 
-def amount(value: float | None, unit: str = "") -> str:
+def format_amount(value: float | None, unit: str = "") -> str:
     """A number for people, whole; ``-`` if unknown."""
     return "-" if value is None else f"{value:,.0f} {unit}".rstrip()
 
 
-def hints_text(hints: Mapping[str, Any]) -> str:
+def format_hints(hints: Mapping[str, Any]) -> str:
     """Hints on one line, ``model=resnet50 batch_size=64``."""
     return " ".join(f"{key}={value}" for key, value in hints.items())

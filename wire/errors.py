@@ -11,7 +11,7 @@ class RecordError(SodaError):
     """A record from outside that is not what it should be; names the record, the field, the value and what is allowed."""
 
 
-class SealError(SodaError):
+class MungeError(SodaError):
     """A MUNGE credential could not be made, or does not vouch for what it came with."""
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 TIME_LIMIT_S = 2.0
 
 
-def run(step: Callable[[], str], name: str, time_limit_s: float = TIME_LIMIT_S) -> None:
+def run_failsafe(step: Callable[[], str], name: str, time_limit_s: float = TIME_LIMIT_S) -> None:
     """Run ``step``, say on standard error (slurmd's log) what it could not do, and leave with status 0."""
 
     def give_up(_signal: int, _frame: FrameType | None) -> None:

@@ -3,7 +3,7 @@
  *   soda-hand-over open|close [SOCKET …]
  *
  * Sends one JSON line: kind, time, host, and those variables of slurmd's environment that the event is made of, as they
- * are. The agent makes the event of them, by the very functions that prolog and epilog use otherwise (agent/raw.py), so
+ * are. The agent makes the event of them, by the very functions that prolog and epilog use otherwise (agent/job_events/hook_variables.py), so
  * nothing is read, cut or checked here. Status 0: the agent has it. Status 1 and not a word: anything else, from an
  * agent that is away to a variable that is too long; prolog and epilog then take Python's way, which handles and
  * reports it. The agent may have taken the event even so; it knows a second copy.
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As in wire/handover.py; tests compare. */
+/* As in wire/event_delivery.py; tests compare. */
 #define AGENT_SOCKET "/run/slurm-soda/agent.sock"
 #ifndef TIMEOUT_MS /* tests that are not about it have more */
 #define TIMEOUT_MS 300

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
-from slurm_soda.wire.fields import Fields, decode_object
+from slurm_soda.wire.json_fields import JsonFields, decode_json
 
 WIRE_VERSION = 1
 
@@ -57,7 +57,7 @@ class JobOpened:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = Fields("opened", data)
+        read = JsonFields("opened", data)
         return cls(
             job_id=read.whole("job_id", 1, MAX_JOB_ID),
             restart=read.whole("restart", 0, MAX_RESTARTS),
@@ -91,7 +91,7 @@ class JobClosed:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = Fields("closed", data)
+        read = JsonFields("closed", data)
         return cls(
             job_id=read.whole("job_id", 1, MAX_JOB_ID),
             restart=read.whole("restart", 0, MAX_RESTARTS),
@@ -129,7 +129,7 @@ class JobUsage:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = Fields("usage", data)
+        read = JsonFields("usage", data)
         return cls(
             job_id=read.whole("job_id", 1, MAX_JOB_ID),
             restart=read.whole("restart", 0, MAX_RESTARTS),
@@ -179,7 +179,7 @@ class NodeReport:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = Fields("report", data)
+        read = JsonFields("report", data)
         version = read.whole("version", 1, 1 << 30, WIRE_VERSION)
         if version != WIRE_VERSION:
             remedy = "upgrade the controller" if version > WIRE_VERSION else "upgrade the node"
@@ -207,4 +207,4 @@ class NodeReport:
         Raises:
             RecordError: as :meth:`from_dict`, or the body is too long or no JSON.
         """
-        return cls.from_dict(decode_object(body, MAX_REPORT_BYTES, "report"))
+        return cls.from_dict(decode_json(body, MAX_REPORT_BYTES, "report"))

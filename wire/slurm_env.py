@@ -12,7 +12,7 @@ MAX_HINTS = 16
 _HINT_PREFIX = "SPANK_SODA_"
 
 
-def whole(environ: Mapping[str, str], name: str, default: int = 0, highest: int = 0xFFFF_FFFF) -> int:
+def read_integer(environ: Mapping[str, str], name: str, default: int = 0, highest: int = 0xFFFF_FFFF) -> int:
     """A decimal number from 0 to ``highest``, or the default."""
     text = environ.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
@@ -20,13 +20,13 @@ def whole(environ: Mapping[str, str], name: str, default: int = 0, highest: int 
     return int(text) if int(text) <= highest else default
 
 
-def text(environ: Mapping[str, str], name: str, longest: int = MAX_TEXT) -> str:
+def read_text(environ: Mapping[str, str], name: str, longest: int = MAX_TEXT) -> str:
     """Text cut to ``longest`` characters, with control characters as ``?``."""
     value = environ.get(name, "")[:longest]
     return "".join("?" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in value)
 
 
-def gpu_indices(environ: Mapping[str, str]) -> list[int]:
+def read_gpu_indices(environ: Mapping[str, str]) -> list[int]:
     """Absolute indices of the job's GPUs on this node (SLURM_JOB_GPUS, such as ``0,1`` or ``0-3``), ascending."""
     found: set[int] = set()
     for item in environ.get("SLURM_JOB_GPUS", "")[:4096].split(","):
@@ -39,10 +39,10 @@ def gpu_indices(environ: Mapping[str, str]) -> list[int]:
     return sorted(found)[:MAX_TEXT]
 
 
-def hint_values(environ: Mapping[str, str]) -> dict[str, str]:
+def read_hints(environ: Mapping[str, str]) -> dict[str, str]:
     """What the SPANK plugin set for the job, as it is but for the bounds: the agent validates it.
 
     Values are cut to ASCII, which is all that a hint may hold, so that an event of any user's making stays short enough.
     """
     names = sorted(name for name in environ if name.startswith(_HINT_PREFIX) and len(name) <= 64 and name.isascii())
-    return {name: text(environ, name).encode("ascii", "replace").decode() for name in names[:MAX_HINTS]}
+    return {name: read_text(environ, name).encode("ascii", "replace").decode() for name in names[:MAX_HINTS]}

@@ -126,7 +126,9 @@ class Spool:
         if len(names) <= most:
             return 0
         surplus = len(names) - most * 9 // 10
-        victims = sorted(names, key=lambda name: (not name.endswith(".usage"), split(name)[1], name))[:surplus]
+        victims = sorted(names, key=lambda name: (not name.endswith(".usage"), split_record_name(name)[1], name))[
+            :surplus
+        ]
         for name in victims:
             self._unlink(name)
         return len(victims)
@@ -156,7 +158,7 @@ def record_name(job_id: int, start_s: int, kind: str) -> str:
     return f"{job_id}.{start_s}.{kind}"
 
 
-def split(name: str) -> tuple[int, int, str]:
+def split_record_name(name: str) -> tuple[int, int, str]:
     """``(job id, start, kind)`` of a record's file name.
 
     Raises:

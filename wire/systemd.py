@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 
 
-class Notifier:
+class SystemdNotifier:
     """Sends states to the socket that systemd named in the environment."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:

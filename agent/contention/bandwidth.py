@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_soda.agent.contention.resctrl import MON_GROUPS, Group
+from slurm_soda.agent.contention.resctrl import MON_GROUPS, ResctrlGroup
 
-Counters = Mapping[str, Mapping[int, int | None]]
+ByteCounters = Mapping[str, Mapping[int, int | None]]
 
 LEAST_INTERVAL_S = 0.1
 """Readings closer together than this say nothing: the kernel updates counters about once a second."""
@@ -16,7 +16,7 @@ READING_SKEW_RATIO = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class BandwidthRates:
     """Bytes per second between two readings."""
 
     node: float
@@ -27,14 +27,14 @@ class Rates:
     """By job, of those with a group of ours."""
 
 
-class Meter:
+class BandwidthMeter:
     """Remembers the reading before."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[int, int | None]] = {}
         self._at_s: float | None = None
 
-    def read(self, now_s: float, counters: Counters) -> Rates | None:
+    def read(self, now_s: float, counters: ByteCounters) -> BandwidthRates | None:
         """Rates since the reading before; None at the first one, without counters, and too soon after the last one.
 
         A group that was not there before has counted from 0. A counter that fell has started anew (its group was made
@@ -65,12 +65,12 @@ def _take_out_groups(readings: dict[str, dict[int, int | None]]) -> None:
 
 def _rates(
     before: Mapping[str, Mapping[int, int | None]], now: Mapping[str, Mapping[int, int | None]], seconds: float
-) -> Rates:
+) -> BandwidthRates:
     complete = True
     gained: dict[int, float] = {}
     jobs: dict[int, float] = {}
     for path in sorted(now, reverse=True):  # the root, "", last: its own needs what the groups gained
-        group = Group.parse(path)
+        group = ResctrlGroup.parse(path)
         if group is not None:
             jobs.setdefault(group.job_id, 0.0)
         for domain, value in now[path].items():
@@ -85,7 +85,7 @@ def _rates(
             gained[domain] = gained.get(domain, 0.0) + delta
             if group is not None:
                 jobs[group.job_id] += delta / seconds
-    return Rates(
+    return BandwidthRates(
         node=sum(gained.values()) / seconds,
         complete=complete,
         domains={domain: value / seconds for domain, value in sorted(gained.items())},

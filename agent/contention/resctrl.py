@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_soda.agent.contention.features import FULL_PERCENT, Features, Throttle
+from slurm_soda.agent.contention.resctrl_features import FULL_PERCENT, MbaFeatures, ResctrlFeatures
 from slurm_soda.wire.errors import SodaError
 
 MOUNT = Path("/sys/fs/resctrl")
 MON_GROUPS = "mon_groups"
-_OURS = re.compile(r"soda-([1-9][0-9]{0,9})")
+_OWN_GROUP_NAME = re.compile(r"soda-([1-9][0-9]{0,9})")
 _DOMAIN = re.compile(r"mon_L3_(\d+)")
-_GONE = frozenset({errno.ENOENT, errno.ENODEV})
+_GONE_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV})
 """A group that was removed: by name, or while its file was open."""
 _READ_BYTES = 1 << 16
 
@@ -39,7 +39,7 @@ class ResctrlFull(ResctrlError):  # noqa: N818 - a state, as errno names it
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Group:
+class ResctrlGroup:
     """One group of ours: ``soda-JOBID`` at the top, or under ``mon_groups``."""
 
     job_id: int
@@ -52,10 +52,10 @@ class Group:
         return name if self.control else f"{MON_GROUPS}/{name}"
 
     @classmethod
-    def parse(cls, path: str) -> Group | None:
+    def parse(cls, path: str) -> ResctrlGroup | None:
         """The group of ours that a path names, or None: it is somebody else's."""
         above, _, name = path.rpartition("/")
-        match = _OURS.fullmatch(name)
+        match = _OWN_GROUP_NAME.fullmatch(name)
         if match is None or above not in ("", MON_GROUPS):
             return None
         return cls(int(match[1]), control=not above)
@@ -67,7 +67,7 @@ class Resctrl:
     def __init__(self, mount: Path = MOUNT) -> None:
         self._mount = mount
 
-    def features(self) -> Features:
+    def features(self) -> ResctrlFeatures:
         """Read what the node can do; an absent mount can do nothing.
 
         Raises:
@@ -75,22 +75,22 @@ class Resctrl:
         """
         if not (self._mount / "info").is_dir():
             missing = f"{self._mount} is no resctrl mount: mount -t resctrl resctrl {self._mount}"
-            return Features(None, "", 0, (), missing)
+            return ResctrlFeatures(None, "", 0, (), missing)
         throttle, missing = self._throttle()
         events = self._words("info/L3_MON/mon_features")
         event = next((e for e in ("mbm_total_bytes", "mbm_local_bytes") if e in events), "")
         if not event:
             missing = "; ".join(filter(None, (missing, "no memory-bandwidth monitoring (MBM)")))
-            return Features(throttle, "", 0, (), missing)
-        return Features(throttle, event, self._number("info/L3_MON/num_rmids"), self._domains(), missing)
+            return ResctrlFeatures(throttle, "", 0, (), missing)
+        return ResctrlFeatures(throttle, event, self._number("info/L3_MON/num_rmids"), self._domains(), missing)
 
-    def ours(self) -> tuple[Group, ...]:
+    def ours(self) -> tuple[ResctrlGroup, ...]:
         """All groups of ours, whoever made them: control groups first, by job."""
         names = [*self._names(""), *(f"{MON_GROUPS}/{name}" for name in self._names(MON_GROUPS))]
-        groups = [group for name in names if (group := Group.parse(name)) is not None]
+        groups = [group for name in names if (group := ResctrlGroup.parse(name)) is not None]
         return tuple(sorted(groups, key=lambda g: (not g.control, g.job_id)))
 
-    def create(self, group: Group) -> None:
+    def create(self, group: ResctrlGroup) -> None:
         """Make a group; one that is there already stays as it is.
 
         Raises:
@@ -104,7 +104,7 @@ class Resctrl:
         except OSError as error:
             raise self._error(f"group {group.path} cannot be made", error) from error
 
-    def remove(self, group: Group) -> None:
+    def remove(self, group: ResctrlGroup) -> None:
         """Remove a group: its tasks fall back to the root group. One that is gone is no error.
 
         Raises:
@@ -113,10 +113,10 @@ class Resctrl:
         try:
             (self._mount / group.path).rmdir()
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in _GONE_ERRNOS:
                 raise self._error(f"group {group.path} cannot be removed", error) from error
 
-    def add_tasks(self, group: Group, task_ids: Iterable[int]) -> int:
+    def add_tasks(self, group: ResctrlGroup, task_ids: Iterable[int]) -> int:
         """Move threads into a group, one write each, and count them. Those that ended meanwhile are passed over.
 
         resctrl moves single threads: ``task_ids`` are those of ``cgroup.threads``, not only of ``cgroup.procs``. Threads
@@ -136,11 +136,11 @@ class Resctrl:
             moved += 1
         return moved
 
-    def tasks(self, group: Group) -> tuple[int, ...]:
+    def tasks(self, group: ResctrlGroup) -> tuple[int, ...]:
         """The threads in a group, none where it is gone."""
         return tuple(int(word) for word in self._words(f"{group.path}/tasks"))
 
-    def limit(self, group: Group, percents: Mapping[int, int]) -> None:
+    def limit(self, group: ResctrlGroup, percents: Mapping[int, int]) -> None:
         """Set a control group's bandwidth by domain; other resources (cache ways) are left as they are.
 
         Raises:
@@ -148,11 +148,11 @@ class Resctrl:
         """
         self._set(group, "MB:" + ";".join(f"{domain}={percent}" for domain, percent in percents.items()))
 
-    def limits(self, group: Group | None) -> dict[int, int]:
+    def limits(self, group: ResctrlGroup | None) -> dict[int, int]:
         """Bandwidth limits by domain, None: the root's. Empty without MBA or where the group has gone."""
         return self._bandwidth_line(f"{group.path}/schemata" if group else "schemata")
 
-    def inherit(self, group: Group) -> None:
+    def inherit(self, group: ResctrlGroup) -> None:
         """Give a control group what the root has of all but bandwidth: a site may confine jobs to some cache ways.
 
         Raises:
@@ -163,7 +163,7 @@ class Resctrl:
             if line not in own:
                 self._set(group, line)
 
-    def _set(self, group: Group, line: str) -> None:
+    def _set(self, group: ResctrlGroup, line: str) -> None:
         try:
             self._write(f"{group.path}/schemata", f"{line}\n")
         except OSError as error:
@@ -171,7 +171,7 @@ class Resctrl:
 
     def foreign_tasks(self) -> frozenset[int]:
         """Threads that somebody else put into a control group: they are not ours to move."""
-        groups = [name for name in self._names("") if Group.parse(name) is None and self._is_group(name)]
+        groups = [name for name in self._names("") if ResctrlGroup.parse(name) is None and self._is_group(name)]
         return frozenset(int(word) for name in groups for word in self._words(f"{name}/tasks"))
 
     def counters(self, event: str) -> dict[str, dict[int, int | None]]:
@@ -191,7 +191,7 @@ class Resctrl:
         text = self._text(f"{path}/mon_data/mon_L3_{domain:02d}/{event}".lstrip("/")).strip()
         return int(text) if text.isdecimal() else None
 
-    def _throttle(self) -> tuple[Throttle | None, str]:
+    def _throttle(self) -> tuple[MbaFeatures | None, str]:
         limits = self._bandwidth_line("schemata")
         if not limits or not (self._mount / "info/MB").is_dir():
             return None, "no memory-bandwidth allocation (MBA)"
@@ -204,7 +204,7 @@ class Resctrl:
                 f"{self._mount}/info/MB: min_bandwidth {least} and bandwidth_gran {step} are no percentages"
             )
         linear = number("info/MB/delay_linear") == 1
-        return Throttle(least, step, number("info/MB/num_closids"), linear, tuple(sorted(limits))), ""
+        return MbaFeatures(least, step, number("info/MB/num_closids"), linear, tuple(sorted(limits))), ""
 
     def _bandwidth_line(self, path: str) -> dict[int, int]:
         """The MB line of a schemata file. Values are padded with blanks; unknown resources are passed over."""
@@ -226,7 +226,7 @@ class Resctrl:
         try:
             entries = sorted(os.listdir(self._mount / path))  # noqa: PTH208 - names are all that is wanted
         except OSError as error:
-            if error.errno not in {*_GONE, errno.ENOTDIR}:
+            if error.errno not in {*_GONE_ERRNOS, errno.ENOTDIR}:
                 raise self._error(f"{path or 'the mount'} cannot be listed", error) from error
             return iter(())
         return iter(entries)
@@ -241,7 +241,7 @@ class Resctrl:
             finally:
                 os.close(handle)
         except OSError as error:
-            if error.errno in {*_GONE, errno.ENOTDIR, errno.EIO, errno.EINVAL}:
+            if error.errno in {*_GONE_ERRNOS, errno.ENOTDIR, errno.EIO, errno.EINVAL}:
                 return ""
             raise self._error(f"{path} cannot be read", error) from error
         return b"".join(parts).decode("ascii", "replace")

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_soda.agent.network.shares import MAJOR, OTHER, ShareClass
+from slurm_soda.agent.network.link_shares import MAJOR, OTHER, ShareClass
 from slurm_soda.wire.errors import SodaError
 
 SYSFS_NET = Path("/sys/class/net")
 HANDLE = MAJOR << 16
-OURS = ("htb", HANDLE)
+OWN_QDISC = ("htb", HANDLE)
 """Kind and handle of our root."""
 _TC_H_ROOT = 0xFFFFFFFF
 _BURST_S = 0.001
@@ -26,7 +26,7 @@ class NetworkError(SodaError):
     """The network cannot be shared out; the text names the interface and what to do."""
 
 
-class Shaper:
+class HtbShaper:
     """Sets and removes our tree. Root only."""
 
     def foreign(self, interface: str) -> str:
@@ -38,7 +38,7 @@ class Shaper:
             NetworkError: there is no such interface, or the kernel does not answer.
         """
         root = _ask(interface, lambda ip: _root(ip, interface))
-        return "" if root is None or root[1] == 0 or root == OURS else f"{root[0]} {root[1] >> 16:x}:"
+        return "" if root is None or root[1] == 0 or root == OWN_QDISC else f"{root[0]} {root[1] >> 16:x}:"
 
     def is_set(self, interface: str) -> bool:
         """Our tree is there.
@@ -47,7 +47,7 @@ class Shaper:
             NetworkError: as :meth:`foreign`.
         """
         root = _ask(interface, lambda ip: _root(ip, interface))
-        return root == OURS
+        return root == OWN_QDISC
 
     def set(self, interface: str, tree: Iterable[ShareClass]) -> None:
         """Put our tree on the interface. What belongs to no class goes to the one for others.
@@ -82,7 +82,7 @@ class Shaper:
         _ask("the node's interfaces", clear)
 
 
-def link_mbit_per_s(interface: str, sysfs: Path = SYSFS_NET) -> float:
+def read_link_mbit_per_s(interface: str, sysfs: Path = SYSFS_NET) -> float:
     """The interface's speed as its driver says.
 
     Raises:
@@ -122,7 +122,7 @@ def _root(ip: Any, interface: str) -> tuple[str, int] | None:
 
 
 def _is_ours(qdisc: Any) -> bool:
-    return bool(qdisc["parent"] == _TC_H_ROOT and (qdisc.get_attr("TCA_KIND"), qdisc["handle"]) == OURS)
+    return bool(qdisc["parent"] == _TC_H_ROOT and (qdisc.get_attr("TCA_KIND"), qdisc["handle"]) == OWN_QDISC)
 
 
 def _index(ip: Any, interface: str) -> int:

@@ -18,7 +18,7 @@ _NOTHING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class SimulatedTraining:
     """One job; times of one iteration."""
 
     name: str
@@ -39,7 +39,7 @@ class Training:
 
 @dataclass(slots=True)
 class _State:
-    job: Training
+    job: SimulatedTraining
     left: int
     start_s: float
     kernels_left_s: float = 0.0
@@ -48,7 +48,7 @@ class _State:
     begun_s: float = field(default=0.0)
 
 
-def run_together(jobs: Sequence[Training], *, mps: bool, start_s: float = 0.0) -> list[float]:
+def run_together(jobs: Sequence[SimulatedTraining], *, mps: bool, start_s: float = 0.0) -> list[float]:
     """When each of these ends, if all start now on one GPU.
 
     From event to event: kernels begin and end. O(iterations x jobs).

@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 
 from benchmarks.colocation.journal import Journal, JournalError
-from benchmarks.colocation.kinds import ON_CPU, ON_GPU, Kind, Run, name_of, runs
-from benchmarks.colocation.measure import Bench, Windows
+from benchmarks.colocation.kinds import ON_CPU, ON_GPU, Run, TrainingKind, name_of, runs
+from benchmarks.colocation.measure import ColocationBench, Windows
 from benchmarks.colocation.mps import Mps, MpsError
 from benchmarks.colocation.tables import write
 from benchmarks.colocation.utilisation import Utilisation, driver
@@ -61,7 +61,9 @@ def _measure(journal: Journal, everything: list[Run], asked: argparse.Namespace,
     missing = [run for run in everything if journal.get(mps, run) is None]
     if not missing:
         return True
-    with Bench(asked.python, asked.device, Windows(asked.seconds, asked.times), Mps() if mps else None) as bench:
+    with ColocationBench(
+        asked.python, asked.device, Windows(asked.seconds, asked.times), Mps() if mps else None
+    ) as bench:
         journal.of(_machine(bench, asked))
         for number, run in enumerate(missing, start=1):
             if time.monotonic() > until:
@@ -76,7 +78,7 @@ def _measure(journal: Journal, everything: list[Run], asked: argparse.Namespace,
     return True
 
 
-def _machine(bench: Bench, asked: argparse.Namespace) -> dict[str, object]:
+def _machine(bench: ColocationBench, asked: argparse.Namespace) -> dict[str, object]:
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     told = {"date": date, "host_cpu": platform.processor() or platform.machine(), "kernel": platform.release()}
     if asked.device != "cpu":
@@ -106,10 +108,10 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str) -> TrainingKind:
     known = sorted({kind.model for kind in (*ON_GPU, *ON_CPU)})
     try:
-        kind = Kind.read(text)
+        kind = TrainingKind.read(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if kind.model not in known:

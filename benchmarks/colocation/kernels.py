@@ -10,13 +10,13 @@ from typing import Any
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
-from benchmarks.colocation.models import Training
+from benchmarks.colocation.models import TorchTraining
 
 OCCUPANCY = "est. achieved occupancy %"
 """An estimate from registers, shared memory and block sizes; what it ignores is said in the profiler's documentation."""
 
 
-def profile(training: Training, steps: int, device: str) -> dict[str, Any]:
+def profile(training: TorchTraining, steps: int, device: str) -> dict[str, Any]:
     """Time of all kernels of one step, and the sum of occupancy x time: C of the co-location thesis (Equation 4.3).
 
     Without a GPU, or where the profiler is refused the counters, nothing is known: an empty answer.

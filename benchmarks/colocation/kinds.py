@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 
-class Kind(NamedTuple):
+class TrainingKind(NamedTuple):
     """A model with a batch size, on one GPU."""
 
     model: str
@@ -21,7 +21,7 @@ class Kind(NamedTuple):
         return f"{self.model}/{self.batch}"
 
     @classmethod
-    def read(cls, text: str) -> Kind:
+    def read(cls, text: str) -> TrainingKind:
         """The kind of a text such as ``resnet50/64``.
 
         Raises:
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
 
 
 ON_GPU = tuple(
-    Kind(model, batch)
+    TrainingKind(model, batch)
     for model, batches in (
         ("resnet18", (32, 256)),
         ("resnet50", (32, 128)),
@@ -45,13 +45,13 @@ ON_GPU = tuple(
     )
     for batch in batches
 )
-ON_CPU = (Kind("tiny-mlp", 16), Kind("tiny-lstm", 8))
+ON_CPU = (TrainingKind("tiny-mlp", 16), TrainingKind("tiny-lstm", 8))
 
-Run = tuple[Kind, ...]
+Run = tuple[TrainingKind, ...]
 """One kind alone, or two together."""
 
 
-def runs(kinds: tuple[Kind, ...]) -> list[Run]:
+def runs(kinds: tuple[TrainingKind, ...]) -> list[Run]:
     """Everything to measure: each alone first, then all pairs, those with themselves included."""
     return [*((kind,) for kind in kinds), *combinations_with_replacement(kinds, 2)]
 

@@ -24,7 +24,7 @@ class Windows(NamedTuple):
     times: int
 
 
-class Bench:
+class ColocationBench:
     """Two workers on one device; each measurement loads what it needs."""
 
     def __init__(self, python: str, device: str, windows: Windows, mps: Mps | None) -> None:
@@ -32,7 +32,7 @@ class Bench:
         self._stack = ExitStack()
         self._workers: list[Process] = []
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> ColocationBench:
         environment = {} if self._mps is None else self._stack.enter_context(self._mps)
         for _ in range(2):
             self._workers.append(self._stack.enter_context(Process(self._python, self._device, environment)))

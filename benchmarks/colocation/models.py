@@ -18,7 +18,7 @@ Loss = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Training:
+class TorchTraining:
     """A model ready to train: ``step`` is one whole iteration."""
 
     parameters: list[Any]
@@ -32,13 +32,13 @@ class Training:
         self.optimiser.step()
 
 
-def build(name: str, batch: int, device: str) -> Training:
+def build(name: str, batch: int, device: str) -> TorchTraining:
     """A training by its name in :data:`BUILDERS`, with data of its own."""
     torch.manual_seed(1)
     module, loss = BUILDERS[name](batch, device)
     module.to(device).train()
     parameters = list(module.parameters())
-    return Training(parameters, loss, torch.optim.SGD(parameters, lr=0.001, momentum=0.9))
+    return TorchTraining(parameters, loss, torch.optim.SGD(parameters, lr=0.001, momentum=0.9))
 
 
 class Residual(nn.Module):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.colocation.journal import Journal
-from benchmarks.colocation.kinds import Kind, Run
+from benchmarks.colocation.kinds import Run, TrainingKind
 
 Table = dict[str, dict[str, Any]]
 
@@ -37,7 +37,9 @@ def pair_table(journal: Journal, runs: list[Run], mps: bool) -> Table:
     return table
 
 
-def slowdown(journal: Journal, mps: bool, one: Kind, other: Kind, order: dict[Kind, int]) -> float | None:
+def slowdown(
+    journal: Journal, mps: bool, one: TrainingKind, other: TrainingKind, order: dict[TrainingKind, int]
+) -> float | None:
     """xi of ``one`` beside ``other``: speed alone over speed together; None where unknown."""
     run = (one, other) if order[one] <= order[other] else (other, one)
     alone, both = journal.get(mps, (one,)), journal.get(mps, run)
@@ -46,7 +48,7 @@ def slowdown(journal: Journal, mps: bool, one: Kind, other: Kind, order: dict[Ki
     return float(alone["steps_per_s"][0]) / _speed(both, run, one)
 
 
-def _speed(found: dict[str, Any], run: Run, kind: Kind) -> float:
+def _speed(found: dict[str, Any], run: Run, kind: TrainingKind) -> float:
     speeds = [speed for member, speed in zip(run, found.get("steps_per_s", ()), strict=False) if member == kind]
     return statistics.fmean(speeds) if speeds else 0.0
 
@@ -67,7 +69,7 @@ def write(journal: Journal, runs: list[Run], gpu: str, out: Path) -> list[Path]:
     return [*written, profiles, page]
 
 
-def _profiles(journal: Journal, kinds: tuple[Kind, ...]) -> str:
+def _profiles(journal: Journal, kinds: tuple[TrainingKind, ...]) -> str:
     columns = ("memory_mib", "utilisation_ratio", "kernel_s", "occupancy_s")
     lines = [",".join(("model", "batch", "steps_per_s", *columns))]
     for kind in kinds:
@@ -78,7 +80,7 @@ def _profiles(journal: Journal, kinds: tuple[Kind, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page(journal: Journal, kinds: tuple[Kind, ...]) -> str:
+def _page(journal: Journal, kinds: tuple[TrainingKind, ...]) -> str:
     machine = journal.machine
     said = "\n".join(f"| {key} | {value} |" for key, value in sorted(machine.items()))
     parts = [
@@ -92,7 +94,7 @@ def _page(journal: Journal, kinds: tuple[Kind, ...]) -> str:
     return "\n".join(parts)
 
 
-def _matrix(journal: Journal, kinds: tuple[Kind, ...], mps: bool) -> str:
+def _matrix(journal: Journal, kinds: tuple[TrainingKind, ...], mps: bool) -> str:
     order = {kind: number for number, kind in enumerate(kinds)}
     lines = ["| slowed | steps/s alone | " + " | ".join(map(str, kinds)) + " |", "|" + "---|" * (len(kinds) + 2)]
     for one in kinds:

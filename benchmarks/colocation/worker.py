@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.colocation.kernels import profile
-from benchmarks.colocation.models import Training, build
+from benchmarks.colocation.models import TorchTraining, build
 
 WARM_UP_STEPS = 5
 CHUNK_S = 0.1
@@ -35,7 +35,7 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._training: Training | None = None
+        self._training: TorchTraining | None = None
         self._chunk = 1
         if device == "cpu":
             torch.set_num_threads(1)

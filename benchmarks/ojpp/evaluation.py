@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.ojpp.networks import World, draw
+from benchmarks.ojpp.networks import DrawnQueue, draw
+from benchmarks.ojpp.patterns import pack_queue
 from benchmarks.ojpp.performance import speeds
-from slurm_soda.policies.sharing.ojpp.packing import Packing, Rules
-from slurm_soda.policies.sharing.ojpp.patterns import pack
-from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
+from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingRules
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, QueuePlacement, find_strategy, place_queue
 from slurm_soda.policies.snapshot import FloatColumn
 
 PATTERNS = "patterns"
-"""Ours: :func:`slurm_soda.policies.sharing.ojpp.patterns.pack`, with the guarantee below."""
+"""Ours: :func:`benchmarks.ojpp.patterns.pack_queue`, with the guarantee below."""
 SEEDS = tuple(range(1, 21))
 TRIES = 300
 
@@ -39,12 +39,12 @@ class Case(NamedTuple):
     """No two workers of one job on a device; the paper allows it."""
     tries: int = TRIES
 
-    def rules(self) -> Rules:
-        return Rules(self.collision, self.interference, self.balance, apart=self.apart)
+    def rules(self) -> PackingRules:
+        return PackingRules(self.collision, self.interference, self.balance, apart=self.apart)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QueueResult:
     """One queue."""
 
     workers: int
@@ -72,15 +72,15 @@ class Found:
         return float((1 / self.speed - 1).mean())
 
 
-def placed(world: World, case: Case) -> Placement:
+def placed(world: DrawnQueue, case: Case) -> QueuePlacement:
     """Devices of a queue."""
     if case.way == PATTERNS:
-        return pack(world.jobs, world.slowdown, case.rules(), case.guarantee, case.tries)
-    chosen = strategy(case.way, case.rules())
-    return place(Packing(world.jobs, world.slowdown, world.workers, chosen.rules), chosen.order(world.jobs))
+        return pack_queue(world.jobs, world.slowdown, case.rules(), case.guarantee, case.tries)
+    chosen = find_strategy(case.way, case.rules())
+    return place_queue(Packing(world.jobs, world.slowdown, world.workers, chosen.rules), chosen.order(world.jobs))
 
 
-def evaluate(case: Case, seed: int) -> Found:
+def evaluate(case: Case, seed: int) -> QueueResult:
     """One queue of a kind."""
     world = draw(case.kind, seed)
     placement = placed(world, case)
@@ -88,10 +88,10 @@ def evaluate(case: Case, seed: int) -> Found:
         raise AssertionError(f"{case}, seed {seed}: a job found no device")
     names = tuple(world.names[row] for row in world.jobs.model.tolist())
     sizes = tuple(world.jobs.workers.tolist())
-    return Found(world.workers, placement.used, speeds(world, placement), names, sizes)
+    return QueueResult(world.workers, placement.used, speeds(world, placement), names, sizes)
 
 
-def evaluate_all(cases: Iterable[Case], workers: int | None = None) -> Mapping[Case, list[Found]]:
+def evaluate_all(cases: Iterable[Case], workers: int | None = None) -> Mapping[Case, list[QueueResult]]:
     """All seeds of each case, on all CPUs."""
     listed = list(dict.fromkeys(cases))
     pairs = [(case, seed) for case in listed for seed in SEEDS]
@@ -100,7 +100,7 @@ def evaluate_all(cases: Iterable[Case], workers: int | None = None) -> Mapping[C
     return {case: found[at * len(SEEDS) : (at + 1) * len(SEEDS)] for at, case in enumerate(listed)}
 
 
-def mean(found: Iterable[Found], what: str) -> tuple[float, float]:
+def mean(found: Iterable[QueueResult], what: str) -> tuple[float, float]:
     """Mean and standard deviation over seeds, of a property."""
     values = np.array([getattr(one, what) for one in found])
     return float(values.mean()), float(values.std(ddof=1))

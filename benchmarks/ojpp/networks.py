@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.sharing.ojpp.packing import Jobs
+from slurm_soda.policies.sharing.ojpp.packing import PackingJobs
 
 JOBS = 20
 MOST_WORKERS = 10
@@ -34,7 +34,7 @@ SPREAD = 0.25
 """Standard deviation of the logarithm of the chance in a slowdown."""
 
 
-class Span(NamedTuple):
+class UniformRange(NamedTuple):
     """Where a uniform draw lies."""
 
     low: float
@@ -46,21 +46,69 @@ class Network:
     """What is drawn for jobs of one network, all of one device."""
 
     name: str
-    compute: Span
-    base: Span
-    extra: Span
-    probability: Span
+    compute: UniformRange
+    base: UniformRange
+    extra: UniformRange
+    probability: UniformRange
     sensitive: float
     presses: float
 
 
 NETWORKS = (
-    Network("LeNet", Span(0.08, 0.20), Span(0.05, 0.12), Span(0.05, 0.25), Span(0.20, 0.40), 0.30, 0.2),
-    Network("LSTM", Span(0.15, 0.30), Span(0.08, 0.20), Span(0.15, 0.35), Span(0.25, 0.45), 0.20, 0.6),
-    Network("CNN", Span(0.10, 0.25), Span(0.05, 0.15), Span(0.10, 0.25), Span(0.05, 0.20), 0.15, 0.3),
-    Network("AlexNet", Span(0.20, 0.40), Span(0.10, 0.25), Span(0.15, 0.40), Span(0.05, 0.20), 0.20, 0.6),
-    Network("VGG", Span(0.30, 0.50), Span(0.15, 0.30), Span(0.20, 0.45), Span(0.10, 0.25), 0.187, 1.0),
-    Network("ResNet", Span(0.30, 0.50), Span(0.25, 0.35), Span(0.40, 0.62), Span(0.15, 0.25), 1.22, 1.0),
+    Network(
+        "LeNet",
+        UniformRange(0.08, 0.20),
+        UniformRange(0.05, 0.12),
+        UniformRange(0.05, 0.25),
+        UniformRange(0.20, 0.40),
+        0.30,
+        0.2,
+    ),
+    Network(
+        "LSTM",
+        UniformRange(0.15, 0.30),
+        UniformRange(0.08, 0.20),
+        UniformRange(0.15, 0.35),
+        UniformRange(0.25, 0.45),
+        0.20,
+        0.6,
+    ),
+    Network(
+        "CNN",
+        UniformRange(0.10, 0.25),
+        UniformRange(0.05, 0.15),
+        UniformRange(0.10, 0.25),
+        UniformRange(0.05, 0.20),
+        0.15,
+        0.3,
+    ),
+    Network(
+        "AlexNet",
+        UniformRange(0.20, 0.40),
+        UniformRange(0.10, 0.25),
+        UniformRange(0.15, 0.40),
+        UniformRange(0.05, 0.20),
+        0.20,
+        0.6,
+    ),
+    Network(
+        "VGG",
+        UniformRange(0.30, 0.50),
+        UniformRange(0.15, 0.30),
+        UniformRange(0.20, 0.45),
+        UniformRange(0.10, 0.25),
+        0.187,
+        1.0,
+    ),
+    Network(
+        "ResNet",
+        UniformRange(0.30, 0.50),
+        UniformRange(0.25, 0.35),
+        UniformRange(0.40, 0.62),
+        UniformRange(0.15, 0.25),
+        1.22,
+        1.0,
+    ),
 )
 COLLIDE, DISTURB, CALM = (0, 1), (5, 4), (2, 3)
 """Rows of networks that collide, that disturb or are disturbed, and that do neither."""
@@ -69,10 +117,10 @@ KINDS = ("mixed", "C-high", "I-high", "average")
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DrawnQueue:
     """Jobs and what they do to each other; models of jobs are rows of ``names``."""
 
-    jobs: Jobs
+    jobs: PackingJobs
     slowdown: NDArray[np.float64]
     names: tuple[str, ...]
 
@@ -82,7 +130,7 @@ class World:
         return int(self.jobs.workers.sum())
 
 
-def draw(kind: str, seed: int) -> World:
+def draw(kind: str, seed: int) -> DrawnQueue:
     """One queue of 20 jobs; the same seed draws the same slowdowns for every kind of workload."""
     rng = np.random.default_rng([seed, 0])
     base = np.outer([one.sensitive for one in NETWORKS], [one.presses for one in NETWORKS])
@@ -94,8 +142,8 @@ def draw(kind: str, seed: int) -> World:
         for name in ("compute", "base", "extra", "probability")
     )
     workers = rng.integers(1, MOST_WORKERS, JOBS, endpoint=True)
-    jobs = Jobs(workers, COMPUTE * compute, base, extra, probability, rows)
-    return World(jobs, slowdown, tuple(one.name for one in NETWORKS))
+    jobs = PackingJobs(workers, COMPUTE * compute, base, extra, probability, rows)
+    return DrawnQueue(jobs, slowdown, tuple(one.name for one in NETWORKS))
 
 
 def _networks(kind: str, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.ojpp.networks import World
-from slurm_soda.policies.sharing.arithmetic.demand import Peaks, stalled
-from slurm_soda.policies.sharing.ojpp.strategies import Placement
+from benchmarks.ojpp.networks import DrawnQueue
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemandKey, expected_stall_ratios
+from slurm_soda.policies.sharing.ojpp.strategies import QueuePlacement
 from slurm_soda.policies.snapshot import FloatColumn
 
 
-def speeds(world: World, placement: Placement) -> FloatColumn:
+def speeds(world: DrawnQueue, placement: QueuePlacement) -> FloatColumn:
     """Speed of each job next to alone, 0 to 1: that of its slowest worker, as workers wait for each other.
 
     A worker takes 1 + theta times as long, theta being the sum of its slowdowns beside each of the others, and longer by the
-    time in which it waits for memory (:func:`~slurm_soda.policies.sharing.arithmetic.demand.stalled`).
+    time in which it waits for memory (:func:`~slurm_soda.policies.sharing.arithmetic.memory_demand.expected_stall_ratios`).
     """
     jobs, slowdown = world.jobs, world.slowdown
     peaks = [
-        Peaks(*one) for one in zip(jobs.base.tolist(), jobs.extra.tolist(), jobs.probability.tolist(), strict=True)
+        MemoryDemandKey(*one)
+        for one in zip(jobs.base.tolist(), jobs.extra.tolist(), jobs.probability.tolist(), strict=True)
     ]
     here: dict[int, list[int]] = {}
     for job, devices in enumerate(placement.devices):
@@ -28,6 +29,6 @@ def speeds(world: World, placement: Placement) -> FloatColumn:
     for residents in here.values():
         models = jobs.model[residents]
         theta = slowdown[models][:, models].sum(axis=1) - slowdown[models, models]
-        waits = np.array(stalled(tuple(peaks[job] for job in residents)))
+        waits = np.array(expected_stall_ratios(tuple(peaks[job] for job in residents)))
         np.minimum.at(speed, residents, (1 - waits) / (1 + theta))
     return speed

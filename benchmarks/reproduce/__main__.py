@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.reproduce import (
+from benchmarks.reproduce import (  # fmt: skip
     chapter6,
     interference,
     lower_bounds,
@@ -27,12 +27,12 @@ from benchmarks.reproduce import (
     testbed,
     tiresias_simulator,
     unseen,
-)  # fmt: skip
-from benchmarks.reproduce.document import Claim, Section, Written
+)
+from benchmarks.reproduce.document import Section, SummaryClaim, Written
 from benchmarks.reproduce.pictures import draw
 from benchmarks.reproduce.simulation import Results, check_data, run_commands
 from benchmarks.simulate import measure_all
-from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.slurm_ext.errors import SodaError
 
 MONTHS, TESTBED, SODA = "philly-month", "tiresias480", "soda-month"
@@ -60,7 +60,7 @@ def sections(*, data: bool, pairs: bool = False) -> list[Section]:
 
 def document(parts: Sequence[tuple[str, Written]], images: str) -> str:
     """The whole text; ``images`` is where pictures are, from the document."""
-    claims: list[Claim] = [claim for _, written in parts for claim in written.claims]
+    claims: list[SummaryClaim] = [claim for _, written in parts for claim in written.claims]
     lines = preface.head(claims)
     for title, written in parts:
         lines += [f"## {title}", "", *written.lines, *preface.picture(title, images)]
@@ -108,7 +108,7 @@ def main(data: Path, generated: bool, out: Path | None, workers: int | None) -> 
         if not generated:
             parts.append((interference.TITLE, interference.write(data, lambda text: click.echo(text, err=True))))
         draw_all(results, path.parent / "images/reproduction")
-        write_whole(path, document([*parts, (preface.SPEED, speed.write(speeds))], "images/reproduction").encode())
+        write_atomically(path, document([*parts, (preface.SPEED, speed.write(speeds))], "images/reproduction").encode())
     except SodaError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{path} written in {time.monotonic() - began_s:.0f} s", err=True)

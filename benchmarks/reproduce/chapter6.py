@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together, worst_case
-from benchmarks.chapter6.gpu import Training
-from benchmarks.reproduce.document import Claim, Section, Written, paragraph, percent, table
+from benchmarks.chapter6.gpu import SimulatedTraining
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, paragraph, percent, table
 from benchmarks.reproduce.simulation import Results
-from slurm_soda.policies.sharing.colocation.occupancy import OccupancyThreshold
+from slurm_soda.policies.sharing.colocation.speedup_models import OccupancyThreshold
 
 BEST_OCCUPANCY, WORST_OCCUPANCY = 0.7, 1.0
-Case = Callable[[int, float], list[Training]]
+Case = Callable[[int, float], list[SimulatedTraining]]
 CASES: tuple[tuple[str, Case, float, int, str, str], ...] = (
     # thesis: makespan and JCT against FIFO (Sections 6.2 and 6.3); its figures with and without MPS are pictures
     ("best", best_case, BEST_OCCUPANCY, 10, "−37 %", "+61 %"),
@@ -61,4 +61,4 @@ def tables() -> Written:
         f"{rows[0][5]} (thesis −37 %) and {rows[1][5]} (−50 %) with ten and two data workers, worst case {rows[2][5]}"
         f" and {rows[3][5]} (about −2 % and −20 %)."
     )
-    return Written(lines, [Claim(all(gains), text)])
+    return Written(lines, [SummaryClaim(all(gains), text)])

@@ -16,7 +16,7 @@ Value = float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SummaryClaim:
     """One line of the summary."""
 
     holds: bool | None
@@ -29,7 +29,7 @@ class Written:
     """A section as it stands in the document, and what it contributes to the summary."""
 
     lines: list[str]
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[SummaryClaim] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One comparison."""
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Row:
         return self.ours / known - 1
 
 
-def comparison(titles: Sequence[str], rows: Sequence[Row], digits: int = 1, unit: str = "") -> list[str]:
+def comparison(titles: Sequence[str], rows: Sequence[ComparisonRow], digits: int = 1, unit: str = "") -> list[str]:
     """A table of rows, and below it the commands by the rows' numbers; ``digits`` after the point, then ``unit``."""
 
     def cell(value: Value) -> str:
@@ -76,7 +76,7 @@ def comparison(titles: Sequence[str], rows: Sequence[Row], digits: int = 1, unit
     return [*table(head, body, text=(*range(1, 1 + len(titles)), len(head) - 1)), "", *commands_of(rows)]
 
 
-def commands_of(rows: Sequence[Row]) -> list[str]:
+def commands_of(rows: Sequence[ComparisonRow]) -> list[str]:
     """The commands of numbered rows, folded."""
     return commands([(line, str(at)) for at, row in enumerate(rows, 1) for line in row.commands])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.interference import Figures, Part, Report, Transfer, aip_of, measure
-from benchmarks.reproduce.document import Claim, Written, paragraph, table
-from slurm_soda.learning.methods import AIP, CHOSEN
+from benchmarks.interference import Part, PredictionFigures, Report, Transfer, aip_of, measure
+from benchmarks.reproduce.document import SummaryClaim, Written, paragraph, table
+from slurm_soda.learning.methods import AIP, DEFAULT_METHOD
 
 TITLE = "Interference that must be predicted"
 PAIRS = "gavel/throughputs.json"
@@ -34,12 +34,12 @@ def write(data: Path, say: Callable[[str], None]) -> Written:
     return Written(lines(report), _claims(report))
 
 
-def _claims(report: Report) -> list[Claim]:
+def _claims(report: Report) -> list[SummaryClaim]:
     """One for each way to say what an error of 10 % is."""
     of_xi = {part.gpu_type: _of(part).of_xi for part in report.parts}
     of_cost = {part.gpu_type: _of(part).of_slowdown for part in report.parts}
     return [
-        Claim(
+        SummaryClaim(
             all(off <= MOST for off in found.values()),
             f"Interference of pairs that were left out, {words}: {_list(found)}.",
         )
@@ -67,8 +67,8 @@ def lines(report: Report) -> list[str]:
     return said
 
 
-def _of(part: Part) -> Figures:
-    return next(line.pairs for line in part.lines if line.method == CHOSEN)
+def _of(part: Part) -> PredictionFigures:
+    return next(line.pairs for line in part.lines if line.method == DEFAULT_METHOD)
 
 
 def _part(part: Part) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from benchmarks.reproduce.document import Claim, Section, Written, number, paragraph, percent, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, number, paragraph, percent, table
 from benchmarks.reproduce.simulation import Results
 from benchmarks.reproduce.tiresias_simulator import line
 from benchmarks.reproduce.traces import SEQ5000, TRACES, VC, W6_160, W6_240
@@ -46,4 +46,4 @@ def _write(results: Results) -> Written:
         f"Lower bounds: {sum(near)} of {len(near)} known ones are met; over the {len(TRACES)} traces our 2D-LAS is at"
         f" {best:.2f} times the bound on average."
     )
-    return Written(lines, [Claim(all(near), text)])
+    return Written(lines, [SummaryClaim(all(near), text)])

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.ojpp.evaluation import PATTERNS, SEEDS, STRATEGIES, TRIES, Case, Found, evaluate_all, mean
+from benchmarks.ojpp.evaluation import PATTERNS, SEEDS, STRATEGIES, TRIES, Case, QueueResult, evaluate_all, mean
 from benchmarks.ojpp.networks import KINDS, MOST_WORKERS, NETWORKS
-from benchmarks.reproduce.document import Claim, Section, Written, paragraph, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, paragraph, table
 from benchmarks.reproduce.simulation import Results
 
 SETTINGS = (
@@ -72,7 +72,7 @@ def section() -> Section:
     return Section("OJPP, Sections 5.2 and 5.3: devices saved and speed kept", (), write)
 
 
-def tables(found: Mapping[Case, Sequence[Found]]) -> Written:
+def tables(found: Mapping[Case, Sequence[QueueResult]]) -> Written:
     """All tables, with the comparison that counts."""
     lines = paragraph(
         f"Queues of 20 jobs with 1 to {MOST_WORKERS} workers, {len(SEEDS)} seeds of each kind; mean ± standard deviation",
@@ -89,10 +89,10 @@ def tables(found: Mapping[Case, Sequence[Found]]) -> Written:
         f" devices at {100 * kept:.2f} % of the speed (paper: 46 % at 92.97 %); the paper's heuristic, on the same queues,"
         f" {100 * mean(literal, 'saved')[0]:.1f} % at {100 * mean(literal, 'performance')[0]:.2f} %."
     )
-    return Written(lines, [Claim(saved >= MAIN_SAVED and kept >= MAIN_KEPT, text)])
+    return Written(lines, [SummaryClaim(saved >= MAIN_SAVED and kept >= MAIN_KEPT, text)])
 
 
-def _settings(found: Mapping[Case, Sequence[Found]]) -> list[str]:
+def _settings(found: Mapping[Case, Sequence[QueueResult]]) -> list[str]:
     rows = []
     for at, (rules, kept, saved) in enumerate(SETTINGS):
         cells = [f"{each[0]} / {each[1]}" for each in (_cells(found[case]) for case in setting_cases(at).values())]
@@ -108,7 +108,7 @@ def _settings(found: Mapping[Case, Sequence[Found]]) -> list[str]:
     return ["Table 5, mixed queues: devices saved in % / speed kept in %.", "", *table(head, rows), ""]
 
 
-def _strategies(found: Mapping[Case, Sequence[Found]]) -> list[str]:
+def _strategies(found: Mapping[Case, Sequence[QueueResult]]) -> list[str]:
     rows = []
     for kind in KINDS:
         base = mean(found[main_case(kind, "best-fit")], "degradation")[0]
@@ -124,7 +124,7 @@ def _strategies(found: Mapping[Case, Sequence[Found]]) -> list[str]:
     return [about, "", *table(head, rows, text=(0, 1)), ""]
 
 
-def _networks(found: Mapping[Case, Sequence[Found]]) -> list[str]:
+def _networks(found: Mapping[Case, Sequence[QueueResult]]) -> list[str]:
     names = [one.name for one in NETWORKS]
     rows = []
     for way in WAYS:
@@ -136,7 +136,7 @@ def _networks(found: Mapping[Case, Sequence[Found]]) -> list[str]:
     return ["Figure 7, mixed queues: slower by network, in %.", "", *table(["strategy", *names], rows), ""]
 
 
-def _balance(found: Mapping[Case, Sequence[Found]]) -> list[str]:
+def _balance(found: Mapping[Case, Sequence[QueueResult]]) -> list[str]:
     rows = []
     for name, case in (("with balance", BALANCED), ("without", UNBALANCED)):
         slower: dict[int, list[float]] = {}
@@ -148,7 +148,7 @@ def _balance(found: Mapping[Case, Sequence[Found]]) -> list[str]:
     return ["Figure 9, mixed queues: slower by number of workers, in %.", "", *table(head, rows), ""]
 
 
-def _apart(found: Mapping[Case, Sequence[Found]]) -> list[str]:
+def _apart(found: Mapping[Case, Sequence[QueueResult]]) -> list[str]:
     cells = [_cells(found[main_case("mixed", way, apart=True)]) for way in ("ojpp", PATTERNS)]
     return paragraph(
         "The paper lets workers of one job share a device, which NCCL refuses. Kept apart, ojpp saves",
@@ -156,6 +156,6 @@ def _apart(found: Mapping[Case, Sequence[Found]]) -> list[str]:
     )
 
 
-def _cells(found: Sequence[Found]) -> tuple[str, str]:
+def _cells(found: Sequence[QueueResult]) -> tuple[str, str]:
     (saved, spread), (kept, _) = mean(found, "saved"), mean(found, "performance")
     return f"{100 * saved:.1f} ± {100 * spread:.1f}", f"{100 * kept:.2f}"

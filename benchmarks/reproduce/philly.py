@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.reproduce.document import Claim, Row, Section, Written, bullet, comparison, paragraph
-from benchmarks.reproduce.simulation import Found, Results, command, percentile_s, pooled_jct_s
+from benchmarks.reproduce.document import ComparisonRow, Section, SummaryClaim, Written, bullet, comparison, paragraph
+from benchmarks.reproduce.simulation import Results, SimulationResult, command, percentile_s, pooled_jct_s
 from benchmarks.reproduce.tiresias_simulator import PUBLISHED_S
 from benchmarks.reproduce.traces import FREE, PAPER_1H, SEQ5000, TRACES, month
 from slurm_soda.policies.snapshot import FloatColumn
@@ -80,7 +80,9 @@ def _write_1(results: Results, *, data: bool) -> Written:
                 why = "theirs preempts" if policy == "smallest" else "other jobs"
                 why = "same rules" if policy == "srtf" and known is not None and not at else why
                 rows.append(
-                    Row((name, statistic, where), paper[at], known if not at else None, ratio, why, (*used, *base))
+                    ComparisonRow(
+                        (name, statistic, where), paper[at], known if not at else None, ratio, why, (*used, *base)
+                    )
                 )
     return Written([*lines, *comparison(("policy", "statistic", "jobs"), rows, 2, "×")])
 
@@ -123,7 +125,7 @@ def _write_5(results: Results, *, data: bool) -> Written:
         "Tiresias' Table 5, average JCT over Tiresias-L's: paper / its setting on generated months / our default on them:"
         f" {told}. Why they differ is discussed below the table."
     )
-    return Written(lines, [Claim(None, text)])
+    return Written(lines, [SummaryClaim(None, text)])
 
 
 def _why(results: Results) -> list[str]:
@@ -161,7 +163,7 @@ def _why(results: Results) -> list[str]:
     return [*lines, ""]
 
 
-def _rows_5(results: Results, policy: str, settings: Sequence[str] | None, *, data: bool) -> list[Row]:
+def _rows_5(results: Results, policy: str, settings: Sequence[str] | None, *, data: bool) -> list[ComparisonRow]:
     name, paper = TABLE_5[policy]
     known = PUBLISHED_S.get(policy)
     rows = []
@@ -178,12 +180,14 @@ def _rows_5(results: Results, policy: str, settings: Sequence[str] | None, *, da
                 else None
             )
             rows.append(
-                Row((name, statistic, where, single_text), published, peer, ratio, WHY_5[policy], (*used, *base))
+                ComparisonRow(
+                    (name, statistic, where, single_text), published, peer, ratio, WHY_5[policy], (*used, *base)
+                )
             )
     return rows
 
 
-def pictured(results: Results) -> list[tuple[str, list[Found]]]:
+def pictured(results: Results) -> list[tuple[str, list[SimulationResult]]]:
     """Lines of Figure 13: name, and the months of all seeds."""
     names = [(TABLE_5[policy][0] + f" ({policy})", _months(policy)) for policy in TABLE_5]
     names += [

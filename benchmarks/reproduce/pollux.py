@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 
 from benchmarks.reproduce.document import (
-    Claim,
-    Row,
+    ComparisonRow,
     Section,
+    SummaryClaim,
     Written,
     commands,
     comparison,
@@ -59,7 +59,7 @@ def _write(results: Results) -> Written:
         "the authors report means of eight.",
     )
     rows = [
-        Row((f"load {load}, seed {seed}",), None, known, results[theirs(load, seed)].avg_s,
+        ComparisonRow((f"load {load}, seed {seed}",), None, known, results[theirs(load, seed)].avg_s,
             "placements that were not measured are interpolated in another way", (theirs(load, seed),))
         for (load, seed), known in PUBLISHED_S.items()
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def _write(results: Results) -> Written:
     near = [abs(row.change) <= WITHIN for row in rows]
     worst = max(rows, key=lambda row: abs(row.change))
     claims = [
-        Claim(all(near), f"Pollux' Tiresias under Pollux' rules: {sum(near)} of {len(near)} averages within"
+        SummaryClaim(all(near), f"Pollux' Tiresias under Pollux' rules: {sum(near)} of {len(near)} averages within"
               f" {100 * WITHIN:g} %, the farthest {percent(worst.change)} away.")
     ]  # fmt: skip
     gain, more = _ours(results)
@@ -81,7 +81,7 @@ def _write(results: Results) -> Written:
     return Written(lines, claims)
 
 
-def _ours(results: Results) -> tuple[Claim, list[str]]:
+def _ours(results: Results) -> tuple[SummaryClaim, list[str]]:
     lines = paragraph(
         "**Our default under the same costs**, on the same jobs: `tiresias-las` as it comes, each job on the fewest",
         "nodes. Only seeds that are public can be run; means are over four seeds here and over eight in the authors'",
@@ -112,4 +112,4 @@ def _ours(results: Results) -> tuple[Claim, list[str]]:
         "some jobs be preempted that theirs of 57,600 leaves alone: each pays 30 s and loses its place. `min_run_s`,",
         "which is 60 s by default and 0 here, or a larger threshold is for such clusters.",
     )
-    return Claim(all(part < 0 for part in better) or None, text), lines
+    return SummaryClaim(all(part < 0 for part in better) or None, text), lines

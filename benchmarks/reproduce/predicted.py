@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.reproduce.document import Claim, Section, Written, commands, number, paragraph, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, commands, number, paragraph, table
 from benchmarks.reproduce.simulation import DATA, Results, command
 
 SOURCE = f"--trace {DATA}/philly/philly.csv --learn-days 60 --cluster 32x8"
@@ -50,4 +50,4 @@ def _write(results: Results) -> Written:
         + ", ".join(f"{name.split(',')[0]} x{ratio:.2f}" for (name, _, _), ratio in zip(POLICIES, ratios, strict=True))
         + f"; SRSF with predictions is at {srsf_s / results[line].avg_s:.2f} of Tiresias, which needs none."
     )
-    return Written(lines, [Claim(None, text)])
+    return Written(lines, [SummaryClaim(None, text)])

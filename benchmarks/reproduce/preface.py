@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.reproduce.document import Claim, paragraph, table
+from benchmarks.reproduce.document import SummaryClaim, paragraph, table
 
 SPEED = "Speed"
 _PICTURES = {
@@ -22,7 +22,7 @@ _PICTURES = {
 }
 
 
-def head(claims: Sequence[Claim]) -> list[str]:
+def head(claims: Sequence[SummaryClaim]) -> list[str]:
     """Title, summary and how to read and repeat."""
     lines = ["# Reproduction", ""]
     lines += paragraph(
@@ -42,7 +42,7 @@ def head(claims: Sequence[Claim]) -> list[str]:
     return lines
 
 
-def _mark(claim: Claim) -> str:
+def _mark(claim: SummaryClaim) -> str:
     return "" if claim.holds is None else "**Holds.** " if claim.holds else "**Does not hold.** "
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from benchmarks.reproduce import pollux
-from benchmarks.reproduce.document import Claim, Section, Written, commands, number, paragraph, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, commands, number, paragraph, table
 from benchmarks.reproduce.sharing import LOADS, gavel, on_pollux
 from benchmarks.reproduce.simulation import Results
 
@@ -65,4 +65,4 @@ def _write(results: Results) -> Written:
     head = ["jobs", "policy", "truth", "predicted", "prior", "regret, predicted", "regret, prior"]
     lines += [*table(head, rows, text=(0, 1)), "", *commands(used)]
     text = f"Regret of predicted slowdowns: at most {worst:.3f} in the mean of every workload ({MOST} wanted)."
-    return Written(lines, [Claim(worst <= MOST, text)])
+    return Written(lines, [SummaryClaim(worst <= MOST, text)])

@@ -6,7 +6,7 @@ import csv
 import random
 from pathlib import Path
 
-from slurm_soda.simulator.report.files import write_whole
+from slurm_soda.simulator.report.atomic_files import write_atomically
 
 FOLDER = Path("build/resampled")
 JOBS = 480
@@ -40,4 +40,4 @@ def write_all(data: Path) -> None:
             )
             text.append(",".join(cells))
         path_of(seed).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path_of(seed), ("\n".join(text) + "\n").encode())
+        write_atomically(path_of(seed), ("\n".join(text) + "\n").encode())

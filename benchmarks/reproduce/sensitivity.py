@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.reproduce.document import Claim, Section, Written, commands, number, paragraph, percent, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, commands, number, paragraph, percent, table
 from benchmarks.reproduce.simulation import Results, command, percentile_s, pooled_jct_s
 from benchmarks.reproduce.traces import FREE, month
 
@@ -27,7 +27,7 @@ PAPER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SensitivitySetting:
     """One bar of the figures."""
 
     part: str
@@ -54,11 +54,11 @@ class Setting:
 
 
 SETTINGS = (
-    *(Setting(part, policy, name, limits)
+    *(SensitivitySetting(part, policy, name, limits)
       for policy in NAMES
       for part, named in (("a", THRESHOLDS), ("b", QUEUES))
       for name, limits in named.items()),
-    *(Setting("c", "tiresias-las", f"(2, 1h), PROMOTEKNOB {knob}", "3600", knob) for knob in KNOBS),
+    *(SensitivitySetting("c", "tiresias-las", f"(2, 1h), PROMOTEKNOB {knob}", "3600", knob) for knob in KNOBS),
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _write(results: Results) -> Written:
     return Written(lines, [_claim(results)])
 
 
-def _cells(results: Results, at: int, setting: Setting) -> list[str]:
+def _cells(results: Results, at: int, setting: SensitivitySetting) -> list[str]:
     own = pooled_jct_s(results[line] for line in setting.lines("start"))
     base = replace(setting, limits_gpu_s="3600", knob=None if setting.knob is None else "inf")
     small = number(_average_s(results, setting.lines("small")), 0) if setting.knob is None else "–"
@@ -107,8 +107,10 @@ def _average_s(results: Results, lines: Iterable[str]) -> float:
     return float(pooled_jct_s(results[line] for line in lines).mean())
 
 
-def _claim(results: Results) -> Claim:
-    bars: Sequence[Setting] = [each for each in SETTINGS if (each.part, each.policy) == ("a", "tiresias-las")]
+def _claim(results: Results) -> SummaryClaim:
+    bars: Sequence[SensitivitySetting] = [
+        each for each in SETTINGS if (each.part, each.policy) == ("a", "tiresias-las")
+    ]
 
     def spread(within: str) -> float:
         found = [_average_s(results, each.lines(within)) for each in bars]
@@ -118,4 +120,4 @@ def _claim(results: Results) -> Claim:
         "Thresholds of 0.5 to 4 GPU hours (Figure 14a) make almost no difference in the paper; here the worst is"
         f" {percent(spread('start'))} off the best in the paper's order, {percent(spread('small'))} in our default's."
     )
-    return Claim(None, text)
+    return SummaryClaim(None, text)

@@ -7,7 +7,17 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.reproduce import pollux, resampled
-from benchmarks.reproduce.document import Claim, Row, Section, Written, commands, comparison, number, paragraph, table
+from benchmarks.reproduce.document import (
+    ComparisonRow,
+    Section,
+    SummaryClaim,
+    Written,
+    commands,
+    comparison,
+    number,
+    paragraph,
+    table,
+)
 from benchmarks.reproduce.simulation import DATA, Results, command
 
 TITLE = "Sharing GPUs: Gavel's trace and SJF-BSBF"
@@ -86,7 +96,7 @@ def _swept(xi: str, seed: int, policy: str) -> str:
 
 def _absent(_results: Results) -> Written:
     text = f"Not run: `{PAIRS}`, Gavel's table of measured pairs, was not in the folder of data."
-    return Written(paragraph(text), [Claim(None, f"Sharing: not run, as {PAIRS} was not there.")])
+    return Written(paragraph(text), [SummaryClaim(None, f"Sharing: not run, as {PAIRS} was not there.")])
 
 
 def _write(results: Results) -> Written:
@@ -109,10 +119,10 @@ def _gavel(results: Results) -> Written:
     known = results[gavel("srsf-share", "")].run.summary
     guessed = results[gavel("srsf-share", _PREDICTED)].run.summary
     claims = [
-        Claim(known.avg_jct_s <= 12_600 and known.makespan_s <= 64_000,
+        SummaryClaim(known.avg_jct_s <= 12_600 and known.makespan_s <= 64_000,
               f"Gavel's one-GPU trace in one run of srsf-share: average JCT {known.avg_jct_s:,.0f} s (12,600 wanted, Gavel's"
               f" best 14,132) and makespan {known.makespan_s:,.0f} s (64,000 wanted)."),
-        Claim(guessed.avg_jct_s <= 13_400,
+        SummaryClaim(guessed.avg_jct_s <= 13_400,
               f"The same with predicted interference: {guessed.avg_jct_s:,.0f} s (13,400 wanted), "
               f"{guessed.avg_jct_s / known.avg_jct_s:.3f} times that with the truth."),
     ]  # fmt: skip
@@ -149,18 +159,20 @@ def _pollux(results: Results) -> Written:
         least = found["sjf-bsbf"] < min(found["sjf"], found["sjf-ffs"])
         three = found["sjf-bsbf --set most=3"] / tiresias_s
         claims += [
-            Claim(ratio <= RATIO and least,
+            SummaryClaim(ratio <= RATIO and least,
                   f"SJF-BSBF at load {load}: {ratio:.3f} of Pollux' Tiresias (at most {RATIO} wanted, the paper's ratio),"
                   f" {'' if least else 'not '}below SJF and SJF-FFS; literally read"
                   f" {found['sjf-bsbf --set literal=true'] / tiresias_s:.3f}; as if no quieter hour came (`daytime=false`)"
                   f" {found['sjf-bsbf --set daytime=false'] / tiresias_s:.3f}; srsf-share"
                   f" {found['srsf-share'] / tiresias_s:.3f}."),
-            Claim(three <= RATIO,
+            SummaryClaim(three <= RATIO,
                   f"SJF-BSBF at load {load} with 3 jobs a GPU (`--set most=3`, slowdowns of pairs added up): {three:.3f}."),
         ]  # fmt: skip
     both = total["sjf-bsbf"] / total["tiresias"]
     claims.append(
-        Claim(both <= RATIO, f"SJF-BSBF over both loads together: {both:.3f} of Pollux' Tiresias ({RATIO} wanted).")
+        SummaryClaim(
+            both <= RATIO, f"SJF-BSBF over both loads together: {both:.3f} of Pollux' Tiresias ({RATIO} wanted)."
+        )
     )
     lines += table(["workload", "policy", "average JCT", "of Tiresias", "of ours"], body, text=(0, 1))
     lines += ["", *commands(used)]
@@ -183,12 +195,14 @@ def _table_4(results: Results) -> Written:
     for policy, paper_h in _TABLE_4_H.items():
         hours[policy] = _mean_s(results, lambda seed, policy=policy: on_480(seed, policy), resampled.SEEDS) / 3600  # type: ignore[misc]
         used = tuple(on_480(seed, policy) for seed in resampled.SEEDS)
-        rows.append(Row((policy,), paper_h, None, hours[policy], "other jobs", used))
+        rows.append(ComparisonRow((policy,), paper_h, None, hours[policy], "other jobs", used))
     lines += comparison(("policy",), rows, digits=2)
     ratio = hours["sjf-bsbf"] / hours["tiresias"]
     of_first = hours["sjf-bsbf"] / hours["sjf-ffs"]
     text = f"480 jobs: SJF-BSBF {ratio:.2f} of Tiresias (paper 0.31), {of_first:.2f} of SJF-FFS (paper 0.83)."
-    return Written(lines, [Claim(hours["sjf-bsbf"] < min(hours["sjf"], hours["sjf-ffs"], hours["tiresias"]), text)])
+    return Written(
+        lines, [SummaryClaim(hours["sjf-bsbf"] < min(hours["sjf"], hours["sjf-ffs"], hours["tiresias"]), text)]
+    )
 
 
 def _sweep(results: Results) -> Written:
@@ -207,4 +221,4 @@ def _sweep(results: Results) -> Written:
         used += [(_swept(xi, seed, policy), xi) for policy in ("sjf-ffs", "sjf-bsbf") for seed in pollux.SEEDS]
     lines += [*table(["xi", "SJF-FFS", "SJF-BSBF", "difference"], body, text=()), "", *commands(used)]
     text = "Figure 6(b): SJF-BSBF is never worse than SJF-FFS for xi from 1.0 to 2.0."
-    return Written(lines, [Claim(never_worse, text)])
+    return Written(lines, [SummaryClaim(never_worse, text)])

@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.reproduce.bounds import lower_bound_s
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.report.result import Run, reduce
-from slurm_soda.sodactl.material import read_material
-from slurm_soda.sodactl.scenario_options import Asked
-from slurm_soda.sodactl.simulate import chosen, simulate
+from slurm_soda.simulator.report.run_results import SimulatedRun, reduce_outcome
+from slurm_soda.sodactl.simulation.inputs.scenario_input import read_scenario_input
+from slurm_soda.sodactl.simulation.inputs.scenario_options import ScenarioOptions
+from slurm_soda.sodactl.simulation.simulate import choose_policy, simulate
 
 DATA = "$DATA"
 """Stands for the folder of traces in every command."""
@@ -28,10 +28,10 @@ SLOW = ("coda", "--system soda", "gandiva", "promote_knob", "--jobs 20000", "tir
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SimulationResult:
     """What one command found; columns are in the workload's row order."""
 
-    run: Run
+    run: SimulatedRun
     about: str
     """Workload and cluster in one line."""
     total_gpus: int
@@ -46,7 +46,7 @@ class Found:
         return self.run.summary.avg_jct_s
 
 
-Results = Mapping[str, Found]
+Results = Mapping[str, SimulationResult]
 """By command."""
 
 
@@ -63,7 +63,7 @@ def command(source: str, policy: str, *settings: str, options: str = "") -> str:
     return " ".join(part for part in parts if part)
 
 
-def run_command(line: str, data: Path | None) -> Found:
+def run_command(line: str, data: Path | None) -> SimulationResult:
     """Do what ``sodactl simulate`` would do with this command, and keep more of it than it prints.
 
     Raises:
@@ -73,18 +73,18 @@ def run_command(line: str, data: Path | None) -> Found:
     words = shlex.split(line.replace(DATA, str(data)))
     with simulate.make_context("simulate", words[2:]) as context:
         given = context.params
-    asked = Asked(**{spec.name: given[spec.name] for spec in fields(Asked)})
+    asked = ScenarioOptions(**{spec.name: given[spec.name] for spec in fields(ScenarioOptions)})
     system = given["system"]
-    choice = chosen(asked, given["policy"], system, given["assignments"])
-    material = read_material(
+    choice = choose_policy(asked, given["policy"], system, given["assignments"])
+    scenario_input = read_scenario_input(
         asked, [] if given["seed"] is None else [given["seed"]], [] if system is None else [system]
     )
-    scenario = material.first
+    scenario = scenario_input.first
     outcome = scenario.run(scenario.policy(choice.name, choice.parameters), nodes=choice.nodes)
     workload = scenario.workload
-    return Found(
-        run=reduce(outcome, choice.label, scenario.seed, charts=False),
-        about=material.about,
+    return SimulationResult(
+        run=reduce_outcome(outcome, choice.label, scenario.seed, charts=False),
+        about=scenario_input.about,
         total_gpus=scenario.cluster.total_gpus,
         gpus=workload.gpus,
         run_s=workload.run_s,
@@ -94,7 +94,7 @@ def run_command(line: str, data: Path | None) -> Found:
 
 def run_commands(
     lines: Iterable[str], data: Path | None, workers: int | None, progress: Callable[[int, int], None]
-) -> dict[str, Found]:
+) -> dict[str, SimulationResult]:
     """Run each command once, over processes; by default one a CPU.
 
     Raises:
@@ -102,7 +102,7 @@ def run_commands(
         SodaError: one cannot be run.
     """
     distinct = sorted(dict.fromkeys(lines), key=lambda line: not any(word in line for word in SLOW))
-    found: dict[str, Found] = {}
+    found: dict[str, SimulationResult] = {}
     with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn")) as executor:
         waiting = {executor.submit(run_command, line, data): line for line in distinct}
         try:
@@ -120,7 +120,7 @@ def percentile_s(values_s: FloatColumn, percent: float) -> float:
     return float(np.percentile(values_s, percent))
 
 
-def pooled_jct_s(found: Iterable[Found]) -> FloatColumn:
+def pooled_jct_s(found: Iterable[SimulationResult]) -> FloatColumn:
     """JCTs of the jobs of several seeds together."""
     return np.concatenate([each.run.jct_s for each in found])
 

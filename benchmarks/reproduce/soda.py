@@ -7,9 +7,9 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.reproduce.document import Claim, Section, Written, commands, paragraph, table
-from benchmarks.reproduce.simulation import Found, Results
-from slurm_soda.simulator.report.site import SiteCurves
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, commands, paragraph, table
+from benchmarks.reproduce.simulation import Results, SimulationResult
+from slurm_soda.simulator.report.soda_figures import SodaCurves
 
 TITLE = "SODA, Figures 12 to 15 and 18: CPU cores and contention"
 SEEDS = (1, 2, 3, 4, 5)
@@ -61,18 +61,18 @@ def section() -> Section:
     return Section(TITLE, (*lines, UNSHIELDED), _write)
 
 
-def pictured(results: Results) -> dict[str, tuple[Found, ...]]:
+def pictured(results: Results) -> dict[str, tuple[SimulationResult, ...]]:
     """Runs by the system's name, for pictures."""
     return {NAMES[system]: _runs(results, system) for system in SYSTEMS}
 
 
-def curves_of(found: Found) -> SiteCurves:
+def curves_of(found: SimulationResult) -> SodaCurves:
     """What a run's pictures show."""
     assert found.run.site is not None
     return found.run.site
 
 
-def _runs(results: Results, system: str) -> tuple[Found, ...]:
+def _runs(results: Results, system: str) -> tuple[SimulationResult, ...]:
     return tuple(results[line(system, seed)] for seed in SEEDS)
 
 
@@ -118,19 +118,19 @@ def _write(results: Results) -> Written:
     return Written(lines, _claims(results))
 
 
-def _claims(results: Results) -> list[Claim]:
+def _claims(results: Results) -> list[SummaryClaim]:
     gains = [
         after - before
         for after, before in zip(_values(results, "coda", BUSY), _values(results, "kelp-fifo", BUSY), strict=True)
     ]
     at_once = _values(results, "coda", AT_ONCE)
     return [
-        Claim(
+        SummaryClaim(
             min(gains) >= LEAST_GAIN,
             f"SODA's month: GPU utilisation under CODA is {100 * fmean(gains):.1f} points above KELP-FIFO's"
             f" ({100 * min(gains):.1f} at least over 5 seeds; the paper's 14.3), after calibration to KELP-FIFO alone.",
         ),
-        Claim(
+        SummaryClaim(
             min(at_once) >= LEAST_AT_ONCE,
             f"SODA's month: {100 * fmean(at_once):.1f} % of the GPU jobs start without queueing under CODA"
             f" ({100 * min(at_once):.1f} % at least; the paper's 82.2 %).",
@@ -191,7 +191,7 @@ def _calibration(results: Results) -> list[str]:
         "### What is calibrated, and why the figures differ", "",
         *paragraph(
             "The paper prints neither its curves of speed by cores nor the sizes and run times of its jobs. What it",
-            "does not print is our choice (`simulator/generators/soda.py`, `simulator/node/models.py`). Of these",
+            "does not print is our choice (`simulator/generators/soda.py`, `simulator/node/model_core_curves.py`). Of these",
             "choices some were calibrated, to KELP-FIFO alone: the mix of GPU counts to its waits (57.5 %, 33.2 %);",
             "run times and the Wednesday burst of CPU jobs to its cores in use (52.8 %) and to 90.5 % within 10 s; and",
             "one number of all curves, the share of a training step that cores do not shorten, to its GPU utilisation",

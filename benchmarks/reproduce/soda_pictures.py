@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.reproduce.simulation import Found
+from benchmarks.reproduce.simulation import SimulationResult
 from benchmarks.reproduce.soda import curves_of
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.report.curves import Use
-from slurm_soda.simulator.report.site import SiteCurves
+from slurm_soda.simulator.report.charts.curves import UsageCurve
+from slurm_soda.simulator.report.soda_figures import SodaCurves
 
 _COLOURS = ("#8a93a0", "#c2723a", "#2f6fb3", "#2d8a57")
 _DAY_S = 86_400.0
-Systems = Mapping[str, Sequence[Found]]
+Systems = Mapping[str, Sequence[SimulationResult]]
 
 
 def draw(systems: Systems, cores: int, folder: Path, prefix: str) -> None:
@@ -31,7 +31,7 @@ def _use(systems: Systems, cores: int) -> Figure:
     figure = Figure(figsize=(9, 8), layout="constrained")
     rows = figure.subplots(3, 1, sharex=True)
     gpus = next(iter(systems.values()))[0].total_gpus
-    shown: tuple[tuple[str, Callable[[SiteCurves], FloatColumn]], ...] = (
+    shown: tuple[tuple[str, Callable[[SodaCurves], FloatColumn]], ...] = (
         ("Figure 12: GPU active rate (%)", lambda site: site.gpus_active.mean / gpus),
         ("Figure 13: GPU utilisation of active GPUs (%)", lambda site: _over(site.gpus_busy, site.gpus_active)),
         ("Figure 18: CPU active rate (%)", lambda site: site.cpus_active.mean / cores),
@@ -81,7 +81,7 @@ def _cdf(axes: Axes, values: FloatColumn, colour: str, name: str) -> None:
     axes.plot(picked, 100 * np.searchsorted(known, picked, side="right") / len(known), color=colour, label=name, lw=1.3)
 
 
-def _over(part: Use, whole: Use) -> FloatColumn:
+def _over(part: UsageCurve, whole: UsageCurve) -> FloatColumn:
     return np.divide(part.mean, whole.mean, out=np.zeros_like(part.mean), where=whole.mean > 0)
 
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from benchmarks.reproduce.document import Claim, Written, commands, paragraph, table
+from benchmarks.reproduce.document import SummaryClaim, Written, commands, paragraph, table
 from benchmarks.simulate import Speed, machine
 
 PEERS = (
@@ -43,7 +43,7 @@ def write(found: Sequence[Speed]) -> Written:
     # The summary is the same after every run: figures stand here alone.
     lines = [f"{good} of {len(found)} targets are met{slowest}.", "", *lines]
     text = "Speed, the one thing that differs from run to run: see [Speed](#speed)."
-    return Written(lines, [Claim(None, text)])
+    return Written(lines, [SummaryClaim(None, text)])
 
 
 def _commit() -> str:

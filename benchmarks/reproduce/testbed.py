@@ -8,8 +8,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.reproduce.document import Claim, Row, Section, Written, comparison, paragraph
-from benchmarks.reproduce.simulation import Found, Results, command, percentile_s
+from benchmarks.reproduce.document import ComparisonRow, Section, SummaryClaim, Written, comparison, paragraph
+from benchmarks.reproduce.simulation import Results, SimulationResult, command, percentile_s
 from benchmarks.reproduce.traces import FREE, PAPER_TESTBED
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -81,30 +81,30 @@ def _write(results: Results) -> Written:
         f"Tiresias' testbed, average JCT under YARN-CS (FIFO) over Tiresias-L's: {average.paper}× there, {average.ours:.2f}×"
         f" here with preemption at 62 s; {replayed.peer}× in its simulator, {replayed.ours:.2f}× here with preemption free."
     )
-    return Written(lines, [Claim(None, text)])
+    return Written(lines, [SummaryClaim(None, text)])
 
 
-def _mean(results: Results, lines: Sequence[str], take: Callable[[Found], float]) -> float:
+def _mean(results: Results, lines: Sequence[str], take: Callable[[SimulationResult], float]) -> float:
     return fmean(take(results[line]) for line in lines)
 
 
-def _over(results: Results, policy: str, take: Callable[[Found], float], *, free: bool) -> float:
+def _over(results: Results, policy: str, take: Callable[[SimulationResult], float], *, free: bool) -> float:
     """A figure over that of Tiresias-L, both means over the seeds."""
     base = _mean(results, lines_of("tiresias-las", free=free), take)
     return _mean(results, lines_of(policy, free=free), take) / base
 
 
-def _ratios(results: Results) -> list[Row]:
-    def average(found: Found) -> float:
+def _ratios(results: Results) -> list[ComparisonRow]:
+    def average(found: SimulationResult) -> float:
         return found.avg_s
 
-    def median(found: Found) -> float:
+    def median(found: SimulationResult) -> float:
         return found.run.summary.p50_jct_s
 
-    def p95(found: Found) -> float:
+    def p95(found: SimulationResult) -> float:
         return found.run.summary.p95_jct_s
 
-    known: tuple[tuple[str, bool, str, Callable[[Found], float], float | None, float | None], ...] = (
+    known: tuple[tuple[str, bool, str, Callable[[SimulationResult], float], float | None, float | None], ...] = (
         ("fifo", False, "average", average, 5.5, None), ("fifo", False, "median", median, 27.0, None),
         ("tiresias-gittins", False, "average", average, 1.06, None),
         ("tiresias-gittins", False, "median", median, 1.05, None),
@@ -113,7 +113,7 @@ def _ratios(results: Results) -> list[Row]:
         ("tiresias-gittins", True, "average", average, None, 1.01), ("tiresias-gittins", True, "95th", p95, None, 1.13),
     )  # fmt: skip
     return [
-        Row(
+        ComparisonRow(
             (f"{NAMES[policy]}, {'replayed' if free else 'testbed'}", statistic), paper, peer,
             _over(results, policy, take, free=free), WHY_FIFO if policy == "fifo" and not free else DRAWN,
             (*lines_of(policy, free=free), *lines_of("tiresias-las", free=free)),
@@ -122,44 +122,48 @@ def _ratios(results: Results) -> list[Row]:
     ]  # fmt: skip
 
 
-def _waits(results: Results) -> list[Row]:
-    def wait_s(found: Found) -> NDArray[np.float64]:
+def _waits(results: Results) -> list[ComparisonRow]:
+    def wait_s(found: SimulationResult) -> NDArray[np.float64]:
         return found.run.queue_s[found.gpus >= 2]
 
-    takes: tuple[tuple[str, Callable[[Found], float]], ...] = (
+    takes: tuple[tuple[str, Callable[[SimulationResult], float]], ...] = (
         ("average", lambda found: float(wait_s(found).mean())),
         ("median", lambda found: percentile_s(wait_s(found), 50)),
         ("95th", lambda found: percentile_s(wait_s(found), 95)),
     )
     return [
-        Row((NAMES[policy], statistic), float(paper), None, _mean(results, lines_of(policy), take),
+        ComparisonRow((NAMES[policy], statistic), float(paper), None, _mean(results, lines_of(policy), take),
             WHY_FIFO if policy == "fifo" else DRAWN, lines_of(policy))
         for policy, papers in WAITS_S.items()
         for (statistic, take), paper in zip(takes, papers, strict=True)
     ]  # fmt: skip
 
 
-def _others(results: Results) -> list[Row]:
-    def small_short(found: Found) -> float:
+def _others(results: Results) -> list[ComparisonRow]:
+    def small_short(found: SimulationResult) -> float:
         return float(found.run.jct_s[(found.gpus <= 4) & (found.run_s < 800)].mean())
 
     rows = [
-        Row(("average JCT of small and short jobs, s", NAMES[policy]), paper, None,
+        ComparisonRow(("average JCT of small and short jobs, s", NAMES[policy]), paper, None,
             _mean(results, lines_of(policy), small_short), WHY_FIFO if policy == "fifo" else DRAWN, lines_of(policy))
         for policy, paper in (("tiresias-las", 300.0), ("tiresias-gittins", 330.0), ("fifo", 27.6 * 300.0))
     ]  # fmt: skip
     for policy, makespan_s in MAKESPANS_S.items():
         ours = _mean(results, lines_of(policy), lambda found: found.run.summary.makespan_s)
         why = WHY_FIFO if policy == "fifo" else DRAWN
-        rows.append(Row(("makespan, s", NAMES[policy]), float(makespan_s), None, ours, why, lines_of(policy)))
+        rows.append(ComparisonRow(("makespan, s", NAMES[policy]), float(makespan_s), None, ours, why, lines_of(policy)))
     kinds = [(NAMES[policy], count, lines_of(policy)) for policy, count in PREEMPTIONS.items()]
     kinds.append(("Tiresias-L, small first", PREEMPTIONS["tiresias-las"], SMALL_FIRST))
     for name, count, lines in kinds:
         times = _mean(results, lines, lambda found: float(found.run.summary.preemptions))
-        rows.append(Row(("preemptions", name), float(count), None, times, "the order inside a queue; see below", lines))
+        rows.append(
+            ComparisonRow(
+                ("preemptions", name), float(count), None, times, "the order inside a queue; see below", lines
+            )
+        )
     return rows
 
 
-def pictured(results: Results) -> list[tuple[str, list[Found]]]:
+def pictured(results: Results) -> list[tuple[str, list[SimulationResult]]]:
     """Lines of Figures 10 and 11: name, and all seeds."""
     return [(f"{name} ({policy})", [results[line] for line in lines_of(policy)]) for policy, name in NAMES.items()]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from benchmarks.reproduce.document import Claim, Row, Section, Written, comparison, paragraph, percent
+from benchmarks.reproduce.document import ComparisonRow, Section, SummaryClaim, Written, comparison, paragraph, percent
 from benchmarks.reproduce.simulation import Results, command
-from benchmarks.reproduce.traces import FREE, TRACES, Trace
+from benchmarks.reproduce.traces import FREE, TRACES, PeerTrace
 
 YARDSTICKS = ("fifo", "fifo-skip", "srtf", "srsf")
 PUBLISHED_S: Mapping[str, tuple[float, ...]] = MappingProxyType({
@@ -26,15 +26,15 @@ DIGIT = 0.051
 """Figures are published to a tenth of a second."""
 
 
-def line(trace: Trace, policy: str) -> str:
+def line(trace: PeerTrace, policy: str) -> str:
     """The command of a trace and a policy, preemption at once."""
     return command(trace.source, policy, *((FREE,) if policy not in ("fifo", "fifo-skip", "smallest", "sjf") else ()))
 
 
-def _row(results: Results, at: int, policy: str, why: str) -> Row:
+def _row(results: Results, at: int, policy: str, why: str) -> ComparisonRow:
     trace = TRACES[at]
     words = line(trace, policy)
-    return Row((trace.words, policy), None, PUBLISHED_S[policy][at], results[words].avg_s, why, (words,))
+    return ComparisonRow((trace.words, policy), None, PUBLISHED_S[policy][at], results[words].avg_s, why, (words,))
 
 
 def yardsticks() -> Section:
@@ -49,7 +49,7 @@ def yardsticks() -> Section:
 
 def _write_yardsticks(results: Results) -> Written:
     rows = [_row(results, at, policy, "") for policy in YARDSTICKS for at in range(len(TRACES))]
-    rows = [Row(r.names, r.paper, r.peer, r.ours, _why_yardstick(r), r.commands) for r in rows]
+    rows = [ComparisonRow(r.names, r.paper, r.peer, r.ours, _why_yardstick(r), r.commands) for r in rows]
     near = [abs(row.change) <= WITHIN for row in rows]
     worst = max(rows, key=lambda row: abs(row.change))
     lines = paragraph(
@@ -68,17 +68,19 @@ def _write_yardsticks(results: Results) -> Written:
             words = line(trace, policy)
             why = "theirs preempts" if policy == "smallest" else "another order; theirs preempts"
             smallest.append(
-                Row((trace.words, policy), None, PUBLISHED_S["smallest"][at], results[words].avg_s, why, (words,))
+                ComparisonRow(
+                    (trace.words, policy), None, PUBLISHED_S["smallest"][at], results[words].avg_s, why, (words,)
+                )
             )
     lines += comparison(("trace", "policy"), smallest)
     text = (
         f"FIFO, FIFO that skips, SRTF and SRSF: {sum(near)} of {len(near)} averages of Tiresias' own simulator within"
         f" {100 * WITHIN:g} %, the farthest {percent(worst.change)} away."
     )
-    return Written(lines, [Claim(all(near), text)])
+    return Written(lines, [SummaryClaim(all(near), text)])
 
 
-def _why_yardstick(row: Row) -> str:
+def _why_yardstick(row: ComparisonRow) -> str:
     assert isinstance(row.peer, float)
     assert isinstance(row.ours, float)
     if abs(row.ours - row.peer) <= DIGIT:
@@ -107,7 +109,7 @@ def _write_least_attained(results: Results) -> Written:
     )
     told: list[str] = []
     held: list[bool] = []
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     for policy, title in (("tiresias-las", "2D-LAS"), ("tiresias-gittins", "2D-Gittins")):
         whys = {
             "60_job": "a light load: nobody is in the way"
@@ -134,4 +136,4 @@ def _write_least_attained(results: Results) -> Written:
         "no part in it.",
     )
     text = f"No worse than Tiresias' own simulator, with one setting for all traces: {'; '.join(told)}."
-    return Written(lines, [Claim(all(held), text)])
+    return Written(lines, [SummaryClaim(all(held), text)])

@@ -15,7 +15,7 @@ PAPER_TESTBED = ("thresholds_gpu_s=3200", "within_queue=start", FREE)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class PeerTrace:
     """A trace on the cluster that peers ran it on."""
 
     name: str
@@ -35,14 +35,14 @@ class Trace:
         return f"{self.name} on {self.cluster}"
 
 
-SIXTY = Trace("60_job", "tiresias/60_job.csv", "4x4")
-W6_160 = Trace("w6_160", "pollux/exclusive/w6_160.csv", "16x4")
-W6_240 = Trace("w6_240", "pollux/exclusive/w6_240.csv", "16x4")
-W6_320 = Trace("w6_320", "pollux/exclusive/w6_320.csv", "16x4")
-W1_160 = Trace("w1_160", "pollux/exclusive/w1_160.csv", "16x4")
-SEQ5000 = Trace("seq5000", "philly/seq5000.csv", "32x8")
-VC = Trace("vc_0e4a51", "philly/vc_0e4a51.csv", "16x4")
-PHILLY_20000 = Trace("philly, first 20,000 jobs", "philly/philly.csv", "32x8", "--jobs 20000")
+SIXTY = PeerTrace("60_job", "tiresias/60_job.csv", "4x4")
+W6_160 = PeerTrace("w6_160", "pollux/exclusive/w6_160.csv", "16x4")
+W6_240 = PeerTrace("w6_240", "pollux/exclusive/w6_240.csv", "16x4")
+W6_320 = PeerTrace("w6_320", "pollux/exclusive/w6_320.csv", "16x4")
+W1_160 = PeerTrace("w1_160", "pollux/exclusive/w1_160.csv", "16x4")
+SEQ5000 = PeerTrace("seq5000", "philly/seq5000.csv", "32x8")
+VC = PeerTrace("vc_0e4a51", "philly/vc_0e4a51.csv", "16x4")
+PHILLY_20000 = PeerTrace("philly, first 20,000 jobs", "philly/philly.csv", "32x8", "--jobs 20000")
 
 TRACES = (SIXTY, W6_160, W6_240, W6_320, W1_160, SEQ5000, VC)
 """Those on which Tiresias' own simulator was run."""

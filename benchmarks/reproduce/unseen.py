@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.reproduce.document import Claim, Section, Written, commands, number, paragraph, table
+from benchmarks.reproduce.document import Section, SummaryClaim, Written, commands, number, paragraph, table
 from benchmarks.reproduce.simulation import Results, command
 from benchmarks.reproduce.traces import FREE, PAPER_1H, PHILLY_20000, W1_160, month
 
@@ -56,4 +56,4 @@ def _write(results: Results, sources: tuple[tuple[str, str], ...]) -> Written:
         f"On {len(sources)} workloads that took no part in the search our default beats the paper's own setting on"
         f" {sum(won)}; it is {min(close):.2f} to {max(close):.2f} times SRSF, which knows every run time."
     )
-    return Written(lines, [Claim(all(won), text)])
+    return Written(lines, [SummaryClaim(all(won), text)])

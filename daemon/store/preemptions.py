@@ -8,15 +8,15 @@ from typing import cast
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.preemption import OVER, Phase, Preempting
-from slurm_soda.daemon.store.schema import Preemption
+from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption
+from slurm_soda.daemon.store.tables.scheduling import Preemption
 
 
-def load_preemptions(session: Session) -> list[Preempting]:
+def load_preemptions(session: Session) -> list[ActivePreemption]:
     """All that are not over, oldest first."""
-    rows = session.scalars(select(Preemption).where(Preemption.phase.not_in(OVER)).order_by(Preemption.id))
+    rows = session.scalars(select(Preemption).where(Preemption.phase.not_in(FINAL_PHASES)).order_by(Preemption.id))
     return [
-        Preempting(
+        ActivePreemption(
             job_id=row.job_id,
             submit_s=row.submit_s,
             restart=row.restart,
@@ -31,30 +31,35 @@ def load_preemptions(session: Session) -> list[Preempting]:
     ]
 
 
-def add_preemptions(session: Session, begun: Iterable[Preempting]) -> None:
+def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None:
     """Record new preemptions; they get their keys."""
-    for preempting in begun:
+    for active_preemption in begun:
         row = Preemption(
-            job_id=preempting.job_id,
-            submit_s=preempting.submit_s,
-            restart=preempting.restart,
-            phase=preempting.phase,
-            created_s=preempting.created_s,
-            deadline_s=preempting.deadline_s,
-            updated_s=preempting.created_s,
-            for_jobs=list(preempting.for_jobs),
-            reason=preempting.reason,
+            job_id=active_preemption.job_id,
+            submit_s=active_preemption.submit_s,
+            restart=active_preemption.restart,
+            phase=active_preemption.phase,
+            created_s=active_preemption.created_s,
+            deadline_s=active_preemption.deadline_s,
+            updated_s=active_preemption.created_s,
+            for_jobs=list(active_preemption.for_jobs),
+            reason=active_preemption.reason,
         )
         session.add(row)
         session.flush()
-        preempting.pk = row.id
+        active_preemption.pk = row.id
 
 
-def save_phases(session: Session, changed: Iterable[Preempting], now_s: float) -> None:
+def save_phases(session: Session, changed: Iterable[ActivePreemption], now_s: float) -> None:
     """Record phases and deadlines."""
-    for preempting in changed:
+    for active_preemption in changed:
         session.execute(
             update(Preemption)
-            .where(Preemption.id == preempting.pk)
-            .values(phase=preempting.phase, deadline_s=preempting.deadline_s, reason=preempting.reason, updated_s=now_s)
+            .where(Preemption.id == active_preemption.pk)
+            .values(
+                phase=active_preemption.phase,
+                deadline_s=active_preemption.deadline_s,
+                reason=active_preemption.reason,
+                updated_s=now_s,
+            )
         )

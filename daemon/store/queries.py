@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.store.schema import (
+from slurm_soda.daemon.store.tables.scheduling import (
     Action,
+    AdminSetting,
+    AgentHeartbeat,
     Cycle,
     Epoch,
     Job,
+    JobNodeUsage,
+    JobRun,
     NodeEvent,
-    NodeSeen,
     Preemption,
-    Run,
-    Setting,
-    Usage,
 )
 
 ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
@@ -48,22 +48,22 @@ def last_failed_cycle(session: Session) -> Cycle | None:
     return session.scalars(select(Cycle).where(Cycle.error != "").order_by(Cycle.id.desc()).limit(1)).first()
 
 
-def settings(session: Session) -> dict[str, Setting]:
+def admin_settings(session: Session) -> dict[str, AdminSetting]:
     """What admins set at run time, by key."""
-    return {setting.key: setting for setting in session.scalars(select(Setting))}
+    return {setting.key: setting for setting in session.scalars(select(AdminSetting))}
 
 
-def put_setting(session: Session, key: str, value: str, *, now_s: float, by: str) -> None:
+def put_admin_setting(session: Session, key: str, value: str, *, now_s: float, by: str) -> None:
     """Set one run-time setting; needs a writing session."""
-    session.merge(Setting(key=key, value=value, changed_s=now_s, changed_by=by))
+    session.merge(AdminSetting(key=key, value=value, changed_s=now_s, changed_by=by))
 
 
-def nodes_seen(session: Session) -> Sequence[NodeSeen]:
+def agent_heartbeats(session: Session) -> Sequence[AgentHeartbeat]:
     """Every agent that ever reported, by node name."""
-    return session.scalars(select(NodeSeen).order_by(NodeSeen.node)).all()
+    return session.scalars(select(AgentHeartbeat).order_by(AgentHeartbeat.node)).all()
 
 
-def running_preemptions(session: Session) -> Sequence[Preemption]:
+def active_preemptions(session: Session) -> Sequence[Preemption]:
     """Preemptions that are not over, oldest first."""
     return session.scalars(select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)).all()
 
@@ -74,7 +74,7 @@ def live_jobs(session: Session, limit: int = 0) -> Sequence[Job]:
     return session.scalars(query.limit(limit) if limit else query).all()
 
 
-class Standing(NamedTuple):
+class LiveJobSummary(NamedTuple):
     """What counts of a live job beside others."""
 
     state: str
@@ -88,10 +88,10 @@ class Standing(NamedTuple):
         return position if isinstance(position, int) else -1
 
 
-def live_standings(session: Session) -> list[Standing]:
+def live_job_summaries(session: Session) -> list[LiveJobSummary]:
     """Every live job's standing: columns instead of objects, since a queue may hold 10 000 jobs."""
     query = select(Job.state, Job.gpus, Job.note).where(Job.end_s.is_(None))
-    return [Standing(state, gpus, note) for state, gpus, note in session.execute(query)]
+    return [LiveJobSummary(state, gpus, note) for state, gpus, note in session.execute(query)]
 
 
 def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Job | None:
@@ -102,14 +102,18 @@ def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Jo
     return session.scalars(query.order_by(Job.submit_s.desc()).limit(1)).first()
 
 
-def runs_of(session: Session, job: Job) -> Sequence[Run]:
+def runs_of(session: Session, job: Job) -> Sequence[JobRun]:
     """A job's runs, first to last."""
-    return session.scalars(select(Run).where(Run.job_pk == job.id).order_by(Run.restart)).all()
+    return session.scalars(select(JobRun).where(JobRun.job_pk == job.id).order_by(JobRun.restart)).all()
 
 
-def usage_of(session: Session, job: Job) -> Sequence[Usage]:
+def usage_of(session: Session, job: Job) -> Sequence[JobNodeUsage]:
     """What the job's runs used, by run and node; records of another job of the same id are left out by their time."""
-    query = select(Usage).where(Usage.job_id == job.job_id).order_by(Usage.restart, Usage.node, Usage.first_s)
+    query = (
+        select(JobNodeUsage)
+        .where(JobNodeUsage.job_id == job.job_id)
+        .order_by(JobNodeUsage.restart, JobNodeUsage.node, JobNodeUsage.first_s)
+    )
     return [usage for usage in session.scalars(query) if belongs_to(usage.first_s, job)]
 
 
@@ -123,11 +127,11 @@ def clock_offsets(session: Session, limit: int = 500) -> dict[str, list[float]]:
     """By node, how many seconds after Slurm's start of a run its prolog began, by the node's own clock; newest runs."""
     newest = select(NodeEvent).where(NodeEvent.kind == "open").order_by(NodeEvent.id.desc()).limit(limit).subquery()
     query = (
-        select(newest.c.node, newest.c.at_s - Run.start_s)
+        select(newest.c.node, newest.c.at_s - JobRun.start_s)
         .join(Job, Job.job_id == newest.c.job_id)
-        .join(Run, (Run.job_pk == Job.id) & (Run.restart == newest.c.restart))
+        .join(JobRun, (JobRun.job_pk == Job.id) & (JobRun.restart == newest.c.restart))
         # The id of an older job is no match; a clock that is off by more than a day is not told from that.
-        .where(func.abs(newest.c.at_s - Run.start_s) < 86400)
+        .where(func.abs(newest.c.at_s - JobRun.start_s) < 86400)
     )
     offsets: dict[str, list[float]] = {}
     for node, offset_s in session.execute(query):
@@ -155,13 +159,13 @@ def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:
     return session.scalars(query.order_by(Preemption.id)).all()
 
 
-def last_actions(session: Session, limit: int, *, without: str) -> Sequence[Action]:
+def newest_actions(session: Session, limit: int, *, without: str) -> Sequence[Action]:
     """The newest changes that Slurm took and that were not taken back, newest first; ``without`` those of one kind."""
     query = select(Action).where(Action.state == "done", Action.kind != without)
     return session.scalars(query.order_by(Action.id.desc()).limit(limit)).all()
 
 
-def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
+def rewrites_in_force(session: Session, job_ids: Sequence[int]) -> list[Action]:
     """Changes of these jobs' requests that Slurm took and that were not taken back, newest first.
 
     Lists of partitions are left out: where a job may run is a matter of the arrays, which stay.

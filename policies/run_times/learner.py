@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.run_times.curve import BINS, LifeCurve, bins_of
-from slurm_soda.policies.run_times.traits import Group, Traits, groups_of
+from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
 
 PRIOR_JOBS = 5.0
 """Our choice: a group's own jobs count as much as all that is known more generally once there are so many of them."""
-IGNORANCE_JOBS = 1.0
+UNIFORM_PRIOR_JOBS = 1.0
 """The same for the distribution of nobody, behind that of everybody."""
-MOST_GROUPS = 20_000
+MAX_GROUPS = 20_000
 """Groups that no job ended in for longest are forgotten; each takes about a KiB."""
 _HALF_LIVES = {0: 5000.0, 1: 1000.0, 2: 100.0}
 """Jobs after which a job counts half, by how much of (owner, shape) a group fixes; people change what they do faster than a
@@ -41,7 +41,7 @@ class _Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class LearnedRunTime:
     """What is known of a kind of job.
 
     Attributes:
@@ -50,12 +50,12 @@ class Learnt:
         jobs: how many that group has seen.
     """
 
-    curve: LifeCurve
-    group: Group
+    curve: RemainingTimeCurve
+    group: JobGroup
     jobs: int
 
 
-class RunTimes:
+class RunTimeLearner:
     """Learns from each ended job in O(groups of a job x bins); the same jobs in the same order teach the same.
 
     A group's distribution is its own histogram, with that of the next more general group as :data:`PRIOR_JOBS` jobs
@@ -64,11 +64,11 @@ class RunTimes:
     """
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[Group, _Histogram] = OrderedDict()
+        self._groups: OrderedDict[JobGroup, _Histogram] = OrderedDict()
         self.learnt = 0
         """Jobs so far."""
 
-    def learn(self, traits: Traits, run_s: float) -> None:
+    def learn(self, traits: SubmissionTraits, run_s: float) -> None:
         """Take in an ended job's whole run time, over all its runs, in seconds.
 
         Raises:
@@ -76,32 +76,32 @@ class RunTimes:
         """
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
-        at = int(bins_of(np.array([run_s]))[0])
-        for group in groups_of(traits):
+        at = int(find_bins(np.array([run_s]))[0])
+        for group in list_groups(traits):
             histogram = self._groups.get(group)
             if histogram is None:
                 histogram = self._groups[group] = _Histogram()
             else:
                 self._groups.move_to_end(group)
             histogram.add(at, 0.5 ** (1.0 / _half_life(group)))
-        while len(self._groups) > MOST_GROUPS:
+        while len(self._groups) > MAX_GROUPS:
             self._groups.popitem(last=False)
         self.learnt += 1
 
-    def known(self, traits: Traits) -> Learnt:
+    def known(self, traits: SubmissionTraits) -> LearnedRunTime:
         """What jobs of these traits may be expected to run for; also where nothing was learned yet."""
         probability = np.full(BINS, 1.0 / BINS)
-        closest, jobs = Group(), 0
-        for group in groups_of(traits):
+        closest, jobs = JobGroup(), 0
+        for group in list_groups(traits):
             histogram = self._groups.get(group)
             if histogram is not None:
-                prior = PRIOR_JOBS if jobs else IGNORANCE_JOBS
+                prior = PRIOR_JOBS if jobs else UNIFORM_PRIOR_JOBS
                 probability = (histogram.weights + prior * probability) / (histogram.total + prior)
                 closest, jobs = group, histogram.jobs
-        return Learnt(LifeCurve.of(probability), closest, jobs)
+        return LearnedRunTime(RemainingTimeCurve.of(probability), closest, jobs)
 
 
-def _half_life(group: Group) -> float:
+def _half_life(group: JobGroup) -> float:
     if group.model is not None or group.family is not None:
         return _CLOSEST_HALF_LIFE
     return _HALF_LIVES[(group.owner is not None) + (group.gpus is not None)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from slurm_soda.policies.demand import Demand, Shape
-from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
-from slurm_soda.policies.session.ranking import INFINITY, Key, Ranking, SessionJob, Start
-from slurm_soda.policies.session.tail import Tail
+from slurm_soda.policies.engine.demand import Demand, RequestShape
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.engine.placement_pass import RefusedShapes, find_too_large
+from slurm_soda.policies.session.preemptible_jobs import PreemptibleJobs
+from slurm_soda.policies.session.ranking import INFINITY, JobStart, Ranking, RankKey, SessionJob
 from slurm_soda.policies.snapshot import NodeTable
-from slurm_soda.policies.walk import Refusals, too_large
 
-_Queue = list[tuple[Key, int, SessionJob]]
+_Queue = list[tuple[RankKey, int, SessionJob]]
 
 
 class NodeSession:
@@ -27,10 +27,10 @@ class NodeSession:
 
     def __init__(self, ranking: Ranking, demand: Demand, nodes: NodeTable) -> None:
         self._ranking, self._rules, self._shapes = ranking, ranking.rules, demand.shapes
-        self._tail = Tail(ranking)
-        self._pool = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self._tail = PreemptibleJobs(ranking)
+        self._pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._free_gpus = int(nodes.gpus_free[nodes.usable].sum())
-        self._too_large: list[bool] = too_large(demand.shapes, nodes).tolist()
+        self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._queues: dict[int, _Queue] = {}
         self._waits = 0
         self._all = False
@@ -63,7 +63,7 @@ class NodeSession:
         self.ended(job)
         self._wait(job)
 
-    def changed(self, job: SessionJob, before: Sequence[Piece]) -> None:
+    def changed(self, job: SessionJob, before: Sequence[NodeAllocation]) -> None:
         """A running job has other CPUs than ``before``; nothing is preempted here, so its rank plays no part."""
         self._pool.give(list(before))
         self._pool.take(list(job.pieces))
@@ -73,16 +73,16 @@ class NodeSession:
         """When the next decision may differ without any event; infinite if nobody waits."""
         return self._tail.next_event_s() if self._waits else INFINITY
 
-    def sift(self, now_s: float) -> list[Start] | None:
+    def find_starts(self, now_s: float) -> list[JobStart] | None:
         """Jobs that start at this instant, all else being as it was; ``None``: ask the policy."""
         if self._tail.advance(now_s) or self._rules.volatile or not self._rules.skip:
             self._all = True
         shapes = list(self._queues) if self._all else sorted(self._newcomers)
         self._all = False
         self._newcomers.clear()
-        starts: list[Start] = []
-        taken: list[tuple[_Queue, tuple[Key, int, SessionJob]]] = []
-        sure = not self._waits or self._walk(shapes, now_s, starts, taken)
+        starts: list[JobStart] = []
+        taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]] = []
+        sure = not self._waits or self._placing(shapes, now_s, starts, taken)
         for queue, item in taken:
             heappush(queue, item)
         for job, pieces in starts:
@@ -96,17 +96,17 @@ class NodeSession:
         self._waits += 1
         return queue
 
-    def _walk(
+    def _placing(
         self,
         shapes: list[int],
         now_s: float,
-        starts: list[Start],
-        taken: list[tuple[_Queue, tuple[Key, int, SessionJob]]],
+        starts: list[JobStart],
+        taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]],
     ) -> bool:
         """Heads of these requests take their turn by rank; whether no head may preempt."""
         heads = [(queue[0][0], number) for number in shapes if _head(queue := self._queues[number])]
         heapify(heads)
-        refusals = Refusals()
+        refusals = RefusedShapes()
         shut: set[tuple[int, bool]] = set()
         while heads:
             key, number = heappop(heads)
@@ -131,7 +131,7 @@ class NodeSession:
                 heappush(heads, (queue[0][0], number))
         return True
 
-    def _may_preempt(self, shape: Shape, key: Key, gpus: int, now_s: float) -> bool:
+    def _may_preempt(self, shape: RequestShape, key: RankKey, gpus: int, now_s: float) -> bool:
         """Whether there would be room if all worse-ranked jobs left."""
         if not self._rules.preemptive or not shape.wants_gpus:
             return False

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 
 INFINITY = float("inf")
 
-Key = tuple[Any, ...]
+RankKey = tuple[Any, ...]
 """Smaller ranks first; the last part is the job id, so that no two jobs tie."""
 
 
@@ -41,7 +41,7 @@ class SessionJob:
         "submit_s",
         "turn",
         "user",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, job_id: int, *, submit_s: float, gpus: int, remaining_s: float, preemptible: bool, shape: int = 0
@@ -63,7 +63,7 @@ class SessionJob:
         self.speed_ratio = 1.0
         """Progress of a running job in a second, in seconds on dedicated resources."""
         self.executed_s = self.attained_gpu_s = 0.0
-        self.pieces: tuple[Piece, ...] = ()
+        self.pieces: tuple[NodeAllocation, ...] = ()
         """What a running job holds; empty where nodes play no part."""
         self.queue = 0
         """Owned by the ranking: the queue that the job is in."""
@@ -71,16 +71,16 @@ class SessionJob:
         """Owned by a session that counts them."""
         self.turn = 0
         """Owned by the session: odd while the job runs; outdates what was planned for an earlier run."""
-        self.frozen: Key | None = None
+        self.frozen: RankKey | None = None
         """Owned by the session: its key among preemptible running jobs, ``None`` where it is not one."""
 
 
-Start = tuple[SessionJob, tuple[Piece, ...]]
+JobStart = tuple[SessionJob, tuple[NodeAllocation, ...]]
 """A job to start and the places it gets; none where nodes play no part."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RankingRules:
     """What a policy does with its order."""
 
     skip: bool = True
@@ -103,15 +103,15 @@ class Ranking(Protocol):
     """
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RankingRules:
         """What is done with the order."""
         ...
 
-    def waiting(self, job: SessionJob) -> Key:
+    def waiting(self, job: SessionJob) -> RankKey:
         """Key of a waiting job; it does not change while the job waits."""
         ...
 
-    def running(self, job: SessionJob, now_s: float) -> Key:
+    def running(self, job: SessionJob, now_s: float) -> RankKey:
         """Key of a running job at an instant, to be compared with those of waiting jobs."""
         ...
 
@@ -119,7 +119,7 @@ class Ranking(Protocol):
         """Group of a running job."""
         ...
 
-    def frozen(self, job: SessionJob) -> Key:
+    def frozen(self, job: SessionJob) -> RankKey:
         """Key of a running job inside its group."""
         ...
 
@@ -142,7 +142,7 @@ class VolatileRanking(Ranking, Protocol):
 
 
 @runtime_checkable
-class StartsOnly(Protocol):
+class StartsOnlyPolicy(Protocol):
     """A policy that needs whole snapshots, but does nothing except start jobs that fit into what is free.
 
     While no waiting job fits, it need not be asked.
@@ -155,7 +155,7 @@ class StartsOnly(Protocol):
 
 
 @runtime_checkable
-class Ranked(Protocol):
+class RankingPolicy(Protocol):
     """A policy that can be run one event at a time."""
 
     def ranking(self) -> Ranking | None:

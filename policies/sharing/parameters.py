@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from slurm_soda.policies.parameters import Parameter, finite_from, number_from, one_of, truth, unless_unset, whole_from
-from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION as ERRORS
-from slurm_soda.policies.sharing.colocation.policy import JUDGES
-from slurm_soda.policies.sharing.colocation.policy import MOST as MOST_COLOCATED
-from slurm_soda.policies.sharing.ojpp.policy import MOST, ORDERS, SUBMIT
+from slurm_soda.policies.registry.parameters import (
+    Parameter,
+    finite_from,
+    integer_from,
+    number_from,
+    one_of,
+    optional_reader,
+    read_boolean,
+)
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION as ERRORS
+from slurm_soda.policies.sharing.colocation.policy import MAX_JOBS_PER_GPU as MOST_COLOCATED
+from slurm_soda.policies.sharing.colocation.policy import SPEEDUP_MODELS
+from slurm_soda.policies.sharing.ojpp.policy import MAX_JOBS_PER_GPU, ORDERS, SUBMIT
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE
 
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
@@ -29,12 +37,12 @@ OJPP = (
               number_from(0.0)),
     Parameter("balance", 0.1, "ratio", "theta': slowdowns of a job's workers may differ by so much", _BOUND,
               number_from(0.0)),
-    Parameter("most", MOST, "jobs", "jobs on one GPU", _COUNT, whole_from(1)),
+    Parameter("most", MAX_JOBS_PER_GPU, "jobs", "jobs on one GPU", _COUNT, integer_from(1)),
     Parameter("order", SUBMIT, "name", "who is placed first: submit: by submit time; paper: as the strategy orders all that "
               "wait", " or ".join(ORDERS), one_of(ORDERS)),
     CAUTION,
     Parameter("opportunistic", False, "yes/no", "peaks of memory may meet where it is known how memory comes and goes; "
-              "without it a job counts with its peak", "true or false", truth),
+              "without it a job counts with its peak", "true or false", read_boolean),
 )  # fmt: skip
 OJPAP = (
     *OJPP,
@@ -47,23 +55,23 @@ OJPAP = (
               "a number from 0", number_from(0.0)),
 )  # fmt: skip
 COLOCATION = (
-    Parameter("most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, whole_from(1)),
+    Parameter("most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)),
     Parameter("mps", True, "yes/no", "kernels of several jobs run at once, so that occupancy adds up; without MPS they take "
-              "turns, so that busy time does", "true or false", truth),
-    Parameter("judge", JUDGES[0], "name", "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
-              "linear in it; both are fitted to what is known of pairs", " or ".join(JUDGES), one_of(JUDGES)),
+              "turns, so that busy time does", "true or false", read_boolean),
+    Parameter("judge", SPEEDUP_MODELS[0], "name", "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
+              "linear in it; both are fitted to what is known of pairs", " or ".join(SPEEDUP_MODELS), one_of(SPEEDUP_MODELS)),
     Parameter("limit", None, "GPUs", "most summed occupancy, instead of a fitted limit", "a number from 0",
-              unless_unset(number_from(0.0))),
+              optional_reader(number_from(0.0))),
     BOUND_CAUTION,
 )  # fmt: skip
-BY_DAY = (
+DAYTIME = (
     Parameter("daytime", True, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
               "finds GPUs of its own sooner; not while somebody waits for more than 16 h, or more jobs wait than there are "
               "GPUs. false: where work never stops",
-              "true or false", truth),
+              "true or false", read_boolean),
     Parameter("long_s", LONG_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
               number_from(0.0)),
-    Parameter("long_share", SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
+    Parameter("long_share", LONG_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
               "there that need less than a quarter as long, and wait for that at most as long as they run, and 4 h; "
               "1: all of them",
               "a number from 0", number_from(0.0)),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.sharing.arithmetic.subbatch import Decision
-from slurm_soda.policies.sharing.telling.meeting import Meeting
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
+from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
 from slurm_soda.policies.snapshot import IntColumn
 
 _KNOWN = "sharing_known"
@@ -27,23 +27,23 @@ class SharingPlan(Plan):
     """By job id, for every job of ``places``: devices as :class:`.view.Devices` numbers them, ascending."""
     sub_batches: Mapping[int, int] = field(default_factory=dict)
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
-    decisions: Mapping[int, Decision | Meeting] = field(default_factory=dict)
+    decisions: Mapping[int, SharingDecision | CoRunnersReport] = field(default_factory=dict)
     """By job id: the arithmetic behind sharing or waiting, for ``explain``."""
 
 
-def unshared(plan: Plan, name: str) -> Plan:
+def mark_unshared(plan: Plan, name: str) -> Plan:
     """What policy ``name`` says of a snapshot that does not know single GPUs: another policy's plan, under its own name."""
     return replace(plan, policy=name, facts={**plan.facts, _KNOWN: 0.0})
 
 
-def shared(
+def make_sharing_plan(
     plan: Plan,
     job_id: IntColumn,
     devices: Mapping[int, tuple[int, ...]],
     facts: Mapping[str, float],
     *,
     sub_batches: Mapping[int, int] | None = None,
-    decisions: Mapping[int, Decision] | None = None,
+    decisions: Mapping[int, SharingDecision] | None = None,
 ) -> SharingPlan:
     """A plan with its devices, sub-batches and decisions; all of these by row of ``job_id``.
 

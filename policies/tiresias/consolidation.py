@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from slurm_soda.policies.demand import Demand, Shape, group_rows
-from slurm_soda.policies.placement import NodeClasses, NodePool
+from slurm_soda.policies.engine.demand import Demand, RequestShape, group_equal_rows
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobTable, NodeTable
 
 PAPER_PACKLIMIT = 0.378
 """What :func:`learn_packlimit` makes of Table 6: half way between GoogleNet and AlexNet."""
-SLOWDOWN = 1.1
+SENSITIVE_SLOWDOWN = 1.1
 """Run time when spread over run time when packed from which on a job counts as sensitive."""
 
 _CONSOLIDATE, _ANY, _FILL = 0, 1, 2
 
 
-def learn_packlimit(skew: FloatColumn, slowdown: FloatColumn, *, slowdown_limit: float = SLOWDOWN) -> float:
+def learn_packlimit(skew: FloatColumn, slowdown: FloatColumn, *, slowdown_limit: float = SENSITIVE_SLOWDOWN) -> float:
     """PACKLIMIT from history: the limit of skew that tells jobs that suffer when spread from those that do not.
 
     The linear classifier of one feature with the fewest errors (Section 3.3.2): a job is taken to suffer if its skew is
@@ -64,13 +64,13 @@ def place_by_skew(demand: Demand, jobs: JobTable, nodes: NodeTable, packlimit: f
     split = np.array([shape.units > 0 and shape.wants_gpus for shape in demand.shapes], dtype=np.bool_)[demand.code]
     above: BoolColumn = jobs.skew > packlimit
     rule: IntColumn = np.where(known & split, np.where(above, _CONSOLIDATE, _FILL), _ANY).astype(np.int64)
-    first, code = group_rows((demand.code, rule))
-    whole = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
-    shapes = tuple(_bound(demand.shapes[int(demand.code[row])], int(rule[row]), whole) for row in first.tolist())
+    first, code = group_equal_rows((demand.code, rule))
+    whole = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    shapes = tuple(_bind_shape(demand.shapes[int(demand.code[row])], int(rule[row]), whole) for row in first.tolist())
     return replace(demand, code=code, shapes=shapes)
 
 
-def _bound(shape: Shape, rule: int, whole: NodePool) -> Shape:
+def _bind_shape(shape: RequestShape, rule: int, whole: FreeNodes) -> RequestShape:
     if rule == _FILL:
         return shape._replace(fills_holes=True)
     if rule == _CONSOLIDATE:

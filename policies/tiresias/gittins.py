@@ -9,7 +9,9 @@ import numpy as np
 from slurm_soda.policies.snapshot import FloatColumn
 
 
-def gittins_index(attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, samples_gpu_s: FloatColumn) -> FloatColumn:
+def compute_gittins_index(
+    attained_gpu_s: FloatColumn, quantum_gpu_s: FloatColumn, samples_gpu_s: FloatColumn
+) -> FloatColumn:
     """P(S - a <= D | S > a) / E[min(S - a, D) | S > a] for each job (Pseudocode 1, line 11, at a given quantum D).
 
     ``samples_gpu_s`` is the total service S of past jobs in ascending order; ``quantum_gpu_s`` is D, positive, infinity
@@ -51,7 +53,7 @@ class GittinsTable:
         self._sums: list[float] = self._columns[1].tolist()
 
     def indices(self, attained_gpu_s: FloatColumn, quantum_gpu_s: float) -> FloatColumn:
-        """As :func:`gittins_index`, to the bit; O(jobs log samples)."""
+        """As :func:`compute_gittins_index`, to the bit; O(jobs log samples)."""
         return _indices(attained_gpu_s, quantum_gpu_s, *self._columns)
 
     def index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:

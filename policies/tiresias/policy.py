@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.assembly import assemble, rank, rankable
-from slurm_soda.policies.demand import Demand, demand_of
+from slurm_soda.policies.engine.demand import Demand, group_snapshot_requests
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.engine.preemption import PreemptivePass, find_preemptible
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.preemption import PreemptiveWalk, preemptible
 from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 from slurm_soda.policies.tiresias.consolidation import place_by_skew
-from slurm_soda.policies.tiresias.gittins import GittinsTable, gittins_index
-from slurm_soda.policies.tiresias.queues import next_change_s, queue_of, starving
+from slurm_soda.policies.tiresias.gittins import GittinsTable, compute_gittins_index
+from slurm_soda.policies.tiresias.queues import assign_queues, find_next_change_s, find_starving
 from slurm_soda.policies.tiresias.ranking import GittinsRanking, QueueRanking
-from slurm_soda.policies.walk import Walk
 
 DEFAULT_THRESHOLDS_GPU_S = (8000.0,)
 """Two queues: jobs up to a little more than two GPU hours, and the rest.
@@ -58,17 +58,17 @@ class Tiresias:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place, preempt. GPU jobs take their turn first, jobs without GPUs get what is left."""
         jobs = snapshot.jobs
-        queue = queue_of(jobs.attained_gpu_s, self.thresholds_gpu_s)
-        promoted = starving(jobs, queue, self.promote_knob)
+        queue = assign_queues(jobs.attained_gpu_s, self.thresholds_gpu_s)
+        promoted = find_starving(jobs, queue, self.promote_knob)
         attained = np.where(promoted, 0.0, jobs.attained_gpu_s)
         queue = np.where(promoted, 0, queue)
         index = self._index(attained, queue)
         on_gpus, on_cpus = self._two_passes(snapshot, queue, index)
-        walk = Walk(snapshot, self._demand(snapshot))
-        preempts = PreemptiveWalk(walk, on_gpus, preemptible(snapshot, self.min_run_s)).run()
-        walk.start_fitting(on_cpus, skip=True)
-        return assemble(
-            walk,
+        placing = PlacementPass(snapshot, self._demand(snapshot))
+        preempts = PreemptivePass(placing, on_gpus, find_preemptible(snapshot, self.min_run_s)).run()
+        placing.start_fitting(on_cpus, skip=True)
+        return build_plan(
+            placing,
             self.name,
             np.concatenate((on_gpus, on_cpus)),
             score=attained if index is None else index,
@@ -76,9 +76,9 @@ class Tiresias:
             queue=queue,
             preempts=preempts,
             promoted=np.flatnonzero(promoted),
-            next_event_s=next_change_s(
+            next_event_s=find_next_change_s(
                 snapshot,
-                walk.verdict,
+                placing.verdict,
                 queue,
                 thresholds_gpu_s=self.thresholds_gpu_s,
                 promote_knob=self.promote_knob,
@@ -100,7 +100,7 @@ class Tiresias:
         return QueueRanking(**shared)
 
     def _demand(self, snapshot: ClusterSnapshot) -> Demand:
-        demand = demand_of(snapshot)
+        demand = group_snapshot_requests(snapshot)
         if self.packlimit == float("inf"):
             return demand
         return place_by_skew(demand, snapshot.jobs, snapshot.nodes, self.packlimit)
@@ -111,7 +111,7 @@ class Tiresias:
             return None
         last = len(self.thresholds_gpu_s)
         quantum = np.append(np.array(self.thresholds_gpu_s), np.inf)[queue]
-        return np.where(queue == last, 0.0, gittins_index(attained, quantum, self.samples_gpu_s))
+        return np.where(queue == last, 0.0, compute_gittins_index(attained, quantum, self.samples_gpu_s))
 
     def _two_passes(
         self, snapshot: ClusterSnapshot, queue: IntColumn, index: FloatColumn | None
@@ -121,7 +121,7 @@ class Tiresias:
         Ties go to the earlier submission, then to the smaller job id.
         """
         jobs = snapshot.jobs
-        rows = rankable(snapshot)
+        rows = find_rankable_rows(snapshot)
         on_gpus = jobs.gpus[rows] > 0
         waits = jobs.state == JobState.PENDING
         first_start = _first_start(jobs, snapshot.now_s)
@@ -131,7 +131,7 @@ class Tiresias:
             SUBMIT: [],
         }[self.within_queue]
         keys = [queue, *([] if index is None else [-index]), *within, jobs.submit_s]
-        return rank(rows[on_gpus], *keys), rank(rows[~on_gpus], jobs.submit_s)
+        return rank_rows(rows[on_gpus], *keys), rank_rows(rows[~on_gpus], jobs.submit_s)
 
 
 def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:

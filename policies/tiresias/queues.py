@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.plan import Verdict
-from slurm_soda.policies.preemption import next_ripe_s
+from slurm_soda.policies.engine.preemption import find_next_preemptible_s
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 
-def queue_of(attained_gpu_s: FloatColumn, thresholds_gpu_s: tuple[float, ...]) -> IntColumn:
+def assign_queues(attained_gpu_s: FloatColumn, thresholds_gpu_s: tuple[float, ...]) -> IntColumn:
     """Queue of each job, 0 first: queue i holds attained service in [threshold i - 1, threshold i) (Section 3.2.3)."""
     return np.searchsorted(np.array(thresholds_gpu_s), attained_gpu_s, side="right").astype(np.int64)
 
 
-def starving(jobs: JobTable, queue: IntColumn, promote_knob: float) -> BoolColumn:
+def find_starving(jobs: JobTable, queue: IntColumn, promote_knob: float) -> BoolColumn:
     """Waiting jobs that start over: waited >= PROMOTEKNOB x executed (Section 3.2.3).
 
     Only jobs that have run and have left the first queue: the others have nothing to be reset.
@@ -27,7 +27,7 @@ def starving(jobs: JobTable, queue: IntColumn, promote_knob: float) -> BoolColum
     return due
 
 
-def next_change_s(
+def find_next_change_s(
     snapshot: ClusterSnapshot,
     verdict: NDArray[np.int8],
     queue: IntColumn,
@@ -42,9 +42,9 @@ def next_change_s(
     Infinite if no GPU job is left waiting: then nobody profits from a change.
     """
     jobs, now_s = snapshot.jobs, snapshot.now_s
-    starts = verdict == Verdict.START
-    running = (starts | (jobs.state == JobState.RUNNING)) & (verdict != Verdict.PREEMPT) & (jobs.gpus > 0)
-    waiting = np.isin(verdict, (Verdict.WAIT, Verdict.WAIT_FOR_PREEMPTION, Verdict.PREEMPT)) & (jobs.gpus > 0)
+    starts = verdict == JobVerdict.START
+    running = (starts | (jobs.state == JobState.RUNNING)) & (verdict != JobVerdict.PREEMPT) & (jobs.gpus > 0)
+    waiting = np.isin(verdict, (JobVerdict.WAIT, JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.PREEMPT)) & (jobs.gpus > 0)
     if not waiting.any():
         return float("inf")
     upper = np.append(np.array(thresholds_gpu_s), np.inf)[queue[running]]
@@ -54,4 +54,4 @@ def next_change_s(
         times.append(now_s + promote_knob * jobs.executed_s[aging] - jobs.waited_s[aging])
     later = np.concatenate(times)
     own_s = float(later[later > now_s].min(initial=np.inf))
-    return min(own_s, next_ripe_s(snapshot, verdict, min_run_s))
+    return min(own_s, find_next_preemptible_s(snapshot, verdict, min_run_s))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.policies.session.ranking import INFINITY, Key, Rules, SessionJob
+from slurm_soda.policies.session.ranking import INFINITY, RankingRules, RankKey, SessionJob
 from slurm_soda.policies.tiresias.gittins import GittinsTable
 
 _PER_GPU_S = 1e6
@@ -27,23 +27,23 @@ class QueueRanking:
     within_queue: str
 
     @property
-    def rules(self) -> Rules:
-        return Rules(preemptive=True, min_run_s=self.min_run_s)
+    def rules(self) -> RankingRules:
+        return RankingRules(preemptive=True, min_run_s=self.min_run_s)
 
-    def waiting(self, job: SessionJob) -> Key:
+    def waiting(self, job: SessionJob) -> RankKey:
         if not job.gpus:
             return (len(self.thresholds_gpu_s) + 1, job.submit_s, job.job_id)
         # A queue is left at its threshold; the sum of many runs may miss that by rounding.
         job.queue = max(job.queue, bisect_right(self.thresholds_gpu_s, job.attained_gpu_s))
         return (job.queue, *self._within(job, waits=True), job.submit_s, job.job_id)
 
-    def running(self, job: SessionJob, now_s: float) -> Key:
+    def running(self, job: SessionJob, now_s: float) -> RankKey:
         return self.frozen(job)
 
     def group(self, job: SessionJob) -> int:
         return 0
 
-    def frozen(self, job: SessionJob) -> Key:
+    def frozen(self, job: SessionJob) -> RankKey:
         return (job.queue, *self._within(job, waits=False), job.submit_s, job.job_id)
 
     def changes_s(self, job: SessionJob) -> float:
@@ -54,7 +54,7 @@ class QueueRanking:
     def change(self, job: SessionJob) -> None:
         job.queue += 1
 
-    def _within(self, job: SessionJob, *, waits: bool) -> Key:
+    def _within(self, job: SessionJob, *, waits: bool) -> RankKey:
         if self.within_queue == "small":
             return (job.gpus if job.queue else 0, waits, job.first_start_s)
         return (job.first_start_s, waits) if self.within_queue == "start" else ()
@@ -67,18 +67,18 @@ class GittinsRanking(QueueRanking):
     table: GittinsTable
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RankingRules:
         # In the last queue all indices are equal.
-        return Rules(preemptive=True, min_run_s=self.min_run_s, volatile=len(self.thresholds_gpu_s))
+        return RankingRules(preemptive=True, min_run_s=self.min_run_s, volatile=len(self.thresholds_gpu_s))
 
     def group(self, job: SessionJob) -> int:
         return job.queue
 
-    def waiting(self, job: SessionJob) -> Key:
+    def waiting(self, job: SessionJob) -> RankKey:
         key = QueueRanking.waiting(self, job)
         return (key[0], self._rank(job, job.attained_gpu_s), *key[1:]) if job.gpus else key
 
-    def running(self, job: SessionJob, now_s: float) -> Key:
+    def running(self, job: SessionJob, now_s: float) -> RankKey:
         key = self.frozen(job)
         return (key[0], self._rank(job, job.attained_gpu_s + (now_s - job.start_s) * job.gpus), *key[1:])
 

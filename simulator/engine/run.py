@@ -5,28 +5,28 @@ from __future__ import annotations
 import time
 
 from slurm_soda.policies.policy import Policy
-from slurm_soda.simulator.cluster import Cluster
-from slurm_soda.simulator.engine.choice import choose_decider
+from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.engine.loop import Loop, Progress
-from slurm_soda.simulator.engine.surroundings import Surroundings
-from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.speed.model import SpeedModel
+from slurm_soda.simulator.engine.deciders.choice import choose_decider
+from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
+from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
 
 
 def simulate(
     workload: Workload,
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     policy: Policy,
     *,
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
     placement: str = "policy",
     engine: str = "auto",
-    agents: Surroundings | None = None,
-    progress: Progress | None = None,
-) -> Outcome:
+    agents: RuntimeEffects | None = None,
+    progress: JobProgressCallback | None = None,
+) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
 
     Args:
@@ -35,8 +35,8 @@ def simulate(
         policy: any policy; what it was told about run times is ``workload.expected_s``.
         costs: overheads; none by default.
         speed: how fast a job runs where it was placed; by default as fast as its trace says.
-        placement: one of :data:`~slurm_soda.simulator.engine.choice.PLACEMENTS`.
-        engine: one of :data:`~slurm_soda.simulator.engine.choice.ENGINES`.
+        placement: one of :data:`~slurm_soda.simulator.engine.deciders.choice.PLACEMENTS`.
+        engine: one of :data:`~slurm_soda.simulator.engine.deciders.choice.ENGINES`.
         agents: what happens on the nodes to this workload: cores, neighbours, and who adjusts them; used for one run.
         progress: told how far the run is.
 
@@ -47,10 +47,16 @@ def simulate(
             is not positive; a policy changes its mind at one instant again and again.
     """
     started_s = time.process_time()
-    loop = Loop(workload, costs or Costs(), speed, agents)
+    loop = EventLoop(workload, costs or Costs(), speed, agents)
     decider, loop.requests = choose_decider(
-        engine, policy, workload, cluster, loop.costs, placement=placement, speeds=speed is not None,
+        engine,
+        policy,
+        workload,
+        cluster,
+        loop.costs,
+        placement=placement,
+        speeds=speed is not None,
         adjusted=agents is not None,
-    )  # fmt: skip
+    )
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

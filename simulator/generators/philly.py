@@ -9,9 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.generators.draws import DAY_S, LogNormals, arrivals, choices, names_of, weekly_rates
+from slurm_soda.simulator.generators.distributions import (
+    DAY_S,
+    LogNormalMixture,
+    draw_arrivals,
+    draw_choices,
+    names_of_codes,
+    weekly_rates,
+)
 from slurm_soda.simulator.generators.tiresias_mix import MODELS
-from slurm_soda.simulator.traces.assembly import assemble
+from slurm_soda.simulator.traces.parsing.workload_assembly import assemble_workload
 from slurm_soda.simulator.workload import Workload
 
 DAYS = 30
@@ -21,11 +28,11 @@ threshold at 3 200 GPU s (means of seeds 0 to 9; Tiresias, Table 5: 2.41 times).
 GPU_SIZES = (1, 2, 4, 8, 16)
 SIZE_SHARES = (0.946, 0.022, 0.0194, 0.0107, 0.0019)
 RUN_S = (
-    LogNormals(((0.23, 64.0, 0.3), (0.06, 400.0, 1.9), (0.70, 1_650.0, 1.2), (0.01, 158_000.0, 1.3))),
-    LogNormals(((0.75, 16.0, 0.45), (0.10, 2_000.0, 2.0), (0.15, 170_000.0, 0.9))),
-    LogNormals(((0.22, 760.0, 1.4), (0.78, 68_000.0, 1.3))),
-    LogNormals(((0.11, 78.0, 0.64), (0.33, 10_100.0, 1.9), (0.56, 264_000.0, 0.94))),
-    LogNormals(((0.34, 105.0, 1.2), (0.66, 116_000.0, 1.2))),
+    LogNormalMixture(((0.23, 64.0, 0.3), (0.06, 400.0, 1.9), (0.70, 1_650.0, 1.2), (0.01, 158_000.0, 1.3))),
+    LogNormalMixture(((0.75, 16.0, 0.45), (0.10, 2_000.0, 2.0), (0.15, 170_000.0, 0.9))),
+    LogNormalMixture(((0.22, 760.0, 1.4), (0.78, 68_000.0, 1.3))),
+    LogNormalMixture(((0.11, 78.0, 0.64), (0.33, 10_100.0, 1.9), (0.56, 264_000.0, 0.94))),
+    LogNormalMixture(((0.34, 105.0, 1.2), (0.66, 116_000.0, 1.2))),
 )
 """Run times of each size, in seconds, fitted by expectation maximisation on their logarithms."""
 LONGEST_S = 53 * DAY_S
@@ -54,19 +61,19 @@ def draw_month(rng: np.random.Generator, jobs: int, load_ratio: float, name: str
     """
     horizon_s = DAYS * DAY_S * jobs / JOBS / load_ratio
     session, submit_s = _sessions(rng, jobs, horizon_s)
-    size = choices(rng, jobs, SIZE_SHARES)
+    size = draw_choices(rng, jobs, SIZE_SHARES)
     run_s = np.zeros(jobs)
     for number, law in enumerate(RUN_S):
         rows = np.flatnonzero(size == number)
         run_s[rows] = law.draw(rng, len(rows), 1.0, LONGEST_S)
-    user = choices(rng, jobs, USER_SHARES)[session]
-    workload, _ = assemble(
+    user = draw_choices(rng, jobs, USER_SHARES)[session]
+    workload, _ = assemble_workload(
         name,
         submit_s=submit_s,
         run_s=run_s,
         gpus=np.array(GPU_SIZES, dtype=np.int64)[size],
-        user=names_of(user, USERS),
-        model=names_of(choices(rng, jobs, [1.0] * len(MODELS)), MODELS),
+        user=names_of_codes(user, USERS),
+        model=names_of_codes(draw_choices(rng, jobs, [1.0] * len(MODELS)), MODELS),
         origin_s=_ORIGIN_S,
     )
     return workload
@@ -81,5 +88,5 @@ def _sessions(rng: np.random.Generator, jobs: int, horizon_s: float) -> tuple[In
     is_first = np.concatenate(([True], session[1:] != session[:-1]))
     gaps_s = np.where(is_first, 0.0, rng.exponential(SESSION_GAP_S, jobs))
     since_s = np.cumsum(gaps_s)
-    begins_s = rng.permutation(arrivals(rng, count, weekly_rates(PEAK_HOUR, AMPLITUDE, DAY_FACTORS), horizon_s))
+    begins_s = rng.permutation(draw_arrivals(rng, count, weekly_rates(PEAK_HOUR, AMPLITUDE, DAY_FACTORS), horizon_s))
     return session, np.floor(begins_s[session] + since_s - since_s[is_first][session])

@@ -1,6 +1,6 @@
 """The one list of generators, and how a workload is drawn by name.
 
-A new generator is one more :class:`Entry` in :data:`GENERATORS`.
+A new generator is one more :class:`WorkloadGenerator` in :data:`GENERATORS`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slurm_soda.policies.parameters import Parameter
+from slurm_soda.policies.registry.parameters import Parameter
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators import philly, soda, tiresias_mix
 from slurm_soda.simulator.workload import Workload
@@ -20,7 +20,7 @@ from slurm_soda.simulator.workload import Workload
 MOST_JOBS = 10_000_000
 
 
-class Draw(Protocol):
+class DrawWorkload(Protocol):
     """Draws a workload; the same state of ``rng`` gives the same one, to the bit."""
 
     def __call__(self, rng: np.random.Generator, jobs: int, load_ratio: float, name: str) -> Workload:
@@ -29,7 +29,7 @@ class Draw(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorkloadGenerator:
     """One generator that users can name."""
 
     name: str
@@ -40,7 +40,7 @@ class Entry:
     """The cluster it is meant for, in the words of ``--cluster``."""
     jobs: int
     """Jobs by default."""
-    draw: Draw
+    draw: DrawWorkload
     parameters: tuple[Parameter, ...]
 
 
@@ -54,15 +54,15 @@ LOAD_RATIO = Parameter(
     "load_ratio", 1.0, "ratio", "jobs arrive this many times as fast", "a number from 0.001 to 1000", _load
 )
 
-GENERATORS: tuple[Entry, ...] = (
-    Entry("small", "400 jobs of Tiresias' testbed mix, for a first look", "Tiresias, Section 5.1 and Tables 3 and 6",
+GENERATORS: tuple[WorkloadGenerator, ...] = (
+    WorkloadGenerator("small", "400 jobs of Tiresias' testbed mix, for a first look", "Tiresias, Section 5.1 and Tables 3 and 6",
           "16x4", 400, tiresias_mix.draw_mix, (LOAD_RATIO,)),
-    Entry("tiresias480", "Tiresias' testbed mix of 480 jobs", "Tiresias, Section 5.1 and Tables 3 and 6", "15x4", 480,
+    WorkloadGenerator("tiresias480", "Tiresias' testbed mix of 480 jobs", "Tiresias, Section 5.1 and Tables 3 and 6", "15x4", 480,
           tiresias_mix.draw_mix, (LOAD_RATIO,)),
-    Entry("philly-month", "a month like Microsoft's Philly cluster: sweeps, and a heavy tail of run times",
+    WorkloadGenerator("philly-month", "a month like Microsoft's Philly cluster: sweeps, and a heavy tail of run times",
           "msr-fiddle/philly-traces (CC-BY-4.0); Tiresias, Appendix A", "32x8", philly.JOBS, philly.draw_month,
           (LOAD_RATIO,)),
-    Entry("soda-month", "SODA's month: CPU, training and inference jobs with their CPU cores",
+    WorkloadGenerator("soda-month", "SODA's month: CPU, training and inference jobs with their CPU cores",
           "SODA, Sections III, IV-E and VI", "80x5/28c",
           soda.CPU_JOBS + soda.TRAINING_JOBS + soda.INFERENCE_JOBS, soda.draw_month, (LOAD_RATIO,)),
 )  # fmt: skip
@@ -73,7 +73,7 @@ def workload_names() -> tuple[str, ...]:
     return tuple(entry.name for entry in GENERATORS)
 
 
-def find_generator(name: str) -> Entry:
+def find_generator(name: str) -> WorkloadGenerator:
     """The entry of a name.
 
     Raises:
@@ -85,10 +85,10 @@ def find_generator(name: str) -> Entry:
     raise SimulatorError(f"there is no generated workload {name!r}; choose one of: {', '.join(workload_names())}")
 
 
-def generate(
+def generate_workload(
     name: str, seed: int, jobs: int | None = None, parameters: Mapping[str, Any] = MappingProxyType({})
 ) -> Workload:
-    """Draw a workload; the cluster it is meant for is in its :class:`Entry`.
+    """Draw a workload; the cluster it is meant for is in its :class:`WorkloadGenerator`.
 
     The same arguments give the same workload, to the bit.
 
@@ -96,7 +96,7 @@ def generate(
         name: of :data:`GENERATORS`.
         seed: a whole number from 0.
         jobs: how many; by default as many as the generator's source has.
-        parameters: values by name, see :attr:`Entry.parameters`.
+        parameters: values by name, see :attr:`WorkloadGenerator.parameters`.
 
     Raises:
         SimulatorError: no such generator or parameter, or a value that is not allowed.

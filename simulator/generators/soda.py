@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.snapshot import IntColumn
-from slurm_soda.simulator.generators.draws import (
+from slurm_soda.simulator.generators.distributions import (
     DAY_S,
-    LogNormals,
-    arrivals,
-    choices,
-    names_of,
-    quotas,
+    LogNormalMixture,
+    draw_arrivals,
+    draw_choices,
+    names_of_codes,
+    split_by_shares,
     weekly_rates,
     zipf_shares,
 )
-from slurm_soda.simulator.traces.assembly import assemble
+from slurm_soda.simulator.traces.parsing.workload_assembly import assemble_workload
 from slurm_soda.simulator.workload import Workload
 
 DAYS = 30
@@ -29,7 +29,7 @@ CPU_JOBS, TRAINING_JOBS, INFERENCE_JOBS = 75_000, 25_000, 5_000
 """Section VI-A."""
 NODE_CPUS = 28
 """Two sockets of 14 cores (Section III-A)."""
-TRAINING_RUN_S = LogNormals(((1.0, 5_634.0, 0.93),))
+TRAINING_RUN_S = LogNormalMixture(((1.0, 5_634.0, 0.93),))
 """The log-normal distribution with 68.5 % above one hour and 39.6 % above two (Section VI-H)."""
 TRAINING_SHAPES = ((1, 1), (1, 2), (1, 4), (2, 4), (4, 4))
 """Nodes, and GPUs on each (the form aNbG of Section IV-B)."""
@@ -47,10 +47,10 @@ MANY_MOST = 20
 """Most cores for each GPU: SODA takes up to 20 away (Section VI-D)."""
 SERVICES = 12
 """Services with DNN models; one job of each always resides (Sections III-B and IV-E)."""
-INFERENCE_RUN_S = LogNormals(((1.0, 5.0 * 3600.0, 0.5),))
+INFERENCE_RUN_S = LogNormalMixture(((1.0, 5.0 * 3600.0, 0.5),))
 INFERENCE_CPUS = 2
 """Our choices: a job that the day's load calls for stays for some hours, on one GPU."""
-CPU_RUN_S = LogNormals(((1.0, 810.0, 1.5),))
+CPU_RUN_S = LogNormalMixture(((1.0, 810.0, 1.5),))
 CPU_CORES = (1, 2, 4, 8, 16, 28)
 CORE_SHARES = (0.25, 0.20, 0.25, 0.15, 0.10, 0.05)
 """Our choices, calibrated to KELP-FIFO: with them half of the cluster's 2 240 cores are in use on average (52.8 %, Section
@@ -84,18 +84,19 @@ def draw_month(rng: np.random.Generator, jobs: int, load_ratio: float, name: str
     """
     kinds = (CPU_JOBS, TRAINING_JOBS, INFERENCE_JOBS)
     horizon_s = DAYS * DAY_S * jobs / sum(kinds) / load_ratio
-    cpu, training, inference = quotas(jobs, kinds)
+    cpu, training, inference = split_by_shares(jobs, kinds)
     parts = (
-        _cpu_jobs(rng, cpu, horizon_s), _training_jobs(rng, training, horizon_s),
+        _cpu_jobs(rng, cpu, horizon_s),
+        _training_jobs(rng, training, horizon_s),
         _inference_jobs(rng, inference, horizon_s),
-    )  # fmt: skip
+    )
     columns: dict[str, Any] = {}
     for key, first in parts[0].items():
         if isinstance(first, np.ndarray):
             columns[key] = np.concatenate([part[key] for part in parts])
         else:
             columns[key] = [text for part in parts for text in part[key]]
-    workload, _ = assemble(name, **columns)
+    workload, _ = assemble_workload(name, **columns)
     return workload
 
 
@@ -103,27 +104,27 @@ def _cpu_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> dict[st
     nothing = np.zeros(count, dtype=np.int64)
     return {
         "label": _labels("c", count),
-        "submit_s": arrivals(rng, count, CPU_RATES, horizon_s),
+        "submit_s": draw_arrivals(rng, count, CPU_RATES, horizon_s),
         "run_s": CPU_RUN_S.draw(rng, count, 1.0, DAY_S),
         "gpus": nothing,
         "nodes": nothing + 1,
         "gpus_per_node": nothing,
-        "cpus": np.array(CPU_CORES, dtype=np.int64)[choices(rng, count, CORE_SHARES)],
+        "cpus": np.array(CPU_CORES, dtype=np.int64)[draw_choices(rng, count, CORE_SHARES)],
         "preemptible": np.ones(count, dtype=np.bool_),
-        "user": _users(choices(rng, count, zipf_shares(USERS))),
+        "user": _users(draw_choices(rng, count, zipf_shares(USERS))),
         "category": [""] * count,
-        "model": names_of((rng.random(count) < HEAVY_SHARE).astype(np.int64), ("", "heavy-bandwidth")),
+        "model": names_of_codes((rng.random(count) < HEAVY_SHARE).astype(np.int64), ("", "heavy-bandwidth")),
     }
 
 
 def _training_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> dict[str, Any]:
-    user = choices(rng, count, zipf_shares(USERS))
-    shape = np.array(TRAINING_SHAPES, dtype=np.int64)[choices(rng, count, SHAPE_SHARES)]
+    user = draw_choices(rng, count, zipf_shares(USERS))
+    shape = np.array(TRAINING_SHAPES, dtype=np.int64)[draw_choices(rng, count, SHAPE_SHARES)]
     nodes, per_node = shape[:, 0], shape[:, 1]
     category = _categories(rng, user)
     return {
         "label": _labels("t", count),
-        "submit_s": arrivals(rng, count, TRAINING_RATES, horizon_s),
+        "submit_s": draw_arrivals(rng, count, TRAINING_RATES, horizon_s),
         "run_s": TRAINING_RUN_S.draw(rng, count, 60.0, _LONGEST_S),
         "gpus": nodes * per_node,
         "nodes": nodes,
@@ -131,7 +132,7 @@ def _training_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> di
         "cpus": nodes * per_node * _cores_per_gpu(rng, per_node),
         "preemptible": np.ones(count, dtype=np.bool_),
         "user": _users(user),
-        "category": names_of(category, CATEGORIES),
+        "category": names_of_codes(category, CATEGORIES),
         "model": _models(rng, category),
     }
 
@@ -139,7 +140,7 @@ def _training_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> di
 def _inference_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> dict[str, Any]:
     ones = np.ones(count, dtype=np.int64)
     service = np.arange(count, dtype=np.int64) % SERVICES
-    submit_s = arrivals(rng, count, INFERENCE_RATES, horizon_s)
+    submit_s = draw_arrivals(rng, count, INFERENCE_RATES, horizon_s)
     run_s = INFERENCE_RUN_S.draw(rng, count, 60.0, _LONGEST_S)
     submit_s[:SERVICES] = 0.0
     run_s[:SERVICES] = max(np.ceil(horizon_s), 60.0)
@@ -155,7 +156,7 @@ def _inference_jobs(rng: np.random.Generator, count: int, horizon_s: float) -> d
         "preemptible": np.zeros(count, dtype=np.bool_),
         "user": _users(service),
         "category": ["inference"] * count,
-        "model": names_of(service % len(models), models),
+        "model": names_of_codes(service % len(models), models),
     }
 
 
@@ -180,7 +181,7 @@ def _between(rng: np.random.Generator, low: int, high: IntColumn) -> IntColumn:
 
 def _categories(rng: np.random.Generator, user: IntColumn) -> IntColumn:
     own = np.array(MAIN_CATEGORY, dtype=np.int64)[user % len(MAIN_CATEGORY)]
-    other = choices(rng, len(user), (1.0,) * len(CATEGORIES))
+    other = draw_choices(rng, len(user), (1.0,) * len(CATEGORIES))
     return np.where(rng.random(len(user)) < MAIN_SHARE, own, other)
 
 
@@ -194,4 +195,4 @@ def _labels(letter: str, count: int) -> list[str]:
 
 
 def _users(codes: IntColumn) -> list[str]:
-    return names_of(codes, [f"user{number:02d}" for number in range(1, USERS + 1)])
+    return names_of_codes(codes, [f"user{number:02d}" for number in range(1, USERS + 1)])

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.generators.draws import bounded_pareto, names_of, poisson_arrivals, quotas, shuffled
-from slurm_soda.simulator.traces.assembly import assemble
+from slurm_soda.simulator.generators.distributions import (
+    draw_bounded_pareto,
+    draw_poisson_arrivals,
+    names_of_codes,
+    shuffled_codes,
+    split_by_shares,
+)
+from slurm_soda.simulator.traces.parsing.workload_assembly import assemble_workload
 from slurm_soda.simulator.workload import Workload
 
 GPU_SIZES = (1, 2, 4, 8, 16, 32)
@@ -34,24 +40,25 @@ def draw_mix(rng: np.random.Generator, jobs: int, load_ratio: float, name: str) 
     mean of small and short jobs at 268 s (the paper's JCT of them under Tiresias-L, waits included, is 300 s) and the
     GPU time of 480 jobs at about 23 000 s x 60 GPUs (its makespan is 27 400 s).
     """
-    size = shuffled(rng, quotas(jobs, JOBS_OF_SIZE))
+    size = shuffled_codes(rng, split_by_shares(jobs, JOBS_OF_SIZE))
     gpus = np.array(GPU_SIZES, dtype=np.int64)[size]
-    model = shuffled(rng, quotas(jobs, [1.0] * len(MODELS)))
-    workload, _ = assemble(
+    model = shuffled_codes(rng, split_by_shares(jobs, [1.0] * len(MODELS)))
+    workload, _ = assemble_workload(
         name,
-        submit_s=poisson_arrivals(rng, jobs, MEAN_GAP_S / load_ratio),
+        submit_s=draw_poisson_arrivals(rng, jobs, MEAN_GAP_S / load_ratio),
         run_s=_run_times(rng, gpus),
         gpus=gpus,
-        model=names_of(model, MODELS),
+        model=names_of_codes(model, MODELS),
     )
     return workload
 
 
 def _run_times(rng: np.random.Generator, gpus: IntColumn) -> FloatColumn:
-    run_s = bounded_pareto(rng, len(gpus), SHORTEST_S, SHORT_S)
+    run_s = draw_bounded_pareto(rng, len(gpus), SHORTEST_S, SHORT_S)
     for rows, share in (
-        (np.flatnonzero(gpus <= SMALL_GPUS), LONG_OF_SMALL), (np.flatnonzero(gpus > SMALL_GPUS), LONG_OF_LARGE),
-    ):  # fmt: skip
-        is_long = rows[shuffled(rng, quotas(len(rows), (1.0 - share, share))) == 1]
-        run_s[is_long] = bounded_pareto(rng, len(is_long), SHORT_S, LONGEST_S)
+        (np.flatnonzero(gpus <= SMALL_GPUS), LONG_OF_SMALL),
+        (np.flatnonzero(gpus > SMALL_GPUS), LONG_OF_LARGE),
+    ):
+        is_long = rows[shuffled_codes(rng, split_by_shares(len(rows), (1.0 - share, share))) == 1]
+        run_s[is_long] = draw_bounded_pareto(rng, len(is_long), SHORT_S, LONGEST_S)
     return run_s

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from slurm_soda.simulator.report.curves import Distribution, Use, corners, log_bounds
-from slurm_soda.simulator.report.lane_chart import lane_chart, lane_key
+from slurm_soda.simulator.report.charts.curves import Distribution, UsageCurve, log_bounds, step_corners
+from slurm_soda.simulator.report.charts.gantt_html import render_gantt, render_gantt_legend
+from slurm_soda.simulator.report.charts.line_chart_html import PERCENT_TICKS, ChartLine, render_axis, render_line_chart
+from slurm_soda.simulator.report.charts.palette import hue_index, line_width, stroke_index
+from slurm_soda.simulator.report.comparison_table import make_comparison_table, percent_text
 from slurm_soda.simulator.report.page_style import CSS
-from slurm_soda.simulator.report.palette import hue, stroke, width
-from slurm_soda.simulator.report.plot import PARTS, Line, axis, plot
-from slurm_soda.simulator.report.result import PolicyRuns, fastest, on_same_seeds, times_better
-from slurm_soda.simulator.report.table import percent_text, table
-from slurm_soda.simulator.report.times import log_ticks, span_text, time_ticks
+from slurm_soda.simulator.report.run_results import PolicyRuns, fastest_policy, on_same_seeds, times_better
+from slurm_soda.simulator.report.time_text import log_ticks, span_text, time_ticks
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ReportSection:
     """Sentences under a heading."""
 
     title: str
@@ -28,7 +28,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ReportContent:
     """Everything that a page or a picture tells."""
 
     rows: tuple[PolicyRuns, ...]
@@ -41,11 +41,11 @@ class Story:
     """How it was simulated: names and values."""
     title: str = ""
     """The result in one line; empty: :func:`headline` says it."""
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[ReportSection, ...] = ()
     """What follows from the figures, below the table."""
 
 
-def render(story: Story) -> str:
+def render_page(story: ReportContent) -> str:
     """The page."""
     title = escape(story.title or headline(story.rows))
     head = (
@@ -68,7 +68,7 @@ def render(story: Story) -> str:
 
 def headline(rows: Sequence[PolicyRuns]) -> str:
     """The result in one line."""
-    first, best = rows[0], fastest(rows)
+    first, best = rows[0], fastest_policy(rows)
     if len(rows) == 1:
         return f"{first.policy}: jobs complete in {span_text(first.mean('avg_jct_s'))} on average"
     if best is first or not times_better(first, best) > 1:
@@ -84,15 +84,15 @@ def _card(title: str, body: str) -> str:
     return f'<section class="card"><h2>{escape(title)}</h2>{body}</section>'
 
 
-def _text(passage: Passage) -> str:
+def _text(passage: ReportSection) -> str:
     if passage.code:
         return f"<pre>{escape(chr(10).join(passage.lines))}</pre>"
     return "".join(f"<p>{escape(line)}</p>" for line in passage.lines)
 
 
 def _table(rows: Sequence[PolicyRuns]) -> str:
-    titles, lines = table(rows)
-    best = fastest(rows) if len(rows) > 1 else None
+    titles, lines = make_comparison_table(rows)
+    best = fastest_policy(rows) if len(rows) > 1 else None
     best_class = ' class="best"'
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     body = "".join(
@@ -103,7 +103,7 @@ def _table(rows: Sequence[PolicyRuns]) -> str:
 
 
 def _style(number: int) -> str:
-    return f"p{hue(number)} s{stroke(number)}"
+    return f"p{hue_index(number)} s{stroke_index(number)}"
 
 
 def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
@@ -114,11 +114,11 @@ def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
         return math.log(seconds / low_s) / math.log(high_s / low_s)
 
     lines = [
-        Line(
+        ChartLine(
             row.policy,
             _style(number),
-            [(place(x), y) for x, y in [*corners(steps, low_s), (high_s, float(steps.part[-1]))]],
-            width(number, len(rows)),
+            [(place(x), y) for x, y in [*step_corners(steps, low_s), (high_s, float(steps.part[-1]))]],
+            line_width(number, len(rows)),
         )
         for number, (row, steps) in enumerate(zip(rows, found, strict=True))
     ]
@@ -126,7 +126,9 @@ def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
     edge = f"; less than {ticks[0][1]} stands at the left edge" if which == "queue" else ""
     marks = [(place(seconds), text) for seconds, text in ticks]
     told = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
-    return f'{_key(rows)}{plot(lines, marks, PARTS, told)}<p class="x">{told}, logarithmic{edge}</p>'
+    return (
+        f'{_key(rows)}{render_line_chart(lines, marks, PERCENT_TICKS, told)}<p class="x">{told}, logarithmic{edge}</p>'
+    )
 
 
 def _key(rows: Sequence[PolicyRuns]) -> str:
@@ -138,7 +140,7 @@ def _key(rows: Sequence[PolicyRuns]) -> str:
     return f'<div class="key">{entries}</div>'
 
 
-def _strips(story: Story) -> str:
+def _strips(story: ReportContent) -> str:
     """One band a policy, below each other on one clock; of several seeds the first."""
     uses = [row.runs[0].gpus for row in story.rows]
     span_s = max(float(use.edges_s[-1]) for use in uses)
@@ -149,11 +151,11 @@ def _strips(story: Story) -> str:
     )
     return (
         f'<p class="soft">Part of the {story.gpus:,} GPUs that jobs hold, since the first submission; right: over the whole'
-        f' makespan.</p><div class="strip">{strips}<span></span>{axis(time_ticks(span_s))}<span></span></div>'
+        f' makespan.</p><div class="strip">{strips}<span></span>{render_axis(time_ticks(span_s))}<span></span></div>'
     )
 
 
-def _band(use: Use, gpus: int, span_s: float, number: int) -> str:
+def _band(use: UsageCurve, gpus: int, span_s: float, number: int) -> str:
     edges = (100 * use.edges_s / span_s).tolist()
     heights = (100 * (1 - use.mean / gpus)).tolist()
     top = " ".join(
@@ -162,17 +164,19 @@ def _band(use: Use, gpus: int, span_s: float, number: int) -> str:
     grid = "".join(f'<line x1="0" x2="100" y1="{y}" y2="{y}"/>' for y in (0, 50))
     return (
         f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="GPUs in use over time">{grid}'
-        f'<polygon class="f{hue(number)}" points="0,100 {top} {edges[-1]:.2f},100"/></svg>'
+        f'<polygon class="f{hue_index(number)}" points="0,100 {top} {edges[-1]:.2f},100"/></svg>'
     )
 
 
 def _chart(row: PolicyRuns) -> str:
     """Gantt chart of a small run; of several seeds the first."""
     lanes = row.runs[0].lanes
-    return "" if lanes is None else _card(f"{row.policy}: who held which GPU", lane_key() + lane_chart(lanes))
+    return (
+        "" if lanes is None else _card(f"{row.policy}: who held which GPU", render_gantt_legend() + render_gantt(lanes))
+    )
 
 
-def _method(story: Story) -> str:
+def _method(story: ReportContent) -> str:
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in story.facts)
     return (
         '<section class="card"><details><summary>How this was simulated, and what the figures mean</summary>'

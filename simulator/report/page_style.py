@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_soda.simulator.report.palette import DARK, GPU_DARK, GPU_LIGHT, LIGHT, MARK_DARK, MARK_LIGHT, STROKES
+from slurm_soda.simulator.report.charts.palette import DARK, GPU_DARK, GPU_LIGHT, LIGHT, MARK_DARK, MARK_LIGHT, STROKES
 
 
 def _variables(colours: tuple[str, ...], gpus: dict[int, str], mark: str) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import jct_s, queue_s
 
-COLUMNS = (
+PER_JOB_COLUMNS = (
     "label",
     "user",
     "gpus",
@@ -28,13 +28,13 @@ COLUMNS = (
     "preemptions",
     "failures",
 )
-ON_NODES = ("cpus_given", "core_steps")
+NODE_COLUMNS = ("cpus_given", "core_steps")
 """Columns more where nodes have a part in speed."""
-SHARING = ("shared_s", "xi", "partners", "sub_batch", "out_of_memory")
+SHARING_COLUMNS = ("shared_s", "xi", "partners", "sub_batch", "out_of_memory")
 """Columns more where jobs could share GPUs."""
 
 
-def per_job_csv(outcome: Outcome) -> str:
+def per_job_csv(outcome: SimulationOutcome) -> str:
     """The file's text, a line a job in the workload's order.
 
     Times are rounded to milliseconds and written with as few digits as say that (``60``, ``0.25``); ``submit_s``,
@@ -63,12 +63,12 @@ def per_job_csv(outcome: Outcome) -> str:
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names: tuple[str, ...] = COLUMNS
-    if outcome.on_nodes is not None:
-        names = (*names, *ON_NODES)
-        columns = (*columns, _known(outcome.on_nodes.cpus), _known(outcome.on_nodes.steps))
+    names: tuple[str, ...] = PER_JOB_COLUMNS
+    if outcome.node_measurements is not None:
+        names = (*names, *NODE_COLUMNS)
+        columns = (*columns, _known(outcome.node_measurements.cpus), _known(outcome.node_measurements.steps))
     if outcome.sharing is not None:
-        names, seen = (*names, *SHARING), outcome.sharing
+        names, seen = (*names, *SHARING_COLUMNS), outcome.sharing
         counts = [column.tolist() for column in (seen.partners, seen.sub_batch, seen.out_of_memory)]
         columns = (*columns, _seconds(seen.shared_s), _seconds(seen.xi), *counts)
     writer.writerow(names)

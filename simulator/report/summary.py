@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.cluster import UNCOUNTED, Cluster
-from slurm_soda.simulator.node.record import Stretches
-from slurm_soda.simulator.outcome import Outcome, Segments
-from slurm_soda.simulator.report.shared import gpus_in_use_s, shared
-from slurm_soda.simulator.report.site import activity, promptness
+from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster
+from slurm_soda.simulator.node.node_measurements import UsageIntervals
+from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
+from slurm_soda.simulator.report.sharing_summary import gpus_in_use_s, summarise_sharing
+from slurm_soda.simulator.report.soda_figures import measure_activity, measure_start_delays
 
 UNKNOWN = math.nan
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RunSummary:
     """Figures of one run, over the jobs that ended; NaN where there is none. Times in seconds.
 
     JCT (job completion time) is ``end_s - submit_s``. Time waited is JCT less all time on resources, so waits after
@@ -51,18 +51,18 @@ class Summary:
     cpu_util_ratio: float
     """The same of CPU cores; NaN where the cluster does not count them."""
     gpu_active_ratio: float
-    """These and the following as in :class:`~slurm_soda.simulator.report.site.Activity`."""
+    """These and the following as in :class:`~slurm_soda.simulator.report.soda_figures.ClusterActivity`."""
     gpu_busy_ratio: float
     gpu_busy_all_ratio: float
     cpu_active_ratio: float
     gpu_at_once_ratio: float
-    """These and the following as in :class:`~slurm_soda.simulator.report.site.Promptness`."""
+    """These and the following as in :class:`~slurm_soda.simulator.report.soda_figures.StartDelays`."""
     gpu_over_minute_ratio: float
     gpu_over_hour_ratio: float
     cpu_within_10s_ratio: float
     cpu_within_minute_ratio: float
     gpu_shared_ratio: float
-    """These and the following as in :class:`~slurm_soda.simulator.report.shared.Shared`."""
+    """These and the following as in :class:`~slurm_soda.simulator.report.sharing_summary.SharingSummary`."""
     gpu_shared_s: float
     shared_slowdown: float
     out_of_memory: int
@@ -79,34 +79,34 @@ class Summary:
         return asdict(self)
 
 
-def jct_s(outcome: Outcome) -> FloatColumn:
+def jct_s(outcome: SimulationOutcome) -> FloatColumn:
     """Job completion time of each job; NaN for one that never ended."""
     return outcome.end_s - outcome.workload.submit_s
 
 
-def queue_s(outcome: Outcome) -> FloatColumn:
+def queue_s(outcome: SimulationOutcome) -> FloatColumn:
     """Time each job waited, before its first start and after preemptions; NaN for one that never ended."""
     # Sums of many stretches differ from one long stretch in the last bits: no wait is below 0.
     return np.maximum(jct_s(outcome) - outcome.held_s, 0.0)
 
 
-def counts_cpus(cluster: Cluster) -> bool:
+def counts_cpus(cluster: SimulatedCluster) -> bool:
     """Whether the cluster says how many CPU cores its nodes have."""
     return bool(cluster.cpus.sum() > 0 and (cluster.cpus < UNCOUNTED).all())
 
 
-def summarise(outcome: Outcome) -> Summary:
+def summarise(outcome: SimulationOutcome) -> RunSummary:
     """Figures of a run."""
     workload, ended = outcome.workload, np.isfinite(outcome.end_s)
     took_s = jct_s(outcome)
     p50_s, p95_s, p99_s = _percentiles(took_s[ended])
     last_s = float(outcome.end_s[ended].max()) if ended.any() else UNKNOWN
     makespan_s = last_s - float(workload.submit_s.min()) if ended.any() else UNKNOWN
-    held = outcome.segments if outcome.on_nodes is None else outcome.on_nodes.stretches
+    held = outcome.segments if outcome.node_measurements is None else outcome.node_measurements.stretches
     gpu_capacity = outcome.cluster.total_gpus * makespan_s
     gpu_s = gpus_in_use_s(outcome, -np.inf, last_s)
     cpus = int(outcome.cluster.cpus.sum()) if counts_cpus(outcome.cluster) else 0
-    return Summary(
+    return RunSummary(
         jobs=len(workload),
         unfinished=len(workload) - int(ended.sum()),
         avg_jct_s=_mean(took_s[ended]),
@@ -121,9 +121,9 @@ def summarise(outcome: Outcome) -> Summary:
         if gpu_s is None
         else _over(gpu_s, gpu_capacity),
         cpu_util_ratio=_held_ratio(held, held.cpus, cpus * makespan_s, last_s),
-        **asdict(activity(outcome, cpus)),
-        **asdict(promptness(outcome)),
-        **asdict(shared(outcome)),
+        **asdict(measure_activity(outcome, cpus)),
+        **asdict(measure_start_delays(outcome)),
+        **asdict(summarise_sharing(outcome)),
         preemptions=int(outcome.preemptions.sum()),
         failures=int(outcome.failures.sum()),
         decisions=outcome.decisions,
@@ -132,7 +132,7 @@ def summarise(outcome: Outcome) -> Summary:
     )
 
 
-def _held_ratio(parts: Segments | Stretches, held: IntColumn, capacity: float, last_s: float) -> float:
+def _held_ratio(parts: AllocationSegments | UsageIntervals, held: IntColumn, capacity: float, last_s: float) -> float:
     """What jobs held until ``last_s``, over ``capacity`` (units x seconds)."""
     time_s = np.maximum(np.minimum(parts.end_s, last_s) - parts.start_s, 0.0)
     return _over(float((time_s * held).sum()), capacity)

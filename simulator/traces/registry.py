@@ -1,6 +1,6 @@
 """The one list of trace formats, and how a file's format is found.
 
-A new format is one more :class:`Format` in :data:`FORMATS`.
+A new format is one more :class:`TraceFormat` in :data:`FORMATS`.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from pathlib import Path
 from typing import Protocol
 
 from slurm_soda.simulator.errors import SimulatorError, TraceError
-from slurm_soda.simulator.traces import philly, pollux
-from slurm_soda.simulator.traces.faults import shorten
-from slurm_soda.simulator.traces.gavel import looks_like_gavel, read_gavel
-from slurm_soda.simulator.traces.run_times import Profiles
-from slurm_soda.simulator.traces.swf import looks_like_swf, read_swf
-from slurm_soda.simulator.traces.table import split_line
-from slurm_soda.simulator.traces.text import COMPRESSED, is_compressed, with_newlines
-from slurm_soda.simulator.traces.tiresias import read_tiresias
-from slurm_soda.simulator.traces.trace import Trace
+from slurm_soda.simulator.traces.formats import philly, pollux
+from slurm_soda.simulator.traces.formats.gavel import looks_like_gavel, read_gavel
+from slurm_soda.simulator.traces.formats.measured_times import MeasuredTimes
+from slurm_soda.simulator.traces.formats.swf import looks_like_swf, read_swf
+from slurm_soda.simulator.traces.formats.tiresias import read_tiresias
+from slurm_soda.simulator.traces.parsing.csv_table import split_line
+from slurm_soda.simulator.traces.parsing.text_lines import COMPRESSED, is_compressed, with_newlines
+from slurm_soda.simulator.traces.parsing.trace_faults import shorten
+from slurm_soda.simulator.traces.trace import JobTrace
 
 _HEAD_BYTES = 65536
 
 
-class Reader(Protocol):
+class TraceReader(Protocol):
     """Reads one format.
 
     Raises:
         TraceError: the file cannot be used.
     """
 
-    def __call__(self, path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace:
+    def __call__(self, path: Path, *, lenient: bool, profiles: MeasuredTimes | None) -> JobTrace:
         """Return the trace of a file."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     """One format that users can name."""
 
     name: str
     summary: str
     looks_right: Callable[[str], bool]
     """Whether a file with this first line (blank lines apart) is of the format."""
-    read: Reader
+    read: TraceReader
 
 
 def _header_with(*names: str) -> Callable[[str], bool]:
@@ -56,8 +56,8 @@ def _header_with(*names: str) -> Callable[[str], bool]:
     return looks_right
 
 
-def _read_sacct(path: Path, *, lenient: bool, profiles: Profiles | None) -> Trace:
-    from slurm_soda.simulator.traces.sacct import read_sacct  # noqa: PLC0415 - most runs read no accounting
+def _read_sacct(path: Path, *, lenient: bool, profiles: MeasuredTimes | None) -> JobTrace:
+    from slurm_soda.simulator.traces.sacct.dump import read_sacct  # noqa: PLC0415 - most runs read no accounting
 
     del profiles  # the dump has run times
     return read_sacct(path, lenient)
@@ -71,19 +71,19 @@ def _never(_line: str) -> bool:
     return False
 
 
-FORMATS: tuple[Format, ...] = (
-    Format("tiresias", "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
+FORMATS: tuple[TraceFormat, ...] = (
+    TraceFormat("tiresias", "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
            _header_with("num_gpu", "submit_time", "duration"), read_tiresias),
-    Format("pollux", "Pollux' simulator: CSV with time, application, num_replicas, batch_size; needs --profiles",
+    TraceFormat("pollux", "Pollux' simulator: CSV with time, application, num_replicas, batch_size; needs --profiles",
            _header_with(*pollux.REQUIRED), pollux.read_pollux),
-    Format("philly", "Microsoft's Philly: CSV with timestamp, duration, num_gpus", _header_with(*philly.REQUIRED),
+    TraceFormat("philly", "Microsoft's Philly: CSV with timestamp, duration, num_gpus", _header_with(*philly.REQUIRED),
            philly.read_philly),
-    Format("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --pairs",
+    TraceFormat("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --pairs",
            looks_like_gavel, read_gavel),
-    Format("sacct", "a site's accounting: sacct --parsable2, with its header",
+    TraceFormat("sacct", "a site's accounting: sacct --parsable2, with its header",
            _looks_like_sacct, _read_sacct),
-    Format("swf", "Standard Workload Format, processors as CPU cores", looks_like_swf, read_swf),
-    Format("swf-gpu", "Standard Workload Format, processors as GPUs; say --format", _never, partial(read_swf, gpus=True)),
+    TraceFormat("swf", "Standard Workload Format, processors as CPU cores", looks_like_swf, read_swf),
+    TraceFormat("swf-gpu", "Standard Workload Format, processors as GPUs; say --format", _never, partial(read_swf, gpus=True)),
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def format_names() -> tuple[str, ...]:
     return tuple(entry.name for entry in FORMATS)
 
 
-def find_format(name: str) -> Format:
+def find_format(name: str) -> TraceFormat:
     """The format of a name.
 
     Raises:
@@ -104,7 +104,7 @@ def find_format(name: str) -> Format:
     raise SimulatorError(f"there is no trace format {name!r}; choose one of: {', '.join(format_names())}")
 
 
-def detect_format(path: Path) -> Format:
+def detect_format(path: Path) -> TraceFormat:
     """The first format that a file looks like.
 
     Raises:
@@ -141,8 +141,8 @@ def load_trace(
     format: str | None = None,  # noqa: A002 - the command line's word
     *,
     lenient: bool = False,
-    profiles: Profiles | None = None,
-) -> Trace:
+    profiles: MeasuredTimes | None = None,
+) -> JobTrace:
     """Read a trace.
 
     Args:

@@ -11,7 +11,7 @@ from slurm_soda.simulator.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedEntry:
     """Something of a trace that a lenient reader left out, because strict reading would have ended in an error."""
 
     line: int
@@ -23,13 +23,13 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class JobTrace:
     """A workload as a file tells it. Columns are in the workload's row order."""
 
     workload: Workload
     format: str
     """Name of the format that the file was read as."""
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedEntry, ...] = ()
     """Ascending by line; empty after strict reading."""
     unused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How many records of each kind are sound but no job to simulate, by a name that people read (``cancelled before

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from slurm_soda.policies.registry import find_entry
-from slurm_soda.simulator.report.times import span_text
-from slurm_soda.simulator.whatif.answer import Answer
+from slurm_soda.policies.registry.catalog import find_entry
+from slurm_soda.simulator.report.time_text import span_text
+from slurm_soda.simulator.whatif.answer import WhatIfAnswer
+from slurm_soda.simulator.whatif.candidate_runs import Candidate
 from slurm_soda.simulator.whatif.candidates import RESTART_S
-from slurm_soda.simulator.whatif.losers import Group
-from slurm_soda.simulator.whatif.rig import Candidate
+from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 
 _TRUSTED_RATIO = 0.15
 """A simulation of the present that is further off is no ground for numbers."""
@@ -17,7 +17,7 @@ _GROUP_WORSE_RATIO = 0.05
 _GROUPS = 6
 
 
-def headline(found: Answer) -> str:
+def headline(found: WhatIfAnswer) -> str:
     """The result in one sentence."""
     present, best = found.present, found.recommended
     if best is None:
@@ -31,7 +31,7 @@ def headline(found: Answer) -> str:
     )
 
 
-def findings(found: Answer) -> Iterator[str]:
+def list_findings(found: WhatIfAnswer) -> Iterator[str]:
     """What follows from the table, one sentence each."""
     best = found.recommended
     if best is not None:
@@ -55,7 +55,7 @@ def findings(found: Answer) -> Iterator[str]:
     yield f"A scheduler that knew how long every job runs ({found.bound.label}) would reach {span_text(bound)}."
 
 
-def _who_pays(found: Answer) -> Iterator[str]:
+def _who_pays(found: WhatIfAnswer) -> Iterator[str]:
     whole = found.losers.everybody
     if found.best is found.present:
         return
@@ -73,13 +73,13 @@ def _who_pays(found: Answer) -> Iterator[str]:
         yield "No user, size or length of jobs takes longer on average."
 
 
-def worse_groups(found: Answer) -> list[Group]:
+def worse_groups(found: WhatIfAnswer) -> list[ComparedJobs]:
     """Groups whose mean gets worse, the worst first; not more than a page holds."""
     groups = [group for group in found.losers.groups if group.change_ratio > _GROUP_WORSE_RATIO]
     return sorted(groups, key=lambda group: -group.change_ratio)[:_GROUPS]
 
 
-def _told(group: Group) -> str:
+def _told(group: ComparedJobs) -> str:
     name = f"user {group.name}" if group.kind == "user" else group.name
     return (
         f"{name} ({group.jobs:,} jobs) {span_text(group.before_s)} → {span_text(group.after_s)}"
@@ -87,7 +87,7 @@ def _told(group: Group) -> str:
     )
 
 
-def settings(found: Answer) -> str:
+def recommended_settings(found: WhatIfAnswer) -> str:
     """Lines for the configuration of sodad; empty if nothing is recommended, or Slurm does it alone."""
     best = found.recommended
     if best is None or best.label == "backfill":
@@ -105,7 +105,7 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def doubts(found: Answer, unused: Mapping[str, int], jobs_in_dump: int) -> Iterator[str]:
+def list_caveats(found: WhatIfAnswer, unused: Mapping[str, int], jobs_in_dump: int) -> Iterator[str]:
     """What to bear in mind, one sentence each."""
     yield _calibration(found)
     if found.members > 1:
@@ -135,7 +135,7 @@ def doubts(found: Answer, unused: Mapping[str, int], jobs_in_dump: int) -> Itera
         yield f"{left:,} jobs that waited or ran on, or held parts of GPUs, are missing from the simulated load."
 
 
-def _calibration(found: Answer) -> str:
+def _calibration(found: WhatIfAnswer) -> str:
     error = found.error_ratio
     said = (
         f"{found.present.label} stands for what the site does now: simulated it gives {span_text(found.present.avg_jct_s)}"
@@ -156,7 +156,7 @@ def _calibration(found: Answer) -> str:
     )
 
 
-def _restart(found: Answer) -> str:
+def _restart(found: WhatIfAnswer) -> str:
     if not found.restart_is_guessed:
         return f"Each start after a preemption is taken to cost {span_text(found.restart_s)}."
     return (
@@ -166,7 +166,7 @@ def _restart(found: Answer) -> str:
     )
 
 
-def _checkpoints(found: Answer) -> str:
+def _checkpoints(found: WhatIfAnswer) -> str:
     able = found.site.workload.preemptible
     if able.all():
         return (

@@ -8,26 +8,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.batch import Progress
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.report.result import Failure, PolicyRuns
-from slurm_soda.simulator.scenario import PREDICTED
+from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns
+from slurm_soda.simulator.runs.batch import RunProgressCallback
+from slurm_soda.simulator.runs.scenario import PREDICTED
 from slurm_soda.simulator.whatif import candidates
-from slurm_soda.simulator.whatif.losers import Losers, losers
-from slurm_soda.simulator.whatif.rig import Candidate, Question, Rig, of_least_jct
-from slurm_soda.simulator.whatif.site import Observed, Site, observed
+from slurm_soda.simulator.whatif.candidate_runs import (
+    Candidate,
+    CandidateRunner,
+    WhatIfQuestion,
+    candidate_of_least_jct,
+)
+from slurm_soda.simulator.whatif.observed_site import ObservedFigures, ObservedSite, summarise_observed
+from slurm_soda.simulator.whatif.worse_off_jobs import WorseOffJobs, compare_jobs
 
-WORTH_IT = 1.05
+WORTHWHILE_RATIO = 1.05
 """A change must make the average JCT so many times better to be recommended."""
 _TUNED_WORTH_IT = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """What was found."""
 
-    site: Site
-    seen: Observed
+    site: ObservedSite
+    seen: ObservedFigures
     present: Candidate
     """The stand-in for what the site does now."""
     others: tuple[Candidate, ...]
@@ -37,13 +42,13 @@ class Answer:
     """None: nothing is worth a change."""
     dearer: Candidate | None
     """The recommended one if restarts cost twice as much; None where it does not preempt."""
-    losers: Losers
+    losers: WorseOffJobs
     """Under the recommended policy, or under the best one that was tried."""
     restart_s: float
     restart_is_guessed: bool
     members: int
     """Over so many workloads figures are means."""
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[FailedRun, ...] = ()
     """Why a policy is missing, one for each such policy."""
 
     @property
@@ -54,12 +59,14 @@ class Answer:
     @property
     def best(self) -> Candidate:
         """The recommended candidate, or else the best that could be turned on."""
-        return self.recommended or of_least_jct(
+        return self.recommended or candidate_of_least_jct(
             [self.present, *(c for c in self.others if c.role not in ("sharing", "bound"))]
         )
 
 
-def answer(site: Site, question: Question, progress: Progress | None = None) -> Answer:
+def answer_question(
+    site: ObservedSite, question: WhatIfQuestion, progress: RunProgressCallback | None = None
+) -> WhatIfAnswer:
     """Simulate all candidates.
 
     A policy of which a run fails is missing in the answer, which says why, as far as there is one without it.
@@ -71,11 +78,11 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
     """
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
-    rig = Rig(site, question, restart_s, progress)
+    rig = CandidateRunner(site, question, restart_s, progress)
     rig.batch(rig.sharing()).check()  # what is missing is said before anything runs
     stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
     tried = rig.run(rig.tried()) + rig.run(rig.tried(by_run_times=True), estimates=PREDICTED)
-    seen = observed(site)
+    seen = summarise_observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
         raise SimulatorError(
@@ -88,11 +95,11 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
     sharing = rig.run(rig.sharing(), role="sharing", estimates=PREDICTED)
     bounds = rig.run([rig.bound()], role="bound", estimates="exact")
     if not bounds:
-        raise SimulatorError(str(next(failure for failure in rig.failed if failure.policy == candidates.BOUND)))
+        raise SimulatorError(str(next(failure for failure in rig.failed if failure.policy == candidates.BOUND_POLICY)))
     (bound,) = bounds
-    best = of_least_jct([*able, *(candidate for candidate in tried if candidate.complete)])
-    recommended = best if best.avg_jct_s * WORTH_IT < present.avg_jct_s else None
-    return Answer(
+    best = candidate_of_least_jct([*able, *(candidate for candidate in tried if candidate.complete)])
+    recommended = best if best.avg_jct_s * WORTHWHILE_RATIO < present.avg_jct_s else None
+    return WhatIfAnswer(
         site=site,
         seen=seen,
         present=present,
@@ -100,7 +107,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
         bound=bound,
         recommended=recommended,
         dearer=rig.dearer(recommended) if recommended and recommended.runs.mean("preemptions") else None,
-        losers=losers(site.workload, _jct_s(present), _jct_s(best)),
+        losers=compare_jobs(site.workload, _jct_s(present), _jct_s(best)),
         restart_s=restart_s,
         restart_is_guessed=question.restart_s is None,
         members=len(rig.workloads),
@@ -111,7 +118,7 @@ def answer(site: Site, question: Question, progress: Progress | None = None) -> 
 def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Candidate]:
     """What was tried, with the tuned policy behind its plain self if it is better."""
     kept = list(tried)
-    at = next((at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED), None)
+    at = next((at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED_POLICY), None)
     if tuned is not None and at is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
         label = f"{tuned.label} (tuned)"
         runs = tuple(replace(run, policy=label) for run in tuned.runs.runs)

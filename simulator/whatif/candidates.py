@@ -8,27 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.view import SharingPolicy
-from slurm_soda.simulator.scenario import Choice, service_gpu_s
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.simulator.runs.scenario import PolicyChoice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
 SLURM_TURN_S = 1.0
 """Slurm looks for jobs to start behind blocked ones at intervals (bf_interval, usually half a minute): a second at the
 least. What accounting tells in whole seconds shows no more."""
-STAND_INS: tuple[Choice, ...] = (
-    Choice("backfill", {"reservations": 10, "whole_nodes": True, "interval_s": SLURM_TURN_S}),
-    Choice("fifo"),
+PRESENT_STAND_INS: tuple[PolicyChoice, ...] = (
+    PolicyChoice("backfill", {"reservations": 10, "whole_nodes": True, "interval_s": SLURM_TURN_S}),
+    PolicyChoice("fifo"),
 )
 """What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
 keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter."""
-TRIED = ("tiresias-las", "tiresias-gittins")
+TRIED_POLICIES = ("tiresias-las", "tiresias-gittins")
 """What could be turned on."""
-BOUND = "srsf"
+BOUND_POLICY = "srsf"
 """What somebody could do who knew how long jobs run."""
-BY_RUN_TIMES = ("sjf", "srtf", "srsf")
+POLICIES_BY_RUN_TIME = ("sjf", "srtf", "srsf")
 """Policies that need run times: they are told what sodad would predict from the jobs that have ended so far."""
-TUNED = "tiresias-las"
+TUNED_POLICY = "tiresias-las"
 """The policy whose thresholds are looked for in the trace."""
 
 RESTART_S = 62.0
@@ -42,7 +42,7 @@ _MIN_RUN_RESTARTS = 4.0
 _QUANTILES = ((0.7,), (0.8,), (0.9,), (0.5, 0.9))
 
 
-def shares(name: str) -> bool:
+def lets_jobs_share(name: str) -> bool:
     """Whether a policy lets jobs share GPUs."""
     return isinstance(make_policy(name), SharingPolicy)
 
@@ -55,28 +55,30 @@ def likely_restart_s(workload: Workload) -> float:
 
 def likely_min_run_s(restart_s: float) -> float:
     """Run time before a job may be preempted: sodad's default, or less where restarts are cheap."""
-    return min(_MIN_RUN_S, rounded(_MIN_RUN_RESTARTS * restart_s))
+    return min(_MIN_RUN_S, round_to_two_digits(_MIN_RUN_RESTARTS * restart_s))
 
 
-def threshold_choices(workload: Workload, fixed: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """:data:`TUNED` with queues whose borders are quantiles of the jobs' own service, and ``fixed`` parameters."""
+def threshold_choices(workload: Workload, fixed: Mapping[str, Any]) -> tuple[PolicyChoice, ...]:
+    """:data:`TUNED_POLICY` with queues whose borders are quantiles of the jobs' own service, and ``fixed`` parameters."""
     service = service_gpu_s(workload)
     if not len(service) or "thresholds_gpu_s" in fixed:
         return ()
     tried: dict[tuple[float, ...], None] = {}
     for parts in _QUANTILES:
-        borders = tuple(sorted({rounded(float(np.quantile(service, part))) for part in parts}))
+        borders = tuple(sorted({round_to_two_digits(float(np.quantile(service, part))) for part in parts}))
         if borders[0] > 0:
             tried[borders] = None
-    return tuple(Choice(TUNED, {**fixed, "thresholds_gpu_s": list(borders)}) for borders in tried)
+    return tuple(PolicyChoice(TUNED_POLICY, {**fixed, "thresholds_gpu_s": list(borders)}) for borders in tried)
 
 
-def with_parameters(choices: Sequence[Choice], given: Mapping[str, Mapping[str, Any]]) -> tuple[Choice, ...]:
+def with_parameters(
+    choices: Sequence[PolicyChoice], given: Mapping[str, Mapping[str, Any]]
+) -> tuple[PolicyChoice, ...]:
     """The choices with what a person set for their policies."""
-    return tuple(Choice(choice.name, {**choice.parameters, **given.get(choice.name, {})}) for choice in choices)
+    return tuple(PolicyChoice(choice.name, {**choice.parameters, **given.get(choice.name, {})}) for choice in choices)
 
 
-def rounded(value: float) -> float:
+def round_to_two_digits(value: float) -> float:
     """Two digits are enough for people."""
     if not value > 0 or not math.isfinite(value):
         return 0.0

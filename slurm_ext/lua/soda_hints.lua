@@ -1,7 +1,7 @@
 -- The hints of the --soda-... flags: their rules, and the tag at the end of a job's Comment in which they travel. Loaded by
 -- soda.lua, which lies beside it.
 --
--- The rules and the grammar of the tag are those of slurm_ext/hints.py and slurm_ext/codec.py; tests/hints proves that
+-- The rules and the grammar of the tag are those of slurm_ext/hints/flags.py and slurm_ext/hints/codec.py; tests/hints proves that
 -- both agree. Values are checked again here: a user can put anything into the environment that carries them.
 
 local M = {}

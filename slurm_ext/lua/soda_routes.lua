@@ -1,5 +1,5 @@
 -- Arrays: a job submitted to a partition under arrays gets the list of partitions that its array owns or may borrow. The
--- rules are those of policies/arrays/routing.py; tests/hints/test_routing.py compares both. A local file of a few lines is
+-- rules are those of policies/pools/layout/routing.py; tests/hints/test_routing.py compares both. A local file of a few lines is
 -- read at every submission, because Lua cannot see whether a file has changed. Loaded by soda.lua, which lies beside it.
 
 local M = {}

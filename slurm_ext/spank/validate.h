@@ -1,6 +1,6 @@
 /* Rules of the --soda-... flags: what is allowed, and the canonical form of each value.
  *
- * The rules are those of slurm_ext/hints.py and slurm_ext/codec.py; tests/hints proves that both languages agree. This
+ * The rules are those of slurm_ext/hints/flags.py and slurm_ext/hints/codec.py; tests/hints proves that both languages agree. This
  * file knows nothing of Slurm, so that the tests can run it alone.
  */
 #ifndef SODA_VALIDATE_H

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.agent import Agent, Parts
-from slurm_soda.agent.config import AgentConfig
-from slurm_soda.agent.cpu import CpuReader
-from slurm_soda.agent.faults import Faults
-from slurm_soda.agent.gpus import GpuReading, Gpus
-from slurm_soda.agent.keeper import Keeper
-from slurm_soda.agent.ledger import Ledger
-from slurm_soda.agent.outbox import Outbox
-from slurm_soda.agent.upload import Backoff, HttpUploader, UploadError
-from slurm_soda.wire.handover import hand_over
+from slurm_soda.agent.agent import Agent, AgentDependencies
+from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.run_records import RunRecords
+from slurm_soda.agent.reporting.upload import Backoff, HttpUploader, UploadError
+from slurm_soda.agent.resource_controller import ResourceController
+from slurm_soda.agent.sampling.cpu_time import CpuReader
+from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.settings.agent_config import AgentConfig
+from slurm_soda.wire.event_delivery import deliver_event
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
-from slurm_soda.wire.seal import HEADER, Munge
 from slurm_soda.wire.spool import Spool
 
 JOB = 1_999_999_910
@@ -54,7 +54,7 @@ class Controller:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert self.path == "/v1/reports"
-                assert self.headers[HEADER] == "MUNGE:AA==:"
+                assert self.headers[CREDENTIAL_HEADER] == "MUNGE:AA==:"
                 if controller.status < 300:
                     controller.reports.append(NodeReport.from_json(body))
                 self.send_response(controller.status)
@@ -95,8 +95,8 @@ class Bench:
         self.now_s = 1001.0
         self.steady_s = 50.0
         self.booted_s = 0.0
-        self.keepers: tuple[Keeper, ...] = ()
-        self.outbox = Outbox()
+        self.resource_controllers: tuple[ResourceController, ...] = ()
+        self.core_messages = CoreMessages()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
             cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
@@ -104,12 +104,12 @@ class Bench:
         )  # fmt: skip
 
     def agent(self) -> Agent:
-        faults = Faults()
+        faults = RecentFaults()
         config = self.config
-        parts = Parts(
+        parts = AgentDependencies(
             clock=lambda: self.now_s,
             steady=self.steady,
-            ledger=Ledger(Spool(config.spool), faults, config.spool_files),
+            ledger=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
             uploader=HttpUploader(
@@ -119,8 +119,8 @@ class Bench:
             faults=faults,
             environ={},
             booted_s=self.booted_s,
-            keepers=self.keepers,
-            outbox=self.outbox,
+            resource_controllers=self.resource_controllers,
+            core_messages=self.core_messages,
         )
         return Agent(config, parts)
 
@@ -130,7 +130,7 @@ class Bench:
         return self.steady_s
 
     async def hand_over(self, event: dict[str, object]) -> str:
-        return await asyncio.to_thread(hand_over, event, self.config.socket, self.config.spool)
+        return await asyncio.to_thread(deliver_event, event, self.config.socket, self.config.spool)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_runs_are_young_for_some_seconds_also_when_the_clock_is_set_back(
 ) -> None:
     bench = Bench(tmp_path, 1)
     agent = bench.agent()
-    agent.take_line(json.dumps(OPEN).encode())
+    agent.receive_event(json.dumps(OPEN).encode())
     bench.now_s = 1000.0 + since_s
     config = bench.config
     assert agent._pause_s() == (config.young_interval_s if young else config.interval_s)
@@ -230,7 +230,7 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controlle
 
     async def scene() -> None:
         killed = bench.agent()
-        assert killed.take_line(json.dumps(OPEN).encode() + b"\n") == ""
+        assert killed.receive_event(json.dumps(OPEN).encode() + b"\n") == ""
         bench.now_s = 1000.4
         killed.sample()
         bench.now_s = 1001.0
@@ -260,12 +260,12 @@ def test_a_run_that_nobody_closes_ends_by_itself(
 
     async def scene() -> None:
         agent = bench.agent()
-        agent.take_line(json.dumps(OPEN).encode())
+        agent.receive_event(json.dumps(OPEN).encode())
         bench.now_s += silent_s
         agent.sample()
         await agent.upload()
         if lost:  # an epilog that comes after all is still told
-            agent.take_line(json.dumps(CLOSE).encode())
+            agent.receive_event(json.dumps(CLOSE).encode())
             await agent.upload()
 
     asyncio.run(scene())
@@ -309,7 +309,7 @@ def test_nonsense_on_the_socket_is_refused_and_remembered(tmp_path: Path, contro
 
     async def scene() -> str:
         agent = bench.agent()
-        said = agent.take_line(b'{"kind":"evil"}\n')
+        said = agent.receive_event(b'{"kind":"evil"}\n')
         await agent.upload()
         return said
 
@@ -323,7 +323,7 @@ def test_the_nodes_name_is_slurms_where_none_is_configured(tmp_path: Path, contr
 
     async def scene() -> None:
         agent = bench.agent()
-        agent.take_line(json.dumps({**OPEN, "node": "gpu-node-7"}).encode())
+        agent.receive_event(json.dumps({**OPEN, "node": "gpu-node-7"}).encode())
         await agent.upload()
         await agent.upload()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.config import AgentConfig, ConfigError, load
-from slurm_soda.agent.tuning.settings import CoreSettings
+from slurm_soda.agent.settings.agent_config import AgentConfig, AgentConfigError, load_agent_config
+from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ from slurm_soda.agent.tuning.settings import CoreSettings
 def test_mistakes(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "agent.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load(path, {})
+    with pytest.raises(AgentConfigError) as caught:
+        load_agent_config(path, {})
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -46,20 +46,20 @@ def test_mistakes(tmp_path: Path, text: str, said: str) -> None:
 
 def test_defaults_file_and_environment(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
-    assert load(path, {}) == AgentConfig()
+    assert load_agent_config(path, {}) == AgentConfig()
     path.write_text('controller = "https://soda:1"\ninterval_s = 1\n')
-    assert load(path, {}).controller == "https://soda:1"
-    changed = load(path, {"SODA_AGENT_CONTROLLER": "http://other:2", "SODA_AGENT_HEARTBEAT_S": "9.5"})
+    assert load_agent_config(path, {}).controller == "https://soda:1"
+    changed = load_agent_config(path, {"SODA_AGENT_CONTROLLER": "http://other:2", "SODA_AGENT_HEARTBEAT_S": "9.5"})
     assert (changed.controller, changed.interval_s, changed.heartbeat_s) == ("http://other:2", 1, 9.5)
-    with pytest.raises(ConfigError, match="environment: SODA_AGENT_INTERVAL_S is 'soon'; expected a number"):
-        load(path, {"SODA_AGENT_INTERVAL_S": "soon"})
+    with pytest.raises(AgentConfigError, match="environment: SODA_AGENT_INTERVAL_S is 'soon'; expected a number"):
+        load_agent_config(path, {"SODA_AGENT_INTERVAL_S": "soon"})
     path.write_text("[cores]\nenabled = true\nstep_s = 30\n")
-    assert load(path, {}).cores == CoreSettings(enabled=True, step_s=30)
-    assert load(path, {"SODA_AGENT_CORES_ENABLED": "false"}).cores == CoreSettings(step_s=30)
-    with pytest.raises(ConfigError, match="environment: SODA_AGENT_CORES_ENABLED is 'no'; expected true or false"):
-        load(path, {"SODA_AGENT_CORES_ENABLED": "no"})
-    with pytest.raises(ConfigError, match="there is no such file"):
-        load(tmp_path / "none", {}, required=True)
+    assert load_agent_config(path, {}).cores == CoreTuningSettings(enabled=True, step_s=30)
+    assert load_agent_config(path, {"SODA_AGENT_CORES_ENABLED": "false"}).cores == CoreTuningSettings(step_s=30)
+    with pytest.raises(AgentConfigError, match="environment: SODA_AGENT_CORES_ENABLED is 'no'; expected true or false"):
+        load_agent_config(path, {"SODA_AGENT_CORES_ENABLED": "no"})
+    with pytest.raises(AgentConfigError, match="there is no such file"):
+        load_agent_config(tmp_path / "none", {}, required=True)
 
 
 def test_the_command_says_it_in_one_line_and_leaves(tmp_path: Path) -> None:

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.cpu import CpuReader
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.processes import TreeReading, read_trees
-from slurm_soda.agent.usage import RunUsage
-from slurm_soda.epilog import cgroups
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.run_records import NodeRun
+from slurm_soda.agent.sampling.cpu_time import CpuReader
+from slurm_soda.agent.sampling.process_trees import ProcessTreeReading, read_process_trees
+from slurm_soda.agent.sampling.run_usage import RunUsage
+from slurm_soda.epilog import job_cgroups
 from slurm_soda.wire.records import JobClosed, JobOpened
 
 MIB = 1 << 20
 
 
-def run_of(job_id: int, cpus: int = 4, at_s: float = 0.0) -> Run:
+def run_of(job_id: int, cpus: int = 4, at_s: float = 0.0) -> NodeRun:
     opened = JobOpened(job_id, 0, "n1", 1000, "alice", "main", at_s, (), cpus)
-    return Run(RunKey(job_id, 1), opened, usage=RunUsage(first_s=at_s, last_s=at_s, gpu_last_s=at_s))
+    return NodeRun(RunKey(job_id, 1), opened, usage=RunUsage(first_s=at_s, last_s=at_s, gpu_last_s=at_s))
 
 
 class Kernel:
@@ -81,7 +81,7 @@ def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
     return Kernel(tmp_path, *request.param)
 
 
-def used(run: Run) -> RunUsage:
+def used(run: NodeRun) -> RunUsage:
     assert run.usage is not None
     return run.usage
 
@@ -171,7 +171,7 @@ def test_files_that_say_nonsense_count_as_gone(tmp_path: Path, content: str) -> 
     kernel = Kernel(tmp_path, "cgroup/v1", "slurm_n1")
     kernel.work(7, 1.0)
     (kernel.job(7) / "cpuacct.usage").write_text(content)
-    group = cgroups.find(str(tmp_path), "n1", 1000, 7)
+    group = job_cgroups.find_job_cgroup(str(tmp_path), "n1", 1000, 7)
     assert group is not None
     assert group.cpu_s() is None
 
@@ -194,10 +194,10 @@ def test_processes_of_a_step_are_counted_with_those_that_ended(tmp_path: Path, h
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         deadline_s = time.monotonic() + 10
-        reading = TreeReading()
+        reading = ProcessTreeReading()
         while not reading.memory_mib and time.monotonic() < deadline_s:  # it may not have started its second child yet
             time.sleep(0.02)
-            reading = read_trees([job_id]).get(job_id, reading)
+            reading = read_process_trees([job_id]).get(job_id, reading)
         assert len(reading.cpu_s) == 1
         assert sum(reading.cpu_s.values()) > 0.02
         assert reading.memory_mib > 0

@@ -24,7 +24,7 @@ class Node:
         self.agent = self.bench.agent()
 
     def open(self) -> None:
-        assert not self.agent.take_line(line(OPEN))
+        assert not self.agent.receive_event(line(OPEN))
         self.kernel.work(JOB, 3.5)
         self.sample(1005.0)
 
@@ -56,7 +56,7 @@ def test_it_counts_once(node: Node, through: str, gone: bool) -> None:
     node.open()
     node.kernel.work(JOB, 1.5)
     if through == "socket":
-        assert not node.agent.take_line(line(READ))
+        assert not node.agent.receive_event(line(READ))
     else:
         node.spool.write(f"{JOB}.1000.close", line(READ))
     if gone:
@@ -80,6 +80,6 @@ def test_a_run_that_counted_as_lost_takes_it_at_once(node: Node) -> None:
     node.open()
     node.kernel.end(JOB)
     node.sample(1005.0 + node.bench.config.lost_after_s + 1)
-    assert not node.agent.take_line(line(READ))
-    assert not node.agent.take_line(line(READ))
+    assert not node.agent.receive_event(line(READ))
+    assert not node.agent.receive_event(line(READ))
     assert node.cpu_s() == pytest.approx(5.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.events import RunKey, read_event
-from slurm_soda.agent.usage import MAX_COUNTERS, RunUsage
+from slurm_soda.agent.job_events.run_event import RunKey, parse_run_event
+from slurm_soda.agent.sampling.run_usage import MAX_COUNTERS, RunUsage
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.records import JobClosed, JobOpened
 
@@ -30,7 +30,7 @@ def line(event: dict[str, Any], **changed: Any) -> bytes:
 
 
 def test_an_opening() -> None:
-    event = read_event(line(OPEN))
+    event = parse_run_event(line(OPEN))
     hints = {"model": "resnet50", "batch_size": "64"}
     assert event.key == RunKey(10, 1795214838)
     assert event.record == JobOpened(10, 1, "n1", 1000, "alice", "main", 1795214838.02, (0, 1), 2, hints)
@@ -38,7 +38,7 @@ def test_an_opening() -> None:
 
 
 def test_a_closing_with_the_epilogs_own_reading_and_fault() -> None:
-    event = read_event(line(CLOSE, fault="agent was away", cpu_s=4.5, memory_mib=100, cpu_source="cgroup/v1"))
+    event = parse_run_event(line(CLOSE, fault="agent was away", cpu_s=4.5, memory_mib=100, cpu_source="cgroup/v1"))
     assert event.record == JobClosed(10, 2, "n1", 1795214900.0, "3:0")
     assert (event.cpu_s, event.memory_mib, event.faults) == (4.5, 100.0, ("epilog: agent was away",))
 
@@ -52,20 +52,20 @@ def test_a_closing_with_the_epilogs_own_reading_and_fault() -> None:
     ],
 )  # fmt: skip
 def test_this_nodes_share_of_the_cpus(cpus_per_node: str, node_names: str, node: str, cpus: int) -> None:
-    record = read_event(line(OPEN, cpus_per_node=cpus_per_node, node_names=node_names, node=node)).record
+    record = parse_run_event(line(OPEN, cpus_per_node=cpus_per_node, node_names=node_names, node=node)).record
     assert isinstance(record, JobOpened)
     assert record.cpus == cpus
 
 
 @pytest.mark.parametrize(("node_names", "nodes"), [("n1", 1), ("n[1-2]", 2), ("n1,m[3-9]", 8), ("", 1), ("n[", 1)])
 def test_the_nodes_of_the_job(node_names: str, nodes: int) -> None:
-    record = read_event(line(OPEN, node_names=node_names)).record
+    record = parse_run_event(line(OPEN, node_names=node_names)).record
     assert isinstance(record, JobOpened)
     assert record.nodes == nodes
 
 
 def test_a_bad_hint_is_dropped_and_said() -> None:
-    event = read_event(line(OPEN, env={"SPANK_SODA_BATCH_SIZE": "64; rm -rf /", "SPANK_SODA_CATEGORY": "cv"}))
+    event = parse_run_event(line(OPEN, env={"SPANK_SODA_BATCH_SIZE": "64; rm -rf /", "SPANK_SODA_CATEGORY": "cv"}))
     assert isinstance(event.record, JobOpened)
     assert event.record.hints == {"category": "cv"}
     assert len(event.faults) == 1
@@ -80,20 +80,20 @@ def test_a_bad_hint_is_dropped_and_said() -> None:
 )  # fmt: skip
 def test_what_is_no_event_is_refused(bad: bytes) -> None:
     with pytest.raises(RecordError):
-        read_event(bad)
+        parse_run_event(bad)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(OPEN | CLOSE)), st.none() | st.integers() | st.text() | st.floats()))
 def test_any_event_is_read_or_refused(changed: dict[str, Any]) -> None:
     try:
-        event = read_event(line(OPEN, **changed))
+        event = parse_run_event(line(OPEN, **changed))
     except RecordError:
         return
     assert event.key.job_id == event.record.job_id
 
 
 def opened() -> JobOpened:
-    record = read_event(line(OPEN)).record
+    record = parse_run_event(line(OPEN)).record
     assert isinstance(record, JobOpened)
     return record
 
@@ -120,7 +120,7 @@ def test_counters_that_go_keep_what_they_counted() -> None:
     assert usage.add_cpu(1.0, "cgroup/v1", {"a": 5.0}, 10.0) == 5.0
     assert usage.add_cpu(2.0, "cgroup/v1", {"b": 1.0}, 30.0) == 1.0
     assert usage.add_cpu(3.0, "cgroup/v1", {"b": 3.0}, 20.0) == 2.0
-    usage.add_found(4.0, 0.5)
+    usage.add_unaccounted_cpu_s(4.0, 0.5)
     record = usage.record(opened())
     assert (record.cpu_s, record.memory_peak_mib, record.samples, record.last_s) == (8.5, 30.0, 3, 4.0)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.gpus import REOPEN_AFTER_S, Gpus
+from slurm_soda.agent.sampling.gpus import REOPEN_AFTER_S, Gpus
 
 EMULATION = Path(__file__).parents[2] / "emulation"
 
 PROGRAM = """
 import json, sys
-from slurm_soda.agent.gpus import Gpus
+from slurm_soda.agent.sampling.gpus import Gpus
 gpus = Gpus()
 found = gpus.read([0, 1, 9], 1.0)
 gpus.close()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.intake import Intake, IntakeError
-from slurm_soda.wire.handover import MAX_EVENT_BYTES, hand_over
+from slurm_soda.agent.job_events.event_socket import EventSocket, EventSocketError
+from slurm_soda.wire.event_delivery import MAX_EVENT_BYTES, deliver_event
 
 EVENT: dict[str, object] = {"kind": "open", "job_id": 1, "start_s": 2}
 
@@ -25,7 +25,7 @@ class Desk:
         self.lines: list[bytes] = []
         self.taken = 0
         self._refusal = refusal
-        self.intake = Intake(str(path), self._take, self._count)
+        self.event_socket = EventSocket(str(path), self._take, self._count)
 
     def _take(self, line: bytes) -> str:
         self.lines.append(line)
@@ -40,13 +40,15 @@ def test_prolog_and_agent_understand_each_other(tmp_path: Path) -> None:
 
     async def scene() -> None:
         desk = Desk(path)
-        await desk.intake.start()
+        await desk.event_socket.start()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        said = await asyncio.gather(*(asyncio.to_thread(hand_over, EVENT, str(path), str(spool)) for _ in range(20)))
+        said = await asyncio.gather(
+            *(asyncio.to_thread(deliver_event, EVENT, str(path), str(spool)) for _ in range(20))
+        )
         assert said == [""] * 20
         assert desk.lines == [b'{"kind":"open","job_id":1,"start_s":2}\n'] * 20
         await asyncio.sleep(0)
-        await desk.intake.stop()
+        await desk.event_socket.stop()
         assert desk.taken == 20
         assert not path.exists()
         assert not spool.exists()
@@ -57,9 +59,9 @@ def test_prolog_and_agent_understand_each_other(tmp_path: Path) -> None:
 def test_a_refusal_reaches_the_prolog_which_keeps_the_event(tmp_path: Path) -> None:
     async def scene() -> str:
         desk = Desk(tmp_path / "sock", "spool: disk full\n\xff")
-        await desk.intake.start()
-        said = await asyncio.to_thread(hand_over, EVENT, str(tmp_path / "sock"), str(tmp_path / "spool"))
-        await desk.intake.stop()
+        await desk.event_socket.start()
+        said = await asyncio.to_thread(deliver_event, EVENT, str(tmp_path / "sock"), str(tmp_path / "spool"))
+        await desk.event_socket.stop()
         assert desk.taken == 0
         return said
 
@@ -71,13 +73,13 @@ def test_a_refusal_reaches_the_prolog_which_keeps_the_event(tmp_path: Path) -> N
 def test_no_line_half_a_line_and_a_huge_line_are_no_events(tmp_path: Path, sent: bytes) -> None:
     async def scene() -> bytes:
         desk = Desk(tmp_path / "sock")
-        await desk.intake.start()
+        await desk.event_socket.start()
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "sock"))
         writer.write(sent)
         writer.write_eof()
         answer = await reader.read()
         writer.close()
-        await desk.intake.stop()
+        await desk.event_socket.stop()
         assert desk.lines == []
         return answer
 
@@ -94,11 +96,11 @@ def test_another_user_is_not_heard(tmp_path: Path) -> None:
 
     async def scene() -> bytes:
         desk = Desk(tmp_path / "sock")
-        await desk.intake.start()
+        await desk.event_socket.start()
         (tmp_path / "sock").chmod(0o666)
         argv = [sys.executable, "-ISc", program]
         done = await asyncio.to_thread(subprocess.run, argv, cwd=tmp_path, capture_output=True, timeout=20)
-        await desk.intake.stop()
+        await desk.event_socket.stop()
         assert desk.lines == []
         return bytes(done.stdout + done.stderr)
 
@@ -113,17 +115,17 @@ def test_a_dead_agents_socket_is_replaced_a_living_ones_not(tmp_path: Path) -> N
 
     async def scene() -> None:
         desk = Desk(path)
-        await desk.intake.start()
-        with pytest.raises(IntakeError, match="another agent listens there; stop it first"):
-            await Desk(path).intake.start()
+        await desk.event_socket.start()
+        with pytest.raises(EventSocketError, match="another agent listens there; stop it first"):
+            await Desk(path).event_socket.start()
         assert path.exists()
-        await desk.intake.stop()
+        await desk.event_socket.stop()
 
     asyncio.run(scene())
 
 
 def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "sock").write_text("precious")
-    with pytest.raises(IntakeError, match="something else is there; remove it"):
-        asyncio.run(Desk(tmp_path / "sock").intake.start())
+    with pytest.raises(EventSocketError, match="something else is there; remove it"):
+        asyncio.run(Desk(tmp_path / "sock").event_socket.start())
     assert (tmp_path / "sock").read_text() == "precious"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.keeper import Sample
-from slurm_soda.agent.upload import UploadError
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
+from slurm_soda.agent.reporting.upload import UploadError
+from slurm_soda.agent.resource_controller import NodeSample
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
 
 
@@ -22,13 +22,13 @@ class Diary:
 
     interval_s: float = 0.06
     asked: list[str] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[NodeSample] = field(default_factory=list)
 
     def recover(self, now_s: float) -> Sequence[str]:
         self.asked.append("recover")
         return ["something was left behind"]
 
-    def turn(self, sample: Sample) -> Sequence[str]:
+    def turn(self, sample: NodeSample) -> Sequence[str]:
         self.asked.append("turn")
         self.samples.append(sample)
         return []
@@ -39,7 +39,7 @@ class Diary:
 
 
 class Broken(Diary):
-    def turn(self, sample: Sample) -> Sequence[str]:
+    def turn(self, sample: NodeSample) -> Sequence[str]:
         raise ZeroDivisionError("a mistake")
 
 
@@ -52,7 +52,7 @@ def controller() -> Iterator[Controller]:
 
 def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
-    bench.keepers = (Broken(), diary)
+    bench.resource_controllers = (Broken(), diary)
 
     async def scene() -> None:
         stop = asyncio.Event()
@@ -78,7 +78,7 @@ def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, contr
 
 def test_keepers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
-    bench.keepers = (diary,)
+    bench.resource_controllers = (diary,)
     agent = bench.agent()
 
     def fail(runs: object, now_s: float) -> None:
@@ -93,11 +93,11 @@ def test_keepers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path,
 
 def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
-    bench.keepers = (diary,)
+    bench.resource_controllers = (diary,)
     agent = bench.agent()
-    agent.take_line(json.dumps(OPEN).encode())
+    agent.receive_event(json.dumps(OPEN).encode())
     agent.sample()
-    agent.take_line(json.dumps(CLOSE).encode())
+    agent.receive_event(json.dumps(CLOSE).encode())
     agent.sample()
     assert [len(sample.runs) for sample in diary.samples] == [1, 0]
 
@@ -106,13 +106,13 @@ def test_keepers_have_a_clock_that_goes_on_when_the_time_of_day_is_set_back(
     tmp_path: Path, controller: Controller
 ) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
-    bench.keepers = (diary,)
+    bench.resource_controllers = (diary,)
     agent = bench.agent()
-    agent.take_line(json.dumps(OPEN).encode())
+    agent.receive_event(json.dumps(OPEN).encode())
     agent.sample()
     bench.now_s -= 3600
     agent.sample()
-    agent.glance(1.0)
+    agent.sample_gpus(1.0)
     assert [sample.unix_s for sample in diary.samples] == [1001.0, -2599.0, -2599.0]
     clock = [sample.now_s for sample in diary.samples]
     assert clock == sorted(set(clock))
@@ -125,7 +125,7 @@ def test_gpus_that_failed_are_looked_for_again_when_the_time_of_day_is_set_back(
     agent = bench.agent()
     asked: list[float] = []
     agent._parts.gpus.open = asked.append  # type: ignore[method-assign,assignment]
-    agent.take_line(json.dumps(OPEN).encode())
+    agent.receive_event(json.dumps(OPEN).encode())
     agent.sample()
     bench.now_s -= 3600
     agent.sample()
@@ -135,7 +135,7 @@ def test_gpus_that_failed_are_looked_for_again_when_the_time_of_day_is_set_back(
 
 def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary(interval_s=0.1)
-    bench.keepers = (diary,)
+    bench.resource_controllers = (diary,)
     bench.config = replace(bench.config, interval_s=3600.0, young_interval_s=3600.0)
 
     async def scene() -> None:
@@ -154,21 +154,21 @@ def test_what_keepers_tell_is_told_once_and_orders_come_with_the_answer(tmp_path
     measured = CoreMeasurement(JOB, 0, "n1", 1001.0, 0, 0, 8, 8, 2, 0.5, 0.01, 60)
     fit = CoreFit(JOB, 0, "n1", 1002.0, 0, 8, 8, 4, 2, 3, 0.5, 0.5, "best_fit")
     order = CoreOrder(JOB, 0, 0, 1, 4)
-    bench.outbox.measurements.append(measured)
-    bench.outbox.fits.append(fit)
+    bench.core_messages.measurements.append(measured)
+    bench.core_messages.fits.append(fit)
 
     async def scene() -> None:
         agent = bench.agent()
         controller.status = 503
         with pytest.raises(UploadError):
             await agent.upload()
-        assert bench.outbox
+        assert bench.core_messages
         controller.status, controller.answer = 200, json.dumps(ReportAnswer("n1", 2, (order,)).to_dict()).encode()
         await agent.upload()
-        assert bench.outbox.orders == {(JOB, 0): order}
+        assert bench.core_messages.orders == {(JOB, 0): order}
         controller.answer = b"<html>a proxy's</html>"
         await agent.upload()
-        assert bench.outbox.orders == {(JOB, 0): order}
+        assert bench.core_messages.orders == {(JOB, 0): order}
         controller.answer = b'{"node": "n1", "seq": 4}'
         await agent.upload()
 
@@ -176,5 +176,5 @@ def test_what_keepers_tell_is_told_once_and_orders_come_with_the_answer(tmp_path
     assert [(report.core_measurements, report.core_fits) for report in controller.reports] == [
         ((measured,), (fit,)), ((), ()), ((), ()),
     ]  # fmt: skip
-    assert not bench.outbox
-    assert bench.outbox.orders == {}
+    assert not bench.core_messages
+    assert bench.core_messages.orders == {}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.events import RunKey, read_event
-from slurm_soda.agent.faults import Faults
-from slurm_soda.agent.ledger import BATCH, Ledger
+from slurm_soda.agent.job_events.run_event import RunKey, parse_run_event
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.run_records import MAX_RUNS_PER_REPORT, RunRecords
 from slurm_soda.wire.spool import Spool, record_name
 
 NOW_S = 1000.0
@@ -44,15 +44,15 @@ class Node:
 
     def __init__(self, path: Path) -> None:
         self.spool = Spool(str(path))
-        self.faults = Faults()
-        self.ledger = Ledger(self.spool, self.faults, 1000)
+        self.faults = RecentFaults()
+        self.ledger = RunRecords(self.spool, self.faults, 1000)
 
     def restart(self) -> None:
-        self.ledger = Ledger(self.spool, self.faults, 1000)
+        self.ledger = RunRecords(self.spool, self.faults, 1000)
         self.ledger.adopt(NOW_S)
 
     def take(self, line: bytes) -> None:
-        self.ledger.take(read_event(line), line, NOW_S)
+        self.ledger.take(parse_run_event(line), line, NOW_S)
 
     def end(self) -> None:
         """What the sampling loop does with closed runs."""
@@ -168,13 +168,13 @@ def test_what_was_dropped_while_a_report_was_under_way_does_no_harm(node: Node) 
     batch = node.ledger.news()
     node.ledger.reported(batch)
     node.ledger.reported(batch)
-    assert not node.ledger.has_news()
+    assert not node.ledger.has_unreported()
 
 
 def test_large_backlogs_go_in_parts(node: Node) -> None:
-    for job_id in range(1, BATCH + 11):
+    for job_id in range(1, MAX_RUNS_PER_REPORT + 11):
         node.take(event("close", job_id))
-    assert [len(node.deliver()) for _ in range(3)] == [BATCH, 10, 0]
+    assert [len(node.deliver()) for _ in range(3)] == [MAX_RUNS_PER_REPORT, 10, 0]
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_file_that_cannot_be_read_at_the_moment_is_read_later(node: Node, monk
 
 
 def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
-    ledger = Ledger(node.spool, node.faults, 64)
+    ledger = RunRecords(node.spool, node.faults, 64)
     for start_s in range(40):
         line = event("open", start_s + 1, start_s)
-        ledger.take(read_event(line), line, NOW_S)
+        ledger.take(parse_run_event(line), line, NOW_S)
         ledger.save(ledger.runs[RunKey(start_s + 1, start_s)], NOW_S)
     ledger.trim(NOW_S)
     assert sum(name.endswith(".open") for name in node.spool.names()) == 40
@@ -228,10 +228,10 @@ def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
 
 
 def test_a_controller_that_never_comes_back_does_not_fill_the_memory(node: Node) -> None:
-    ledger = Ledger(node.spool, node.faults, 64)
+    ledger = RunRecords(node.spool, node.faults, 64)
     for start_s in range(100):
         for line in (event("open", start_s + 1, start_s), event("close", start_s + 1, start_s))[: 1 + start_s % 2]:
-            run = ledger.take(read_event(line), line, NOW_S)
+            run = ledger.take(parse_run_event(line), line, NOW_S)
         assert run is not None
         run.over = run.closed is not None
     ledger.trim(NOW_S)
@@ -255,21 +255,21 @@ def test_names_of_runs_are_names_of_files() -> None:
 
 
 def test_faults_are_counted_bounded_and_age() -> None:
-    faults = Faults()
+    faults = RecentFaults()
     assert faults.add(0.0, "a\nb")
     assert not faults.add(10.0, "a\nb")
     for number in range(40):
         faults.add(20.0 + number, f"f{number}")
     assert len(faults.recent(100.0)) == 32
     assert faults.recent(20.0 + 8 + 3600.5)[0] == "f9"
-    fresh = Faults()
+    fresh = RecentFaults()
     fresh.add(1.0, "x")
     fresh.add(2.0, "x")
     assert fresh.recent(3.0) == ("x (x2)",)
 
 
 def test_faults_are_forgotten_after_an_hour_also_when_the_clock_is_set_back() -> None:
-    faults = Faults()
+    faults = RecentFaults()
     faults.add(100_000.0, "a fault")
     assert faults.recent(5_000.0) == ("a fault",)
     assert faults.recent(8_600.0) == ("a fault",)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.members import Members
+from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.wire.records import JobOpened
 
 
@@ -31,7 +31,7 @@ def test_groups_of_v1(tmp_path: Path, tree: str) -> None:
     for group, pids, threads in ((top, [], []), (top / "step_0", [4], [4, 5]), (top / "step_0/task_1", [6], [6])):
         write(group, "cgroup.procs", pids)
         write(group, "tasks", threads)
-    members = Members(str(tmp_path))
+    members = JobProcesses(str(tmp_path))
     assert members.processes([job(7), job(8)]) == {7: {4, 6}, 8: set()}
     assert members.threads([job(7)]) == {7: {4, 5, 6}}
     assert members.cgroup_v2(job(7)) == ""
@@ -43,7 +43,7 @@ def test_groups_of_v2(tmp_path: Path) -> None:
     write(top / "step_0/user/task_0", "cgroup.threads", [4, 5])
     write(top / "step_0/slurm", "cgroup.procs", [3])
     write(top / "step_0/slurm", "cgroup.threads", [3])
-    members = Members(str(tmp_path))
+    members = JobProcesses(str(tmp_path))
     assert members.processes([job(7)]) == {7: {3, 4}}
     assert members.threads([job(7), job(8)]) == {7: {3, 4, 5}, 8: set()}
     assert members.cgroup_v2(job(7)) == "system.slice/slurmstepd.scope/job_7"
@@ -66,7 +66,7 @@ def test_without_groups_the_trees_below_slurmstepd(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        members, deadline_s = Members(str(tmp_path / "none")), time.monotonic() + 10
+        members, deadline_s = JobProcesses(str(tmp_path / "none")), time.monotonic() + 10
         while not members.processes([job(job_id)])[job_id] and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert members.processes([job(job_id)]) == {job_id: {child}}

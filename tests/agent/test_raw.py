@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.raw import as_event
+from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.wire.errors import RecordError, SpoolError
-from slurm_soda.wire.handover import MAX_EVENT_BYTES
+from slurm_soda.wire.event_delivery import MAX_EVENT_BYTES
 
 RAW = {
     "kind": "open",
@@ -23,11 +23,11 @@ RAW = {
 
 def test_what_is_no_raw_line_stays_as_it_is() -> None:
     for line in (b'{"kind":"open","job_id":1}\n', b"[]", b"7", b'"environ"'):
-        assert as_event(line) == line
+        assert event_line_from_variables(line) == line
 
 
 def test_times_hosts_and_bytes_are_as_the_hooks_have_them() -> None:
-    event = json.loads(as_event(json.dumps(RAW).encode()))
+    event = json.loads(event_line_from_variables(json.dumps(RAW).encode()))
     assert (event["at_s"], event["node"], event["user"], event["job_id"]) == (12.346, "n1", "z\u00e9", 7)
 
 
@@ -41,7 +41,7 @@ def test_times_hosts_and_bytes_are_as_the_hooks_have_them() -> None:
 )  # fmt: skip
 def test_a_wrong_raw_line_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(RecordError):
-        as_event(json.dumps({**RAW, **changes}).encode())
+        event_line_from_variables(json.dumps({**RAW, **changes}).encode())
 
 
 JSON = st.recursive(
@@ -54,4 +54,4 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["kind", "at_s", "host", "environ", "SLURM_JOB_ID"]), JSON))
 def test_nothing_else_is_ever_raised(data: dict[str, object]) -> None:
     with contextlib.suppress(RecordError, SpoolError):
-        assert len(as_event(json.dumps({**RAW, **data}).encode())) <= MAX_EVENT_BYTES
+        assert len(event_line_from_variables(json.dumps({**RAW, **data}).encode())) <= MAX_EVENT_BYTES

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.simulator.speed.pairs import JobKind, load_pairs
+from slurm_soda.simulator.speed.pair_table import PairTableKey, load_pairs
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # the benchmarks are no part of the package, so they are found by their place
 
 from benchmarks.colocation.journal import Journal, JournalError  # noqa: E402
-from benchmarks.colocation.kinds import ON_GPU, Kind, name_of, runs  # noqa: E402
+from benchmarks.colocation.kinds import ON_GPU, TrainingKind, name_of, runs  # noqa: E402
 from benchmarks.colocation.tables import pair_table, slowdown, write  # noqa: E402
 
-A, B, C = Kind("resnet50", 32), Kind("lstm", 20), Kind("vgg11", 128)
+A, B, C = TrainingKind("resnet50", 32), TrainingKind("lstm", 20), TrainingKind("vgg11", 128)
 SPEEDS = {
     "resnet50/32": [10.0],
     "lstm/20": [40.0],
@@ -68,7 +68,7 @@ def test_the_pair_table_is_one_that_the_simulator_reads(journal: Journal, tmp_pa
     written = write(journal, runs((A, B, C)), "h100", tmp_path)
     assert {path.name for path in written} == {"throughputs.json", "profiles.csv", "README.md"}
     pairs = load_pairs(tmp_path / "throughputs.json")
-    a, b, c = (JobKind(kind.model, kind.batch, 1) for kind in (A, B, C))
+    a, b, c = (PairTableKey(kind.model, kind.batch, 1) for kind in (A, B, C))
     assert pairs.alone_steps_per_s("h100", *a) == 10
     assert pairs.shared("h100", a, b) == (0.8, 0.5)
     assert pairs.shared("h100", b, a) == (0.5, 0.8)

@@ -8,10 +8,10 @@ from pathlib import Path
 # The benchmarks are no part of the package, so they are found by their place.
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.interference import (
-    Figures,
-    Line,
-    Memory,
+    MemoryFitFigures,
+    MethodFigures,
     Part,
+    PredictionFigures,
     Report,
     Roughness,
     Transfer,
@@ -54,13 +54,13 @@ def test_what_two_types_of_gpu_have_in_common_is_carried_over(tmp_path: Path) ->
 
 
 def test_the_document_marks_the_choice_of_aip() -> None:
-    good, bad = Figures(0.05, 0.1, 0.6, 0.9), Figures(0.4, 0.8, 0.6, 0.9)
+    good, bad = PredictionFigures(0.05, 0.1, 0.6, 0.9), PredictionFigures(0.4, 0.8, 0.6, 0.9)
     part = Part(
         "v100",
         10,
         0.9,
-        (Line("linear", bad, bad), Line("tree", good, bad)),
-        Memory(50, 5, 2, 1, 4),
+        (MethodFigures("linear", bad, bad), MethodFigures("tree", good, bad)),
+        MemoryFitFigures(50, 5, 2, 1, 4),
         Roughness(8, bad, good),
     )
     assert aip_of(part).method == "tree"

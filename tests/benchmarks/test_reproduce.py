@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from benchmarks.chapter6.evaluation import best_case, delta, fifo, fitted, together
-from benchmarks.chapter6.gpu import Training, run_together
+from benchmarks.chapter6.gpu import SimulatedTraining, run_together
 from benchmarks.ojpp.evaluation import PATTERNS, Case, evaluate, placed
 from benchmarks.ojpp.measured import WAYS as SAVING
 from benchmarks.ojpp.measured import saved, world_of
-from benchmarks.ojpp.networks import KINDS, NETWORKS, World, draw
+from benchmarks.ojpp.networks import KINDS, NETWORKS, DrawnQueue, draw
 from benchmarks.ojpp.performance import speeds
 from benchmarks.reproduce.ojpp import MAIN, WAYS, cases
-from slurm_soda.policies.sharing.ojpp.demands import NEVER
-from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
-from slurm_soda.policies.sharing.ojpp.strategies import Placement
+from slurm_soda.policies.sharing.ojpp.job_demands import NEVER_TOGETHER
+from slurm_soda.policies.sharing.ojpp.packing import PackingJobs, PackingRules
+from slurm_soda.policies.sharing.ojpp.strategies import QueuePlacement
 from tests.policies.sharing.clusters import violations
 
 
@@ -46,12 +46,12 @@ def test_slowdowns_meet_those_that_are_published_on_average() -> None:
 
 def test_a_job_is_as_fast_as_its_slowest_worker() -> None:
     columns = (np.full(2, 0.1), np.array([0.3, 0.3]), np.array([0.6, 0.3]), np.array([0.5, 0.2]))
-    jobs = Jobs(np.array([2, 1]), *columns, model=np.array([0, 1]))
-    world = World(jobs, np.array([[0.0, 0.25], [0.5, 0.0]]), ("a", "b"))
-    found = speeds(world, Placement(((0, 1), (1,)), 2))
+    jobs = PackingJobs(np.array([2, 1]), *columns, model=np.array([0, 1]))
+    world = DrawnQueue(jobs, np.array([[0.0, 0.25], [0.5, 0.0]]), ("a", "b"))
+    found = speeds(world, QueuePlacement(((0, 1), (1,)), 2))
     # Both wait half of the time in which their peaks meet, a tenth of all.
     assert found.tolist() == pytest.approx([0.95 / 1.25, 0.95 / 1.5])
-    assert speeds(world, Placement(((0, 1), (2,)), 3)).tolist() == [1.0, 1.0]
+    assert speeds(world, QueuePlacement(((0, 1), (2,)), 3)).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -73,8 +73,8 @@ def test_a_table_of_20_seeds_has_each_case_once() -> None:
     assert {case.way for case in listed} == set(WAYS)
 
 
-def job(kernels_s: float = 0.01, occupancy: float = 0.4, host_s: float = 0.0, load_s: float = 0.0) -> Training:
-    return Training("t", kernels_s, occupancy, host_s, load_s, 100)
+def job(kernels_s: float = 0.01, occupancy: float = 0.4, host_s: float = 0.0, load_s: float = 0.0) -> SimulatedTraining:
+    return SimulatedTraining("t", kernels_s, occupancy, host_s, load_s, 100)
 
 
 def test_alone_an_iteration_takes_kernels_and_host_or_loading() -> None:
@@ -93,7 +93,7 @@ def test_together_with_and_without_mps() -> None:
 
 
 def test_one_ends_and_the_other_goes_on_faster() -> None:
-    short = Training("s", 0.01, 1.0, 0.0, 0.0, 50)
+    short = SimulatedTraining("s", 0.01, 1.0, 0.0, 0.0, 50)
     assert run_together([job(occupancy=1.0), short], mps=True) == pytest.approx([1.5, 1.0])
 
 
@@ -112,7 +112,7 @@ def test_full_size_trainings_from_a_pair_table(tmp_path: Path) -> None:
     (tmp_path / "pairs.json").write_text(json.dumps({"v100": shared}), encoding="utf-8")
     world = world_of(tmp_path / "pairs.json", "v100", 1)
     assert world.slowdown[0].tolist() == pytest.approx([10 / 9.5 - 1] * 2)
-    assert world.slowdown[1, 1] == NEVER  # they do not fit
-    found = [saved(world, way, Rules(0.1, 0.2, 0.1)) for way in SAVING]
+    assert world.slowdown[1, 1] == NEVER_TOGETHER  # they do not fit
+    found = [saved(world, way, PackingRules(0.1, 0.2, 0.1)) for way in SAVING]
     assert all(0 < part <= 0.9 for part in found)
-    assert saved(world, "greedy", Rules(0.1, 0.0, 0.0)) == 0
+    assert saved(world, "greedy", PackingRules(0.1, 0.0, 0.0)) == 0

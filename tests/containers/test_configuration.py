@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.containers.configuration import gres_conf, slurm_configuration
-from slurm_soda.containers.spec import ClusterError, ClusterSpec
+from slurm_soda.containers.cluster_spec import ClusterError, ClusterSpec
+from slurm_soda.containers.slurm_config import gres_conf_text, slurm_config_files
 
 CGROUPS = ("v1", "v2", "none")
 
@@ -31,7 +31,7 @@ def settings(text: str) -> dict[str, str]:
     cgroup=st.sampled_from(CGROUPS),
 )
 def test_every_file_is_filled_in_and_the_memory_of_all_cpus_fits(spec: ClusterSpec, cgroup: str) -> None:
-    files = slurm_configuration(spec, cgroup)  # type: ignore[arg-type]  # sampled from the three
+    files = slurm_config_files(spec, cgroup)  # type: ignore[arg-type]  # sampled from the three
     assert not [name for name, text in files.items() if "$" in text]
     conf = settings(files["slurm.conf"])
     assert int(conf["DefMemPerCPU"]) * spec.cpus <= spec.memory_mib
@@ -49,12 +49,12 @@ def test_every_file_is_filled_in_and_the_memory_of_all_cpus_fits(spec: ClusterSp
     ],
 )
 def test_node_and_gpu_lines(spec: ClusterSpec, nodes: str, gres: str) -> None:
-    assert nodes in slurm_configuration(spec, "v1")["slurm.conf"]
-    assert gres in gres_conf(spec)
+    assert nodes in slurm_config_files(spec, "v1")["slurm.conf"]
+    assert gres in gres_conf_text(spec)
 
 
 def test_only_nodes_of_their_own_run_the_hooks() -> None:
-    one, packed = (slurm_configuration(ClusterSpec("x", packed=p), "none")["slurm.conf"] for p in (False, True))
+    one, packed = (slurm_config_files(ClusterSpec("x", packed=p), "none")["slurm.conf"] for p in (False, True))
     assert "\nProlog=/opt/slurm-soda/libexec/prolog\n" in one
     assert "\nProlog=" not in packed
     assert "\nEpilogSlurmctld=" in one
@@ -90,6 +90,6 @@ def test_a_spec_survives_its_labels() -> None:
 
 
 def test_the_file_that_slurm_conf_includes_is_there_and_not_empty() -> None:
-    files = slurm_configuration(ClusterSpec("x"), "none")
+    files = slurm_config_files(ClusterSpec("x"), "none")
     assert "\ninclude /etc/slurm/soda-arrays.conf\n" in files["slurm.conf"]
     assert files["soda-arrays.conf"].startswith("#")

@@ -12,8 +12,8 @@ from typing import Any, cast
 import docker
 import pytest
 
-from slurm_soda.containers.engine import Machine, connect
-from slurm_soda.containers.spec import ClusterError
+from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.containers.docker_engine import DockerMachine, connect_docker
 
 CLIENT = cast("docker.DockerClient", object())
 
@@ -35,21 +35,21 @@ class Told:
         self.commands.append(" ".join(argv))
 
 
-def machine(root: Path, told: Told, *, system: str = "debian", uid: int = 0, **more: Any) -> Machine:
+def machine(root: Path, told: Told, *, system: str = "debian", uid: int = 0, **more: Any) -> DockerMachine:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc/os-release").write_text(f'NAME="x"\nID={system}\n')
     for path in more.pop("has", ()):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
     environment = more.pop("environment", {})
-    return Machine(environment, root, uid, told.run, told.run, told.connect, lambda _: None, **more)
+    return DockerMachine(environment, root, uid, told.run, told.run, told.connect, lambda _: None, **more)
 
 
 def test_an_engine_that_answers_is_used_and_nothing_is_done(tmp_path: Path) -> None:
     told = Told("")
     told.commands.append("")
     said: list[str] = []
-    assert connect(said.append, machine(tmp_path, told)) is CLIENT
+    assert connect_docker(said.append, machine(tmp_path, told)) is CLIENT
     assert (said, told.commands) == ([], [""])
 
 
@@ -67,7 +67,7 @@ def test_root_on_debian_gets_an_engine_and_is_told_so(
     tmp_path: Path, has: tuple[str, ...], answers_after: str, commands: list[str]
 ) -> None:
     told, said = Told(answers_after), []  # type: tuple[Told, list[str]]
-    assert connect(said.append, machine(tmp_path, told, has=has)) is CLIENT
+    assert connect_docker(said.append, machine(tmp_path, told, has=has)) is CLIENT
     assert len(told.commands) == len(commands)
     assert all(command.endswith(end) for command, end in zip(told.commands, commands, strict=True)), told.commands
     assert said
@@ -88,7 +88,7 @@ def test_where_nothing_may_be_installed_one_line_names_the_remedy(
 ) -> None:
     told = Told(None, refusal)
     with pytest.raises(ClusterError) as error:
-        connect(lambda _: None, machine(tmp_path, told, **options))
+        connect_docker(lambda _: None, machine(tmp_path, told, **options))
     assert remedy in str(error.value)
     assert "\n" not in str(error.value)
     assert told.commands == []
@@ -97,7 +97,7 @@ def test_where_nothing_may_be_installed_one_line_names_the_remedy(
 def test_an_engine_that_never_answers_is_given_up(tmp_path: Path) -> None:
     told = Told(None)
     with pytest.raises(ClusterError, match="did not answer within 60 s"):
-        connect(lambda _: None, machine(tmp_path, told, has=("usr/bin/dockerd",)))
+        connect_docker(lambda _: None, machine(tmp_path, told, has=("usr/bin/dockerd",)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_engine_that_never_answers_is_given_up(tmp_path: Path) -> None:
 def test_debian_and_its_relatives_are_known(tmp_path: Path, release: str, debian: bool) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(release)
-    assert Machine(root=tmp_path).is_debian() is debian
+    assert DockerMachine(root=tmp_path).is_debian() is debian
 
 
 def test_two_commands_at_once_install_and_start_the_engine_once(tmp_path: Path) -> None:
@@ -126,6 +126,6 @@ def test_two_commands_at_once_install_and_start_the_engine_once(tmp_path: Path) 
 
     both = [replace(machine(tmp_path, told), run=slowly) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda one: connect(lambda _: None, one), both))
+        found = list(threads.map(lambda one: connect_docker(lambda _: None, one), both))
     assert found == [CLIENT, CLIENT]
     assert len(told.commands) == 3

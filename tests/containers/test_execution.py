@@ -13,7 +13,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from slurm_soda.containers.execution import execute
+from slurm_soda.containers.container_commands import run_in_container
 
 UPGRADED = (
     b"HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.multiplexed-stream\r\n"
@@ -99,23 +99,23 @@ SAID = frame(1, b"first\n") + frame(2, b"careful\n") + frame(1, b"x" * 20_000)
 def test_output_is_whole_however_it_comes(engine: Engine, pieces: list[bytes]) -> None:
     engine.pieces = pieces
     client = docker.DockerClient(base_url=engine.url, version="1.43")
-    done = execute(client, "c1", ("say",))
+    done = run_in_container(client, "c1", ("say",))
     assert (done.stdout, done.stderr, done.status) == ("first\n" + "x" * 20_000, "careful\n", 3)
 
 
 def test_silence_says_nothing(engine: Engine) -> None:
     engine.pieces = [UPGRADED]
     client = docker.DockerClient(base_url=engine.url, version="1.43")
-    assert execute(client, "c1", ("true",)).stdout == ""
+    assert run_in_container(client, "c1", ("true",)).stdout == ""
 
 
 def test_a_status_that_the_engine_does_not_know_yet_is_asked_for_again(engine: Engine) -> None:
     engine.pieces, engine.statuses = [UPGRADED], [None, None, 4]
     client = docker.DockerClient(base_url=engine.url, version="1.43")
-    assert execute(client, "c1", ("false",)).status == 4
+    assert run_in_container(client, "c1", ("false",)).status == 4
 
 
 def test_a_command_may_be_silent_for_longer_than_the_clients_time_limit(engine: Engine) -> None:
     engine.pieces, engine.pause_s = [UPGRADED, frame(1, b"late")], 2.5
     client = docker.DockerClient(base_url=engine.url, version="1.43", timeout=2)
-    assert execute(client, "c1", ("wait",)).stdout == "late"
+    assert run_in_container(client, "c1", ("wait",)).stdout == "late"

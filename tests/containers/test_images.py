@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.containers.images import IMAGE, Files, Layer
-from slurm_soda.containers.wheels import lock_inside
+from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer
+from slurm_soda.containers.wheels import lock_for_containers
 
-FILES: Files = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
+FILES: ImageFiles = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
 
 
 def tag(below: str = "slurm:1", name: str = "slurm", **changed: tuple[bytes, int]) -> str:
-    return Layer(name, below, {**FILES, **changed}).tag
+    return ImageLayer(name, below, {**FILES, **changed}).tag
 
 
 def test_equal_inputs_give_the_same_tag_in_any_order() -> None:
-    assert Layer("slurm", "slurm:1", dict(reversed(FILES.items()))).tag == tag()
+    assert ImageLayer("slurm", "slurm:1", dict(reversed(FILES.items()))).tag == tag()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ fast==1 ; platform_machine == 'x86_64' \\
 @pytest.mark.parametrize(("architecture", "more"), [("x86_64", "fast==1 --hash=sha256:ff\n"), ("aarch64", "")])
 def test_the_lock_is_reduced_to_what_holds_in_the_containers(architecture: str, more: str) -> None:
     expected = "alembic==1.0 --hash=sha256:aa --hash=sha256:bb\nnumpy==2.5 --hash=sha256:dd\n" + more
-    assert lock_inside(LOCK, architecture) == expected
+    assert lock_for_containers(LOCK, architecture) == expected
 
 
 def test_every_script_of_the_image_is_executable() -> None:

@@ -7,29 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
-from slurm_soda.slurm_ext.arrays import TABLE_NAME, ArraysRecord, Phase, record_document
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update
-from slurm_soda.slurm_ext.routes import RoutingRules
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
+from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, PoolsPhase, PoolsRecord, record_document
+from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm, whole
 
 OWN, LEND, BOTH = "main_cpu", "main_cpu_lend", "main_cpu,main_cpu_lend"
 NODE = NodeClass("", 4, 28)
 
 
-def table(cpu_cores: int = 16) -> ArrayTable:
-    return lay_out("main", 10, 1, [("n1", NODE)], {NODE: Share(cpu_cores, 0)})
+def table(cpu_cores: int = 16) -> PoolTable:
+    return plan_pool_partitions("main", 10, 1, [("n1", NODE)], {NODE: PoolShare(cpu_cores, 0)})
 
 
 def put_in_force(
-    arrays: ArrayTable, state_dir: Path, shares: Mapping[NodeClass, Share] | None = None, *, phase: Phase = "applied",
+    arrays: PoolTable, state_dir: Path, shares: Mapping[NodeClass, PoolShare] | None = None, *, phase: PoolsPhase = "applied",
     sent: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """``sent``: all partitions of ours, where some of them go."""
     bases = {"main": dict[str, str]()} if sent else {}
-    record = ArraysRecord(phase, arrays, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)
-    (state_dir / TABLE_NAME).write_text(json.dumps(record_document(record)))
+    record = PoolsRecord(phase, arrays, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)
+    (state_dir / POOLS_RECORD_NAME).write_text(json.dumps(record_document(record)))
 
 
 class ArraySlurm(FakeSlurm):
@@ -68,11 +68,11 @@ class ArraySlurm(FakeSlurm):
         job.requeued_s.append(now_s)
         self._to_queue(job)
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         partitions = (*self.bases, "main_cpu", "main_cpu_lend", "main_large", "main_small")
         return [replace(node, state=self.node_state, partitions=partitions) for node in super().nodes()]
 
-    def _update(self, update: Update) -> str:
+    def _update(self, update: JobUpdate) -> str:
         if self.refuses_start and "StartTime" in dict(update.fields):
             return "Requested start time is invalid"
         rest = tuple((name, value) for name, value in update.fields if name != "Partition")
@@ -83,9 +83,9 @@ class ArraySlurm(FakeSlurm):
                 if value in self.refused_lists:
                     return "Invalid partition name specified"
                 self.lists[update.job_id] = value
-        return super()._update(Update(update.job_id, rest))
+        return super()._update(JobUpdate(update.job_id, rest))
 
-    def _record(self, job: FakeJob) -> JobRecord:
+    def _record(self, job: FakeJob) -> SlurmJob:
         record = super()._record(job)
         if job.job_id not in self.lists:
             return replace(record, partition="main_small")

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 
 NAN = float("nan")
 BEGIN_TIME_S = 121.0
@@ -152,15 +152,15 @@ class FakeSlurm:
 
     # --- SlurmClient ----------------------------------------------------------------------------------------------
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> list[SlurmJob]:
         self._answer("jobs")
         return [self._record(job) for job in sorted(self.all.values(), key=lambda j: j.job_id)]
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         self._answer("nodes")
         used = self.gpus - self.free()
         return [
-            NodeRecord("n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",)),
+            SlurmNode("n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",)),
         ]
 
     def site_factors(self) -> dict[int, int]:
@@ -185,11 +185,11 @@ class FakeSlurm:
         self._answer("partition_limits")
         return {"main": PartitionLimits("main")}
 
-    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer("update")
-        return [UpdateResult(update.job_id, self._update(update)) for update in updates]
+        return [JobUpdateResult(update.job_id, self._update(update)) for update in updates]
 
-    def _update(self, update: Update) -> str:
+    def _update(self, update: JobUpdate) -> str:
         self.updates += 1
         job = self.all[update.job_id]
         for name, value in update.fields:
@@ -256,9 +256,9 @@ class FakeSlurm:
         if self.down or call in self.silent:
             raise SlurmCommandError((call,), 1, "Unable to contact slurm controller", "wait until slurmctld is back")
 
-    def _record(self, job: FakeJob) -> JobRecord:
+    def _record(self, job: FakeJob) -> SlurmJob:
         holds = job.state in ("RUNNING", "COMPLETING")
-        return JobRecord(
+        return SlurmJob(
             job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
             uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=whole(job.submit_s),
             eligible_s=whole(job.eligible_s), start_s=whole(job.start_s), end_s=whole(job.end_s), time_limit_s=3600.0,

@@ -11,14 +11,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.completion import Ask, Completion
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.cycle import CycleReport, Cycles
-from slurm_soda.daemon.epoch import take_over
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
+from slurm_soda.daemon.cycle.cycle import CycleReport, CycleRunner
+from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Action, Cycle, Job, Preemption, Run
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
-from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 
 
@@ -61,10 +61,10 @@ class MortalClient:
     slurm: FakeSlurm
     killer: Killer
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> list[SlurmJob]:
         return self.slurm.jobs()
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         return self.slurm.nodes()
 
     def site_factors(self) -> dict[int, int]:
@@ -82,7 +82,7 @@ class MortalClient:
     def version(self) -> str:
         return self.slurm.version()
 
-    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         return self._mortal(lambda: self.slurm.update(updates))
 
     def signal(self, job_id: int, signal: str) -> None:
@@ -114,17 +114,22 @@ class Daemon:
     """One life of sodad."""
 
     def __init__(
-        self, slurm: FakeSlurm, path: Path, config: Settings, killer: Killer | None = None, ask: Ask | None = None
+        self,
+        slurm: FakeSlurm,
+        path: Path,
+        config: Settings,
+        killer: Killer | None = None,
+        ask: AccountingQuery | None = None,
     ) -> None:
         self.slurm = slurm
         killer = killer or Killer()
         plain = open_store(f"sqlite:///{path}/soda.db")
         self.store = MortalStore(plain.engine, plain.url, killer)
         clock: FakeClock = slurm.clock
-        self.life = take_over(plain, host="h", pid=1, version="0", now_s=clock.now_s())
-        self.cycles = Cycles(
-            config, self.store, MortalClient(slurm, killer), life=self.life, clock=clock,
-            completion=Completion(ask, 0.0),
+        self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
+        self.cycles = CycleRunner(
+            config, self.store, MortalClient(slurm, killer), daemon_epoch=self.daemon_epoch, clock=clock,
+            completion=AccountingLookup(ask, 0.0),
         )  # fmt: skip
 
     def run(self) -> CycleReport:
@@ -154,6 +159,6 @@ class Daemon:
     def job(self, job_id: int) -> Job:
         return next(row for row in self.rows(Job) if row.job_id == job_id)
 
-    def runs(self, job_id: int) -> list[Run]:
+    def runs(self, job_id: int) -> list[JobRun]:
         pk = self.job(job_id).id
-        return [row for row in self.rows(Run) if row.job_pk == pk]
+        return [row for row in self.rows(JobRun) if row.job_pk == pk]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_soda.slurm_ext.client import JobRecord
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.hints.flags import Hints
 
 NAN = float("nan")
 
 
-def record(job_id: int = 1, state: str = "PENDING", **more: Any) -> JobRecord:
+def record(job_id: int = 1, state: str = "PENDING", **more: Any) -> SlurmJob:
     values: dict[str, Any] = {
         "array_job_id": 0, "array_task": "", "reason": "Priority", "user": "alice", "uid": 1000, "account": "acc",
         "partition": "main", "qos": "normal", "name": "job", "comment": "", "submit_s": 1000.0, "eligible_s": 1000.0,
@@ -19,4 +19,4 @@ def record(job_id: int = 1, state: str = "PENDING", **more: Any) -> JobRecord:
         "node_names": "" if state == "PENDING" else "n1", "exit_code": "0:0", "dependency": "",
         "hints": Hints(checkpoint_signal="TERM"),
     }  # fmt: skip
-    return JobRecord(job_id=job_id, state=state, **(values | more))
+    return SlurmJob(job_id=job_id, state=state, **(values | more))

@@ -14,16 +14,16 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWriter
+from slurm_soda.daemon.api.routes import ViewRoutes
+from slurm_soda.daemon.api.server import ApiServer, make_app
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
-from slurm_soda.daemon.looks import Looks
-from slurm_soda.daemon.reports import BusyError, ReportWriter
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Usage
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
-from slurm_soda.wire.seal import HEADER, Munge
 
 
 @dataclass
@@ -54,8 +54,8 @@ class Site:
 
     def post(self, report: NodeReport, *, credential: str | None = None, body: bytes | None = None) -> httpx.Response:
         sent = body if body is not None else json.dumps(report.to_dict()).encode()
-        sealed = credential or Munge(run=self.munged).seal(sent)
-        return httpx.post(f"{self.url}/v1/reports", content=sent, headers={HEADER: sealed}, trust_env=False)
+        sealed = credential or Munge(run=self.munged).encode(sent)
+        return httpx.post(f"{self.url}/v1/reports", content=sent, headers={CREDENTIAL_HEADER: sealed}, trust_env=False)
 
     def rows(self, table: type[Any]) -> list[Any]:
         with self.store.read() as session:
@@ -68,7 +68,7 @@ def site(fresh_store: Path) -> Iterator[Site]:
     munged, closes = FakeMunged(), [0]
     writer = ReportWriter(store, SystemClock(), on_close=lambda: closes.append(1))
     settings = ApiSettings(host="127.0.0.1", port=0, max_report_bytes=10_000)
-    looks = Looks(store, SystemClock(), Settings)
+    looks = ViewRoutes(store, SystemClock(), Settings)
     server = ApiServer(make_app(writer, Munge(run=munged), settings, looks), settings)
     server.start()
     yield Site(store, f"http://127.0.0.1:{server.port}", munged, closes)
@@ -89,7 +89,9 @@ def test_a_report_is_on_disk_when_it_is_answered(site: Site) -> None:
     answer = site.post(NodeReport("n1", "a", 1, 110.0, (OPENED,), (), (usage(110.0, 9.0),), 4, ("no cgroup",)))
     assert (answer.status_code, answer.json()) == (200, {"node": "n1", "seq": 1, "cores": []})
     assert [(event.kind, event.job_id, event.record["gpus"]) for event in site.rows(NodeEvent)] == [("open", 7, [0, 1])]
-    assert [(seen.node, seen.gpu_count, seen.faults) for seen in site.rows(NodeSeen)] == [("n1", 4, ["no cgroup"])]
+    assert [(seen.node, seen.gpu_count, seen.faults) for seen in site.rows(AgentHeartbeat)] == [
+        ("n1", 4, ["no cgroup"])
+    ]
     assert site.closes == [0]
 
 
@@ -101,7 +103,7 @@ def test_a_close_wakes_the_loop(site: Site) -> None:
 def test_usage_is_cumulative_and_never_goes_back(site: Site) -> None:
     for seq, (last_s, cpu_s) in enumerate([(110.0, 9.0), (120.0, 18.0), (115.0, 14.0)]):
         site.post(NodeReport("n1", "a", seq, last_s, usage=(usage(last_s, cpu_s),)))
-    assert [(row.last_s, row.cpu_s) for row in site.rows(Usage)] == [(120.0, 18.0)]
+    assert [(row.last_s, row.cpu_s) for row in site.rows(JobNodeUsage)] == [(120.0, 18.0)]
 
 
 def test_a_credential_is_worth_something_once(site: Site) -> None:
@@ -119,11 +121,11 @@ def test_only_allowed_users_are_believed(site: Site, uid: int) -> None:
     answer = site.post(NodeReport("n1", "a", 1, 110.0, (OPENED,)))
     assert answer.status_code == 403
     assert f"uid {uid}" in answer.text
-    assert not site.rows(NodeSeen)
+    assert not site.rows(AgentHeartbeat)
 
 
 def test_a_credential_of_another_body_is_refused(site: Site) -> None:
-    other = Munge(run=site.munged).seal(b"{}")
+    other = Munge(run=site.munged).encode(b"{}")
     assert site.post(NodeReport("n1", "a", 1, 110.0), credential=other).status_code == 403
 
 
@@ -134,7 +136,7 @@ def test_no_credential_no_entry(site: Site) -> None:
 @pytest.mark.parametrize(("body", "status"), [(b"{", 422), (b'{"node": 1}', 422), (b"x" * 10_001, 413)])
 def test_what_cannot_be_read_is_said(site: Site, body: bytes, status: int) -> None:
     assert site.post(NodeReport("n1", "a", 1, 1.0), body=body).status_code == status
-    assert not site.rows(NodeSeen)
+    assert not site.rows(AgentHeartbeat)
 
 
 def test_many_reports_at_once_all_arrive(site: Site) -> None:
@@ -146,13 +148,13 @@ def test_many_reports_at_once_all_arrive(site: Site) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(site.rows(NodeSeen)) == 40
+    assert len(site.rows(AgentHeartbeat)) == 40
 
 
 def test_a_full_queue_is_said(fresh_store: Path) -> None:
     store = open_store(f"sqlite:///{fresh_store}/soda.db")
     writer = ReportWriter(store, SystemClock(), on_close=lambda: None)
-    with store.write(), pytest.raises(BusyError, match="again later"):  # noqa: PT012 - the writer must be stuck meanwhile
+    with store.write(), pytest.raises(ReportQueueFullError, match="again later"):  # noqa: PT012 - the writer must be stuck meanwhile
         for seq in range(400):
             writer.submit(NodeReport("n1", "a", seq, 1.0))
     writer.close()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.arrays import array_logs
-from slurm_soda.daemon.store.arrays_schema import ArrayRun
-from slurm_soda.daemon.store.schema import Action
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
+from slurm_soda.daemon.store.jobs.pool_runs import pool_logs
+from slurm_soda.daemon.store.tables.pools import PoolRunRow
+from slurm_soda.daemon.store.tables.scheduling import Action
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from tests.daemon.array_slurm import BOTH, LEND, NODE, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
@@ -36,8 +36,8 @@ def returns(sodad: Daemon, job_id: int) -> list[Action]:
     return [a for a in sodad.actions("rewrite") if a.job_id == job_id and "Partition" in a.new]
 
 
-def tenancies(sodad: Daemon, job_id: int) -> list[ArrayRun]:
-    return [row for row in sodad.rows(ArrayRun) if row.job_id == job_id]
+def tenancies(sodad: Daemon, job_id: int) -> list[PoolRunRow]:
+    return [row for row in sodad.rows(PoolRunRow) if row.job_id == job_id]
 
 
 def test_an_aborted_job_is_first_in_line_again(slurm: ArraySlurm, fresh_store: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
     assert slurm.lists[1] == "main"
 
 
-@pytest.mark.parametrize(("shares", "verdict"), [({}, "wait"), ({NODE: Share(16, 0)}, "start")])
+@pytest.mark.parametrize(("shares", "verdict"), [({}, "wait"), ({NODE: PoolShare(16, 0)}, "start")])
 def test_coda_shares_nodes_out_as_the_arrays_in_force_do(
-    slurm: ArraySlurm, fresh_store: Path, shares: dict[NodeClass, Share], verdict: str
+    slurm: ArraySlurm, fresh_store: Path, shares: dict[NodeClass, PoolShare], verdict: str
 ) -> None:
     put_in_force(table(), fresh_store, shares)
     sodad = Daemon(slurm, fresh_store, settings(policy={"name": "coda"}, state_dir=str(fresh_store)))
@@ -233,7 +233,7 @@ def test_the_log_of_an_array(slurm: ArraySlurm, fresh_store: Path) -> None:
     slurm.abort(1)
     sodad.run()
     with sodad.store.read() as session:
-        (found,) = array_logs(session, since_s=began_s - 10, now_s=slurm.clock.at_s)
+        (found,) = pool_logs(session, since_s=began_s - 10, now_s=slurm.clock.at_s)
     assert (found.base, found.kind, found.runs, found.running) == ("main", "cpu", 2, 1)
     assert (found.aborts, found.most_aborts) == (1, 1)
     assert found.borrowed_core_s == pytest.approx(4 * 11, abs=8)

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.daemon.arrays.deciding import as_divided, decide, waiting_aborted
-from slurm_soda.daemon.arrays.groups import memberships
-from slurm_soda.daemon.arrays.ordering import RESERVING_FROM, array_order_changes
-from slurm_soda.daemon.arrays.returns import Returning, can_be_told, return_change
-from slurm_soda.daemon.arrays.rows import only_rows
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
-from slurm_soda.policies.arrays.policy import Coda
+from slurm_soda.daemon.pools.aborted_jobs import AbortedJob, can_be_updated_alone, return_change
+from slurm_soda.daemon.pools.job_table_rows import select_rows
+from slurm_soda.daemon.pools.membership import pool_memberships
+from slurm_soda.daemon.pools.ordering import BF_MIN_PRIO_RESERVE, pool_order_changes
+from slurm_soda.daemon.pools.per_pool_decision import decide_per_pool, waiting_aborted_jobs, with_pool_shares
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
+from slurm_soda.policies.pools.policy import Coda
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.snapshot import JobMemory, build_snapshot
+from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
 from tests.daemon.records import record
 
 NOW = 10_000.0
@@ -28,27 +28,27 @@ NODE = NodeClass("", 4, 28)
 BOTH, OWN, LEND = "main_cpu,main_cpu_lend", "main_cpu", "main_cpu_lend"
 
 
-def table(nodes: int = 1, large: int = 0) -> ArrayTable:
+def table(nodes: int = 1, large: int = 0) -> PoolTable:
     names = [f"n{i + 1}" for i in range(nodes)]
-    return lay_out("main", 10, 1, [(name, NODE) for name in names], {NODE: Share(16, large)})
+    return plan_pool_partitions("main", 10, 1, [(name, NODE) for name in names], {NODE: PoolShare(16, large)})
 
 
-def cpu_job(job_id: int, cpus: int, partition: str = BOTH, **more: Any) -> JobRecord:
+def cpu_job(job_id: int, cpus: int, partition: str = BOTH, **more: Any) -> SlurmJob:
     values = {"gpus": 0, "hints": Hints(), "submit_s": 1000.0 + job_id, **more}
     return record(job_id, cpus=cpus, partition=partition, **values)
 
 
-def gpu_job(job_id: int, gpus: int, cpus: int, **more: Any) -> JobRecord:
+def gpu_job(job_id: int, gpus: int, cpus: int, **more: Any) -> SlurmJob:
     kind = "large" if gpus >= 4 else "small"
     values = {"partition": f"main_{kind}", "submit_s": 1000.0 + job_id, **more}
     return record(job_id, gpus=gpus, cpus=cpus, **values)
 
 
-def running(job: JobRecord) -> dict[str, Any]:
+def running(job: SlurmJob) -> dict[str, Any]:
     return {"state": "RUNNING", "reason": "None", "start_s": 2000.0 + job.job_id, "node_names": "n1"}
 
 
-def world(arrays: ArrayTable, jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None) -> ClusterSnapshot:
+def world(arrays: PoolTable, jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None) -> ClusterSnapshot:
     held: dict[str, tuple[int, int]] = {}
     for job in jobs:
         if job.state == "RUNNING":
@@ -56,7 +56,7 @@ def world(arrays: ArrayTable, jobs: list[JobRecord], memory: dict[int, JobMemory
             held[job.node_names] = (gpus + job.gpus, cpus + job.cpus)
     names = sorted({name for part in arrays for name in part.nodes})
     nodes = [
-        NodeRecord(
+        SlurmNode(
             name, "MIXED", True, 28, held.get(name, (0, 0))[1], 64_000, 0, 4, held.get(name, (0, 0))[0], "",
             tuple(sorted(["main", *(part.name for part in arrays if name in part.nodes)])),
         )
@@ -65,17 +65,15 @@ def world(arrays: ArrayTable, jobs: list[JobRecord], memory: dict[int, JobMemory
     return build_snapshot(NOW, jobs, nodes, {}, memory or {}, {})
 
 
-def plan_of(
-    arrays: ArrayTable, jobs: list[JobRecord], policy: str = "drf", aborts: dict[int, int] | None = None
-) -> Plan:
+def plan_of(arrays: PoolTable, jobs: list[SlurmJob], policy: str = "drf", aborts: dict[int, int] | None = None) -> Plan:
     snapshot = world(arrays, jobs)
-    members = memberships({job.job_id: job for job in jobs}, arrays)
-    return decide(make_policy(policy), snapshot, arrays, members, waiting_aborted(snapshot, aborts or {}))
+    members = pool_memberships({job.job_id: job for job in jobs}, arrays)
+    return decide_per_pool(make_policy(policy), snapshot, arrays, members, waiting_aborted_jobs(snapshot, aborts or {}))
 
 
-def as_running(job: JobRecord) -> JobRecord:
-    values = {name: getattr(job, name) for name in JobRecord.__dataclass_fields__}
-    return JobRecord(**{**values, **running(job)})
+def as_running(job: SlurmJob) -> SlurmJob:
+    values = {name: getattr(job, name) for name in SlurmJob.__dataclass_fields__}
+    return SlurmJob(**{**values, **running(job)})
 
 
 def test_a_gpu_job_counts_on_cores_that_borrowers_hold() -> None:
@@ -124,27 +122,27 @@ def test_without_arrays_the_plan_is_the_policy_s() -> None:
     jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
     snapshot = world(table(), jobs)
     plain = make_policy("drf").decide(snapshot)
-    found = decide(make_policy("drf"), snapshot, ArrayTable(), {}, [])
+    found = decide_per_pool(make_policy("drf"), snapshot, PoolTable(), {}, [])
     assert found.order.tolist() == plain.order.tolist()
 
 
 def test_coda_divides_nodes_as_the_arrays_in_force_do() -> None:
-    shares = {NODE: Share(16, 2)}
-    told = as_divided(make_policy("coda"), shares)
+    shares = {NODE: PoolShare(16, 2)}
+    told = with_pool_shares(make_policy("coda"), shares)
     assert isinstance(told, Coda)
     assert told.shares == shares
     written = make_policy("coda", {"shares": ["4x28=4/1"]})
-    assert as_divided(written, shares) is written, "the configuration goes first"
+    assert with_pool_shares(written, shares) is written, "the configuration goes first"
     plain = make_policy("drf")
-    assert as_divided(plain, shares) is plain
+    assert with_pool_shares(plain, shares) is plain
 
 
-def orders(jobs: list[JobRecord], memory: dict[int, JobMemory] | None = None, **more: Any) -> dict[int, int]:
+def orders(jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None, **more: Any) -> dict[int, int]:
     arrays = table()
     snapshot = world(arrays, jobs, memory)
-    members = memberships({job.job_id: job for job in jobs}, arrays)
-    plan = decide(make_policy("fifo-skip"), snapshot, arrays, members, [])
-    changes = array_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
+    members = pool_memberships({job.job_id: job for job in jobs}, arrays)
+    plan = decide_per_pool(make_policy("fifo-skip"), snapshot, arrays, members, [])
+    changes = pool_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
 
@@ -155,7 +153,7 @@ def test_priorities_stay_below_those_for_which_slurm_books_nodes() -> None:
     placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
     assert placed == sorted(placed, reverse=True)
     assert len(set(placed)) == 4
-    assert max(factors.values()) < RESERVING_FROM
+    assert max(factors.values()) < BF_MIN_PRIO_RESERVE
 
 
 def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
@@ -164,25 +162,25 @@ def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
         gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700),
         gpu_job(2, 4, 2, submit_s=NOW - 650, eligible_s=NOW - 650),
     ]
-    assert [i for i, factor in orders(waiting).items() if factor >= RESERVING_FROM - 1] == [1]
-    assert [i for i, factor in orders(waiting, book_after_s=800).items() if factor >= RESERVING_FROM - 1] == []
+    assert [i for i, factor in orders(waiting).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == [1]
+    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == []
 
 
 def test_rows_of_a_table_keep_what_they_hold() -> None:
     jobs = [as_running(cpu_job(1, 3, OWN)), cpu_job(2, 1), as_running(gpu_job(3, 2, 5))]
     whole = world(table(), jobs).jobs
-    part = only_rows(whole, np.array([1, 2]))
+    part = select_rows(whole, np.array([1, 2]))
     assert part.job_id.tolist() == [2, 3]
     assert (part.alloc(0), part.alloc(1)) == ([], whole.alloc(2))
-    assert len(only_rows(whole, np.array([], dtype=np.int64))) == 0
+    assert len(select_rows(whole, np.array([], dtype=np.int64))) == 0
 
 
-def returning(**more: Any) -> Returning:
+def returning(**more: Any) -> AbortedJob:
     arrays = table()
     values = {"submit_s": NOW, "eligible_s": NOW + 121, "reason": "BeginTime", "restarts": 1, **more}
     waits = cpu_job(1, 8, f"{LEND},{OWN}", **values)
-    member = memberships({1: waits}, arrays)[1]
-    return Returning(waits, member, 1, None, top=5, ceiling=100, home=OWN)
+    member = pool_memberships({1: waits}, arrays)[1]
+    return AbortedJob(waits, member, 1, None, top=5, ceiling=100, home=OWN)
 
 
 def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:
@@ -196,6 +194,6 @@ def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:
 
 
 def test_an_update_must_hit_one_task_alone() -> None:
-    assert can_be_told(cpu_job(8, 1, array_job_id=7, array_task="1"))
-    assert not can_be_told(cpu_job(7, 1, array_job_id=7, array_task="3"))
-    assert can_be_told(cpu_job(7, 1, array_job_id=7))
+    assert can_be_updated_alone(cpu_job(8, 1, array_job_id=7, array_task="1"))
+    assert not can_be_updated_alone(cpu_job(7, 1, array_job_id=7, array_task="3"))
+    assert can_be_updated_alone(cpu_job(7, 1, array_job_id=7))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.arrays.refusals import FIRST_PAUSE_S, SAME, Refusals
-from slurm_soda.slurm_ext.actuator import apply, release_changes
+from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, PARTITIONS_UNCHANGED, RefusedPoolUpdates
+from slurm_soda.slurm_ext.write.job_changes import apply_changes, release_changes
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
@@ -150,7 +150,7 @@ def test_while_slurm_does_not_tell_nobody_looks_every_moment(slurm: ArraySlurm, 
 
 
 def test_refusals_are_remembered_longer_each_time() -> None:
-    refusals, tries, now_s = Refusals(), [], 0.0
+    refusals, tries, now_s = RefusedPoolUpdates(), [], 0.0
     refusals.note(1, {"SiteFactor": "7"}, now_s)
     while now_s < 3600.0:
         if not refusals.stand(1, OWN, now_s):
@@ -159,7 +159,7 @@ def test_refusals_are_remembered_longer_each_time() -> None:
         now_s += 1.0
     assert tries == [0.0, 60.0, 180.0, 420.0, 900.0, 1860.0]
     assert not refusals.stand(1, BOTH, now_s)
-    assert not refusals.stand(1, SAME, now_s)
+    assert not refusals.stand(1, PARTITIONS_UNCHANGED, now_s)
     refusals.keep({2})
     assert not refusals.stand(1, OWN, now_s)
 
@@ -168,7 +168,7 @@ def test_release_all_takes_the_place_in_line_back(slurm: ArraySlurm, fresh_store
     sodad = aborted(slurm, fresh_store, max_aborts=3)
     look(slurm, sodad, 4)
     assert slurm.all[1].site_factor > 0
-    apply(slurm, release_changes(slurm.jobs(), slurm.site_factors(), now_s=slurm.clock.now_s()))
+    apply_changes(slurm, release_changes(slurm.jobs(), slurm.site_factors(), now_s=slurm.clock.now_s()))
     assert slurm.all[1].site_factor == 0
 
 
@@ -179,7 +179,7 @@ def test_release_all_also_knows_it_before_slurm_tells(slurm: ArraySlurm, fresh_s
     slurm.abort(1)
     jobs = slurm.jobs()
     assert jobs[0].reason == "BeginTime"
-    apply(slurm, release_changes(jobs, {}, now_s=slurm.clock.now_s()))
+    apply_changes(slurm, release_changes(jobs, {}, now_s=slurm.clock.now_s()))
     assert slurm.all[1].site_factor == 0
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.arrays.schedule import FINISH_AFTER_S, NAME, ShareSchedule
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
 from slurm_soda.daemon.store.engine import open_store
-from slurm_soda.daemon.store.schema import Job, Run
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
-from slurm_soda.slurm_ext.arranging import Arranger, Wanted
-from slurm_soda.slurm_ext.arrays import read_record
-from slurm_soda.slurm_ext.cli.partitions import CliPartitions
-from slurm_soda.slurm_ext.partitions import wanted_settings
-from slurm_soda.slurm_ext.routes import RoutingRules
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
+from slurm_soda.slurm_ext.pools.partition_settings import pool_partition_settings
+from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller, WantedPools
+from slurm_soda.slurm_ext.pools.pools_record import read_record
+from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from tests.daemon.fake_slurm import FakeClock
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, partition
 from tests.sodactl.conftest import record
@@ -39,22 +39,22 @@ class Site:
         )
         self.store = open_store(f"sqlite:///{store_folder}/soda.db")
         self._fill()
-        self.port, self.include = CliPartitions(self.scontrol), include
-        Arranger(self.queue, self.port, folder, self.clock.now_s, "root").apply(self.wanted("gpu"))
+        self.port, self.include = ScontrolPartitions(self.scontrol), include
+        PoolInstaller(self.queue, self.port, folder, self.clock.now_s, "root").apply(self.wanted("gpu"))
         self.schedule = self.next_life()
 
-    def wanted(self, *bases: str) -> Wanted:
+    def wanted(self, *bases: str) -> WantedPools:
         """Arrays of these partitions with 8 cores of each node for CPU jobs."""
-        shares, present = {A100: Share(8, 0)}, self.port.partitions()
-        table = ArrayTable()
+        shares, present = {A100: PoolShare(8, 0)}, self.port.partitions()
+        table = PoolTable()
         for base in bases:
-            table = table.merged(lay_out(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
-        settings = {part.name: wanted_settings(part, present[part.base]) for part in table}
+            table = table.merged(plan_pool_partitions(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
+        settings = {part.name: pool_partition_settings(part, present[part.base]) for part in table}
         shown = {base: present[base].fields for base in bases}
-        return Wanted(table, settings, shares, RoutingRules(), shown, self.include)
+        return WantedPools(table, settings, shares, RoutingRules(), shown, self.include)
 
     def next_life(self) -> ShareSchedule:
-        return ShareSchedule(self.store, self.queue, lambda _: CliPartitions(self.scontrol), self.clock, "ctl")
+        return ShareSchedule(self.store, self.queue, lambda _: ScontrolPartitions(self.scontrol), self.clock, "ctl")
 
     def _fill(self) -> None:
         with self.store.write() as session:
@@ -66,7 +66,7 @@ class Site:
                 )  # fmt: skip
                 session.add(job)
                 session.flush()
-                session.add(Run(job_pk=job.id, restart=0, start_s=at_s, end_s=at_s + 60, node_names="n1", gpus=1))
+                session.add(JobRun(job_pk=job.id, restart=0, start_s=at_s, end_s=at_s + 60, node_names="n1", gpus=1))
 
     @property
     def cpu_cores(self) -> int:
@@ -89,7 +89,7 @@ def test_shares_move_a_step_a_day(site: Site) -> None:
     assert not site.schedule.step(site.settings, enforces=True)
     found = read_record(site.folder)
     assert found is not None
-    assert found.by == NAME
+    assert found.by == CHANGED_BY
     site.clock.at_s += DAY_S + 1
     assert site.next_life().step(site.settings, enforces=True)
     assert site.cpu_cores == 14
@@ -103,7 +103,7 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
         off = settings.arrays.model_copy(update={"rederive_s": 0.0})
         settings = settings.model_copy(update={"arrays": off})
     if case == "reverted":
-        Arranger(site.queue, CliPartitions(site.scontrol), site.folder, site.clock.now_s, "root").revert()
+        PoolInstaller(site.queue, ScontrolPartitions(site.scontrol), site.folder, site.clock.now_s, "root").revert()
     if case == "refused":
         site.scontrol.refuse_after = len(site.scontrol.sent)
     if case == "obstacle":
@@ -119,9 +119,9 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
 def test_what_goes_is_deleted_once_its_last_job_has_ended(site: Site) -> None:
     site.scontrol.partitions["big"] = partition(Nodes="n[1-2]", MinNodes="0")
     both = site.wanted("gpu", "big")
-    Arranger(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(both)
+    PoolInstaller(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(both)
     site.scontrol.used = {"big_small"}
-    Arranger(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(site.wanted("gpu"))
+    PoolInstaller(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(site.wanted("gpu"))
     site.queue.queue = [record(1, partition="big_small")]  # Slurm requeued it
     for _ in range(4):  # until the shares are where history wants them
         site.clock.at_s += DAY_S + 1
@@ -155,13 +155,13 @@ def test_a_change_that_was_cut_short_is_finished_as_it_was_meant(site: Site) -> 
     site.scontrol._change = original  # type: ignore[method-assign]
     after = site.next_life()
     assert not after.step(site.settings, enforces=True)  # it may be somebody's who is still at it
-    site.clock.at_s += FINISH_AFTER_S + 1
+    site.clock.at_s += RESUME_AFTER_S + 1
     assert after.step(site.settings, enforces=True)
     found = read_record(site.folder)
     assert found is not None
     assert (found.phase, site.cpu_cores) == ("applied", 11)
     assert [site.scontrol.partitions[name]["MaxCPUsPerNode"] for name in ("gpu_cpu", "gpu_large")] == ["11", "17"]
-    site.clock.at_s += FINISH_AFTER_S + 1
+    site.clock.at_s += RESUME_AFTER_S + 1
     assert not after.step(site.settings, enforces=True)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.daemon.config import Settings
-from slurm_soda.policies.arrays.layout import ArrayTable
-from slurm_soda.slurm_ext.arrays import Phase
+from slurm_soda.policies.pools.layout.partitions import PoolTable
+from slurm_soda.slurm_ext.pools.pools_record import PoolsPhase
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, settings
@@ -27,7 +27,7 @@ def config(path: Path) -> Settings:
     return settings(policy={"name": "drf"}, state_dir=str(path))
 
 
-def requeued(slurm: ArraySlurm, path: Path, partition: str, phase: Phase, left: ArrayTable) -> Daemon:
+def requeued(slurm: ArraySlurm, path: Path, partition: str, phase: PoolsPhase, left: PoolTable) -> Daemon:
     """A run ends in a partition that goes; sodad had seen it begin."""
     put_in_force(table(), path)
     slurm.submit_cpu(1)
@@ -39,8 +39,8 @@ def requeued(slurm: ArraySlurm, path: Path, partition: str, phase: Phase, left: 
     return sodad
 
 
-def without(partition: str) -> ArrayTable:
-    return ArrayTable({part.name: part for part in table() if part.name != partition})
+def without(partition: str) -> PoolTable:
+    return PoolTable({part.name: part for part in table() if part.name != partition})
 
 
 def test_an_aborted_job_goes_back_to_the_base_while_arrays_are_reverted(slurm: ArraySlurm, fresh_store: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from slurm_soda.slurm_ext.accounting import AccountedJob, AccountedRun
 from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.read.sacct import JobAccounting, RunAccounting
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 
@@ -26,13 +26,13 @@ def settle(slurm: FakeSlurm, sodad: Daemon, cycles: int = 20) -> None:
         threading.Event().wait(0.01)
 
 
-def answer(slurm: FakeSlurm) -> Callable[[Sequence[int]], Iterable[AccountedJob]]:
-    def ask(job_ids: Sequence[int]) -> list[AccountedJob]:
+def answer(slurm: FakeSlurm) -> Callable[[Sequence[int]], Iterable[JobAccounting]]:
+    def ask(job_ids: Sequence[int]) -> list[JobAccounting]:
         found = []
         for job_id in job_ids:
             job = slurm.all[job_id]
-            run = AccountedRun(job.start_s, job.end_s, job.state, "0:0", 7.5, 512.0, 1, 1, 1, "n1")
-            found.append(AccountedJob(job_id, "alice", job.submit_s, job.state, "0:0", (run,)))
+            run = RunAccounting(job.start_s, job.end_s, job.state, "0:0", 7.5, 512.0, 1, 1, 1, "n1")
+            found.append(JobAccounting(job_id, "alice", job.submit_s, job.state, "0:0", (run,)))
         return found
 
     return ask
@@ -49,7 +49,7 @@ def test_an_ended_job_gets_its_figures(slurm: FakeSlurm, daemon: Start) -> None:
 def test_while_slurmdbd_is_down_cycles_go_on_and_the_figures_come_later(slurm: FakeSlurm, daemon: Start) -> None:
     down = [True]
 
-    def ask(job_ids: Sequence[int]) -> Iterable[AccountedJob]:
+    def ask(job_ids: Sequence[int]) -> Iterable[JobAccounting]:
         if down[0]:
             raise SlurmCommandError(("sacct",), 1, "connection refused", "asked again later")
         return answer(slurm)(job_ids)
@@ -67,7 +67,7 @@ def test_while_slurmdbd_is_down_cycles_go_on_and_the_figures_come_later(slurm: F
 def test_a_hanging_question_holds_nothing_up(slurm: FakeSlurm, daemon: Start) -> None:
     release = threading.Event()
 
-    def ask(_job_ids: Sequence[int]) -> Iterable[AccountedJob]:
+    def ask(_job_ids: Sequence[int]) -> Iterable[JobAccounting]:
         release.wait(30)
         return []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import ConfigError, Settings, load_settings
+from slurm_soda.daemon.config import DaemonConfigError, Settings, load_settings
 
 
 def test_every_default_is_usable() -> None:
@@ -45,7 +45,7 @@ def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(
 ) -> None:
     file = tmp_path / "soda.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DaemonConfigError) as caught:
         load_settings(file)
     line = str(caught.value)
     assert line.startswith(str(file))
@@ -57,10 +57,10 @@ def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(
 def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
     file = tmp_path / "soda.toml"
     file.write_bytes(b'mode = "\xff"')
-    with pytest.raises(ConfigError, match="not valid TOML"):
+    with pytest.raises(DaemonConfigError, match="not valid TOML"):
         load_settings(file)
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(DaemonConfigError, match="No such file"):
         load_settings(tmp_path / "none.toml")

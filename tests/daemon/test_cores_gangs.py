@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.cores.gangs import PATIENCE_S, Gangs
-from slurm_soda.daemon.reports import ReportWriter
-from slurm_soda.daemon.store.cores_schema import CoreMeasured
+from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.cpu_fit.multi_node_search import SEARCH_TIMEOUT_S, MultiNodeSearches
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Job
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder
+from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 from tests.daemon.fake_slurm import FakeClock
 from tests.policies.cores.models import MODELS
@@ -137,7 +137,7 @@ def test_a_late_word_on_a_job_that_ended_is_kept_and_orders_nothing(agents: Agen
         session.scalars(select(Job)).one().end_s = agents.clock.at_s
     assert agents.measure("n2", 0) == ()
     with agents.store.read() as session:
-        assert len(session.scalars(select(CoreMeasured)).all()) == 2
+        assert len(session.scalars(select(CpuMeasurementRow)).all()) == 2
 
 
 def test_one_node_that_gives_up_takes_the_other_with_it(agents: Agents) -> None:
@@ -157,7 +157,7 @@ def test_a_silent_node_does_not_keep_the_other_at_a_trial(agents: Agents) -> Non
     agents.cores = dict.fromkeys(NODES, trial.cores)
     (waiting,) = agents.measure("n1", trial.step)
     assert (waiting.settled, waiting.cores) == (False, trial.cores)
-    agents.clock.at_s += PATIENCE_S + 1
+    agents.clock.at_s += SEARCH_TIMEOUT_S + 1
     (order,) = agents.tell("n1")
     assert (order.settled, order.cores, order.reason) == (True, 2, "cut_short")
 
@@ -165,7 +165,7 @@ def test_a_silent_node_does_not_keep_the_other_at_a_trial(agents: Agents) -> Non
 def test_a_restarted_sodad_is_as_patient_as_ever(agents: Agents) -> None:
     agents.measure("n1", 0)
     (trial,) = agents.measure("n2", 0)
-    writer = ReportWriter(agents.store, agents.clock, lambda: None, Gangs())
+    writer = ReportWriter(agents.store, agents.clock, lambda: None, MultiNodeSearches())
     report = NodeReport("n1", "a", 99, agents.clock.at_s)
     assert writer.submit(report).result(10).cores == (trial,)
     writer.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from slurm_soda.daemon.details import MOST_PAUSE_S, QUIET_S, Details
+from slurm_soda.daemon.cycle.request_details import MAX_PAUSE_S, PAUSE_AFTER_TIMEOUT_S, RequestDetails
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
@@ -64,14 +64,14 @@ def test_after_a_call_that_ran_out_of_time_nobody_asks_for_a_while(full: FakeSlu
     sodad.follow(10)
     assert asked(full) == 1
     full.hanging.clear()
-    full.advance(QUIET_S)
+    full.advance(PAUSE_AFTER_TIMEOUT_S)
     sodad.follow(2)
     assert [job.cpus for job in jobs] == [3] * 5
 
 
 def test_while_the_breaker_is_open_nobody_asks(full: FakeSlurm, daemon: Start) -> None:
     job = wait(full, cpus=20)
-    sodad = daemon(rails={"breaker_failures": 1, "breaker_pause_s": 60.0, "min_change_interval_s": 0.0})
+    sodad = daemon(change_limits={"breaker_failures": 1, "breaker_pause_s": 60.0, "min_change_interval_s": 0.0})
     full.down = True
     sodad.run()
     full.down = False
@@ -89,7 +89,7 @@ def test_limits_that_run_out_of_time_are_not_asked_for_each_cycle(full: FakeSlur
     sodad.follow(10)
     assert (full.calls.count("partition_limits"), job.cpus) == (1, 20)
     full.hanging.clear()
-    full.advance(QUIET_S)
+    full.advance(PAUSE_AFTER_TIMEOUT_S)
     sodad.follow(2)
     assert job.cpus == 3
 
@@ -111,8 +111,8 @@ def test_an_odd_job_is_not_read_each_cycle_and_stops_nobody(full: FakeSlurm, dae
 
 def test_pauses_between_questions_about_a_job_grow(slurm: FakeSlurm) -> None:
     slurm.odd.add(7)
-    details = Details(slurm, most=50)
-    for now_s in range(0, 4 * int(MOST_PAUSE_S), 20):
+    details = RequestDetails(slurm, most=50)
+    for now_s in range(0, 4 * int(MAX_PAUSE_S), 20):
         details.begin(now_s)
         with pytest.raises(SlurmReplyError):
             details.ask(7)

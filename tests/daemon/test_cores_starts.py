@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.cores.starts import LIMITS_FOR_S
-from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreStart
-from slurm_soda.slurm_ext.client import Update
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.cpu_fit.cpu_fitting import LIMITS_MAX_AGE_S
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
+from slurm_soda.slurm_ext.client import JobUpdate
+from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
 
@@ -38,12 +38,12 @@ def fit(sodad: Daemon, cores: int, **more: Any) -> None:
         "most_cores": 3, "cores": cores, "steps": 3, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
     }  # fmt: skip
     with sodad.store.write() as session:
-        session.add(CoreFitted(**{**values, **more}))
+        session.add(CpuFitRow(**{**values, **more}))
 
 
-def thought(sodad: Daemon, job_id: int = 2) -> CoreStart:
-    row: CoreStart
-    (row,) = [row for row in sodad.rows(CoreStart) if row.job_id == job_id]
+def thought(sodad: Daemon, job_id: int = 2) -> CpuProposalRow:
+    row: CpuProposalRow
+    (row,) = [row for row in sodad.rows(CpuProposalRow) if row.job_id == job_id]
     return row
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_changed_unless_it_may(full: FakeSlurm, daemon: Start, settin
     sodad.follow(3)
     assert job.cpus == 20
     assert not sodad.actions("rewrite")
-    assert [row.cores for row in sodad.rows(CoreStart)] == ([3] if settings.get("mode") == "advise" else [])
+    assert [row.cores for row in sodad.rows(CpuProposalRow)] == ([3] if settings.get("mode") == "advise" else [])
 
 
 def test_only_jobs_that_name_a_category_unless_the_site_wants_all(full: FakeSlurm, daemon: Start) -> None:
@@ -143,7 +143,7 @@ def test_what_its_owner_changes_afterwards_stands(full: FakeSlurm, daemon: Start
     job = wait(full, cpus=20)
     sodad = daemon()
     sodad.run()
-    full.update([Update(2, (("NumCPUs", "8"),))])
+    full.update([JobUpdate(2, (("NumCPUs", "8"),))])
     full.advance(2)
     sodad.follow(3)
     assert job.cpus == 8
@@ -157,7 +157,7 @@ def test_what_was_taken_back_stays_so(full: FakeSlurm, daemon: Start) -> None:
     sodad = daemon()
     sodad.run()
     (action,) = sodad.actions("rewrite")
-    full.update([Update(2, tuple(action.old.items()))])
+    full.update([JobUpdate(2, tuple(action.old.items()))])
     with sodad.store.write() as session:
         session.get_one(type(action), action.id).state = "undone"
     full.advance(2)
@@ -191,7 +191,7 @@ def test_a_node_with_fewer_cores_bounds_it_until_there_are_others(full: FakeSlur
     assert job.cpus == 2
     assert "as far as its nodes" in sodad.actions("rewrite")[0].reason
     full.node_cpus = 28
-    full.advance(LIMITS_FOR_S)
+    full.advance(LIMITS_MAX_AGE_S)
     sodad.follow(2)
     assert (job.cpus, thought(sodad).asked_cores) == (3, 1)
 

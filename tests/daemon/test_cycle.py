@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_soda.daemon.epoch import SupersededError, take_over
-from slurm_soda.daemon.store.queries import put_setting
+from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
+from slurm_soda.daemon.store.queries import put_admin_setting
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 
@@ -109,8 +109,8 @@ def test_settings_of_sodactl_override_the_file_at_the_next_cycle(slurm: FakeSlur
     sodad = daemon(mode="observe")
     assert sodad.run().mode == "observe"
     with sodad.store.write() as session:
-        put_setting(session, "mode", "advise", now_s=0.0, by="root")
-        put_setting(session, "policy", "no-such-policy", now_s=0.0, by="root")
+        put_admin_setting(session, "mode", "advise", now_s=0.0, by="root")
+        put_admin_setting(session, "policy", "no-such-policy", now_s=0.0, by="root")
     assert sodad.run().mode == "advise"
     cycle = sodad.last_cycle()
     assert cycle.policy == "tiresias-las"
@@ -132,7 +132,7 @@ def test_no_reply_means_no_action_and_says_so(slurm: FakeSlurm, daemon: Start) -
 def test_the_breaker_opens_after_failures_and_closes_after_its_pause(slurm: FakeSlurm, daemon: Start) -> None:
     slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
     slurm.tick()
-    sodad = daemon(rails={"breaker_failures": 3, "breaker_pause_s": 60.0})
+    sodad = daemon(change_limits={"breaker_failures": 3, "breaker_pause_s": 60.0})
     slurm.down = True
     for _ in range(3):
         sodad.run()
@@ -161,7 +161,7 @@ def test_at_most_n_changes_a_cycle_the_rest_later(slurm: FakeSlurm, daemon: Star
     slurm.tick()
     for job_id in range(2, 12):
         slurm.submit(job_id, gpus=1, priority=100 * job_id)
-    sodad = daemon(rails={"max_changes_per_cycle": 3, "min_change_interval_s": 0.0})
+    sodad = daemon(change_limits={"max_changes_per_cycle": 3, "min_change_interval_s": 0.0})
     sent = [sodad.run().sent for _ in range(6)]
     assert max(sent) <= 3
     assert sum(sent) > 3
@@ -174,7 +174,7 @@ def test_a_superseded_daemon_stops_before_it_sends_anything(slurm: FakeSlurm, da
     slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
     slurm.tick()
     slurm.submit(2)
-    take_over(old.store, host="h", pid=2, version="0", now_s=slurm.clock.now_s())
+    begin_epoch(old.store, host="h", pid=2, version="0", now_s=slurm.clock.now_s())
     calls = len(slurm.calls)
     with pytest.raises(SupersededError, match="superseded by epoch 2"):
         old.run()

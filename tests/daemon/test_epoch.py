@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.epoch import AnotherDaemonError, HostLock, SupersededError, take_over
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.slurm_ext.errors import SodaError
 
@@ -31,7 +31,7 @@ def test_the_lock_goes_with_the_process_however_it_dies(tmp_path: Path) -> None:
         [
             "import sys",
             "from pathlib import Path",
-            "from slurm_soda.daemon.epoch import HostLock",
+            "from slurm_soda.daemon.cycle.epoch import HostLock",
             "lock = HostLock(Path(sys.argv[1]))",
             "print('held', flush=True)",
             "input()",
@@ -56,8 +56,8 @@ def test_a_state_dir_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_the_next_life_on_the_same_host_takes_over_at_once(store: Store) -> None:
-    old = take_over(store, host="a", pid=1, version="0", now_s=100.0)
-    new = take_over(store, host="a", pid=2, version="0", now_s=101.0)
+    old = begin_epoch(store, host="a", pid=1, version="0", now_s=100.0)
+    new = begin_epoch(store, host="a", pid=2, version="0", now_s=101.0)
     with store.read() as session:
         new.check(session)
         with pytest.raises(SupersededError):
@@ -66,18 +66,18 @@ def test_the_next_life_on_the_same_host_takes_over_at_once(store: Store) -> None
 
 @pytest.mark.parametrize(("now_s", "refused"), [(150.0, True), (230.0, False)])
 def test_a_daemon_of_another_host_is_respected_while_it_shows_life(store: Store, now_s: float, refused: bool) -> None:
-    life = take_over(store, host="a", pid=1, version="0", now_s=100.0)
+    daemon_epoch = begin_epoch(store, host="a", pid=1, version="0", now_s=100.0)
     with store.write() as session:
-        life.beat(session, 105.0)
+        daemon_epoch.write_heartbeat(session, 105.0)
     if refused:
         with pytest.raises(AnotherDaemonError, match="on a"):
-            take_over(store, host="b", pid=1, version="0", now_s=now_s)
+            begin_epoch(store, host="b", pid=1, version="0", now_s=now_s)
     else:
-        take_over(store, host="b", pid=1, version="0", now_s=now_s)
+        begin_epoch(store, host="b", pid=1, version="0", now_s=now_s)
 
 
 def test_a_daemon_that_stopped_on_purpose_is_no_obstacle(store: Store) -> None:
-    life = take_over(store, host="a", pid=1, version="0", now_s=100.0)
+    daemon_epoch = begin_epoch(store, host="a", pid=1, version="0", now_s=100.0)
     with store.write() as session:
-        life.end(session, 101.0)
-    take_over(store, host="b", pid=1, version="0", now_s=102.0)
+        daemon_epoch.end(session, 101.0)
+    begin_epoch(store, host="b", pid=1, version="0", now_s=102.0)

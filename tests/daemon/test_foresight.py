@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, text
 
-from slurm_soda.daemon.knowledge import foresight
-from slurm_soda.daemon.knowledge.foresight import SETTLING_S, Foresight
-from slurm_soda.daemon.knowledge.kinds import gpu_type_of
-from slurm_soda.daemon.pictures import Head, Story
-from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.api.view_json import decode_view, encode_view
+from slurm_soda.daemon.api.views import JobDetailView, ViewHeader
+from slurm_soda.daemon.learning import run_time_predictions
+from slurm_soda.daemon.learning.job_kinds import gpu_type_of
+from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S, RunTimePredictor
 from slurm_soda.daemon.store.engine import open_store
-from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob, RunTimeTold
-from slurm_soda.daemon.store.schema import Job, Run, Usage
-from slurm_soda.daemon.transfer import decode, encode
-from slurm_soda.policies.run_times.sources import By
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow, RunTimePrediction
+from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
+from slurm_soda.policies.run_times.prediction_sources import RunTimeSource
+from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record
@@ -39,13 +39,13 @@ def past_job(sodad: Path, user: str, run_s: float, jobs: int, first_id: int, end
             )  # fmt: skip
             session.add(job)
             session.flush()
-            session.add(Run(job_pk=job.id, restart=0, start_s=end_s - run_s, end_s=end_s, gpus=4))
+            session.add(JobRun(job_pk=job.id, restart=0, start_s=end_s - run_s, end_s=end_s, gpus=4))
     store.close()
 
 
-def told(sodad: Daemon, job_id: int) -> RunTimeTold:
+def told(sodad: Daemon, job_id: int) -> RunTimePrediction:
     with sodad.store.read() as session:
-        row = session.get(RunTimeTold, sodad.job(job_id).id)
+        row = session.get(RunTimePrediction, sodad.job(job_id).id)
     assert row is not None
     return row
 
@@ -64,7 +64,7 @@ def test_a_policy_by_run_times_starts_whom_history_says_is_short(
     sodad.follow(300)
     assert fast.runs[0][0] < slow.runs[0][0]
     row = told(sodad, 3)
-    assert (row.told_by, row.jobs) == (By.HISTORY, 20)
+    assert (row.told_by, row.jobs) == (RunTimeSource.HISTORY, 20)
     assert row.run_s == pytest.approx(30.0, rel=0.3)
     assert "swift" in row.basis
 
@@ -72,26 +72,26 @@ def test_a_policy_by_run_times_starts_whom_history_says_is_short(
 def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: FakeSlurm, daemon: Start) -> None:
     job = slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
-    sodad.follow(100 + 2 * SETTLING_S, every_s=2.0)
+    sodad.follow(100 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
     assert job.state == "COMPLETED"
     row = told(sodad, 1)
-    assert (row.told_by, row.run_s) == (By.LIMIT, 3600.0)
+    assert (row.told_by, row.run_s) == (RunTimeSource.LIMIT, 3600.0)
     assert row.actual_s == pytest.approx(100.0, abs=3.0)
 
 
 def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm, daemon: Start) -> None:
     slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
-    sodad.follow(100 + 2 * SETTLING_S, every_s=2.0)
-    learner = sodad.cycles._foresight.forecast.learner
+    sodad.follow(100 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
+    learner = sodad.cycles._run_time_predictor.forecast.learner
     assert learner.learnt == 1
     slurm.submit(2, gpus=1, work_s=50.0)
     sodad.follow(40, every_s=2.0)
-    assert told(sodad, 2).told_by == By.HISTORY
+    assert told(sodad, 2).told_by == RunTimeSource.HISTORY
     assert learner.learnt == 1
     again = daemon(**SJF)
     again.run()
-    assert again.cycles._foresight.forecast.learner.learnt == 1, "the next daemon learns it from the store"
+    assert again.cycles._run_time_predictor.forecast.learner.learnt == 1, "the next daemon learns it from the store"
 
 
 def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start) -> None:
@@ -102,15 +102,15 @@ def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start
     started_s = job.start_s
     with sodad.store.write() as session:
         session.add(
-            Usage(
+            JobNodeUsage(
                 job_id=1, restart=0, node="n1", first_s=started_s, last_s=started_s + 190, samples=19, gpu_count=2,
                 gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=16_000.0, cpu_s=1.0, memory_peak_mib=1.0,
             )
         )  # fmt: skip
-    sodad.follow(200 + 2 * SETTLING_S, every_s=2.0)
+    sodad.follow(200 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
     with sodad.store.read() as session:
         assert len(session.scalars(select(ObservedJob)).all()) == 1
-        values = {row.quantity: row for row in session.scalars(select(KnownValue))}
+        values = {row.quantity: row for row in session.scalars(select(ProfileValueRow))}
     assert {row.model for row in values.values()} == {"resnet50"}
     assert values["iteration_s"].value == pytest.approx(0.2, rel=0.05)
     assert values["utilisation_ratio"].value == pytest.approx(0.8)
@@ -118,7 +118,7 @@ def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start
     slurm.submit(2, gpus=2, work_s=100.0, hints=Hints(model="resnet50", batch_size=64, iterations=500))
     sodad.follow(40, every_s=2.0)
     row = told(sodad, 2)
-    assert row.told_by == By.ITERATIONS
+    assert row.told_by == RunTimeSource.ITERATIONS
     assert row.run_s == pytest.approx(100.0, rel=0.1)
 
 
@@ -129,7 +129,7 @@ def test_what_fails_here_stops_no_cycle(
     sodad = daemon(**SJF)
     with sodad.store.write() as session:
         session.execute(text("DROP TABLE run_time_told"))
-    monkeypatch.setattr(foresight, "traits_of_record", lambda record: 1 / 0)
+    monkeypatch.setattr(run_time_predictions, "traits_of_record", lambda record: 1 / 0)
     for _ in range(3):
         assert sodad.run().error == ""
         slurm.advance(31.0)
@@ -147,8 +147,8 @@ def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
     left = []
     for _ in range(3):
         sodad.run()
-        job = cycles._book.jobs[1]
-        expected = cycles._foresight.run_time(job, slurm.clock.now_s())
+        job = cycles._job_cache.jobs[1]
+        expected = cycles._run_time_predictor.run_time(job, slurm.clock.now_s())
         assert expected is not None
         left.append(expected.left.value)
         slurm.advance(100.0)
@@ -157,20 +157,20 @@ def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
 
 
 def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foresight, "MOST_TOLD", 4)
+    monkeypatch.setattr(run_time_predictions, "MOST_TOLD", 4)
     slurm = FakeSlurm(FakeClock())
     for job_id in range(1, 11):
         slurm.submit(job_id, gpus=1)
     store = open_store(f"sqlite:///{fresh_store}/soda.db")
-    book, ahead = JobBook(store), Foresight(store)
-    book.observe(slurm.jobs(), slurm.clock.now_s())
+    job_cache, ahead = JobCache(store), RunTimePredictor(store)
+    job_cache.observe(slurm.jobs(), slurm.clock.now_s())
     with store.write() as session:
-        book.save(session, slurm.clock.now_s())
+        job_cache.save(session, slurm.clock.now_s())
     counts = []
     for step in range(4):
-        ahead.step(slurm.clock.now_s() + 100.0 * step, slurm.nodes(), book)
+        ahead.step(slurm.clock.now_s() + 100.0 * step, slurm.nodes(), job_cache)
         with store.read() as session:
-            counts.append(len(session.scalars(select(RunTimeTold)).all()))
+            counts.append(len(session.scalars(select(RunTimePrediction)).all()))
     assert counts == [4, 8, 10, 10]
     store.close()
 
@@ -178,7 +178,7 @@ def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: 
 def test_a_column_of_nobody_is_empty(slurm: FakeSlurm, daemon: Start) -> None:
     sodad = daemon(**SJF)
     assert sodad.run().error == ""
-    assert math.isfinite(sodad.cycles._foresight._next_s)
+    assert math.isfinite(sodad.cycles._run_time_predictor._next_s)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,14 @@ def test_on_which_gpus_a_job_is_expected_to_run(
 
 
 def test_what_is_told_travels_as_it_is() -> None:
-    row = RunTimeTold(
+    row = RunTimePrediction(
         job_pk=1, at_s=1.0, told_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff",
         curve=[[0.0, 1.0, 2.0]],
         actual_s=None,
     )  # fmt: skip
-    story = Story(Head(None, daemon_alive=False, mode="observe", policy="fifo", parameters={}), None, run_time=row)
-    there = decode(Story, encode(story)).run_time
+    story = JobDetailView(
+        ViewHeader(None, daemon_alive=False, mode="observe", policy="fifo", parameters={}), None, run_time=row
+    )
+    there = decode_view(JobDetailView, encode_view(story)).run_time
     assert there is not None
     assert (there.basis, there.curve, there.error_s, there.jobs) == ("named \udcff", [[0.0, 1.0, 2.0]], None, 3)

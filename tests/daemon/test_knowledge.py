@@ -12,31 +12,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from slurm_soda.daemon.knowledge.edits import Editor
-from slurm_soda.daemon.knowledge.imports import read_table, values_of
-from slurm_soda.daemon.knowledge.known import PRIOR_RESTART_S, Knowledge
-from slurm_soda.daemon.knowledge.lessons import KEEP_JOBS, observe, spread
-from slurm_soda.daemon.knowledge.pairs import Figure, KindKnown, PairKnown, Slowdowns, pair_known
-from slurm_soda.daemon.knowledge.reading import read_knowledge, read_pair
-from slurm_soda.daemon.knowledge.values import Subject, Value, plain
-from slurm_soda.daemon.store import knowledge as stored
+from slurm_soda.daemon.api.view_json import decode_view, encode_view
+from slurm_soda.daemon.learning.gavel_tables import read_gavel_table, values_of_table
+from slurm_soda.daemon.learning.kind_profiles import PRIOR_RESTART_S, KindProfiles
+from slurm_soda.daemon.learning.manual_edits import ProfileEditor
+from slurm_soda.daemon.learning.observations import NEWEST_JOBS, expected_deviation, record_observations
+from slurm_soda.daemon.learning.pair_view import EstimateView, KindProfileView, PairSlowdownsView, PairView, pair_view
+from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
+from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles, read_pair_view
+from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob
-from slurm_soda.daemon.store.schema import Job, Run, Usage
-from slurm_soda.daemon.transfer import decode, encode
-from slurm_soda.policies.sharing.arithmetic.subbatch import sub_batches
-from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.view import Known
+from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow
+from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import list_sub_batches
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.slurm_ext.errors import SodaError
 
-R50 = Workload("ResNet-50", 64, "v100")
-R18 = Workload("ResNet-18", 128, "v100")
-LM = Workload("LM", 20, "v100")
-ROOT = Editor("root", 1000.0)
+R50 = JobKind("ResNet-50", 64, "v100")
+R18 = JobKind("ResNet-18", 128, "v100")
+LM = JobKind("LM", 20, "v100")
+ROOT = ProfileEditor("root", 1000.0)
 
 
-def value(quantity: str, number: float, source: Source, kind: Workload = R50, other: Workload | None = None) -> Value:
-    return Value(Subject.of(kind, other), quantity, Estimate(number, 0.1 * number, source))
+def value(
+    quantity: str, number: float, source: Source, kind: JobKind = R50, other: JobKind | None = None
+) -> ProfileValue:
+    return ProfileValue(ProfileSubject.of(kind, other), quantity, Estimate(number, 0.1 * number, source))
 
 
 @pytest.fixture
@@ -46,96 +48,96 @@ def store(fresh_store: Path) -> Iterator[Store]:
     opened.close()
 
 
-def known(store: Store) -> Knowledge:
+def known(store: Store) -> KindProfiles:
     with store.read() as session:
-        return read_knowledge(session)
+        return read_kind_profiles(session)
 
 
 def test_sources_answer_in_their_order_and_names_in_any_spelling() -> None:
     sources = [Source.PREDICTED, Source.MEASURED, Source.SET, Source.IMPORTED]
     for at in range(1, len(sources) + 1):
         given_ = sources[:at]
-        knowledge = Knowledge([value("iteration_s", float(source) + 5, source) for source in given_])
-        found = knowledge.estimate("iteration_s", Workload("torchvision/resnet_50", 64, "V100"))
+        knowledge = KindProfiles([value("iteration_s", float(source) + 5, source) for source in given_])
+        found = knowledge.estimate("iteration_s", JobKind("torchvision/resnet_50", 64, "V100"))
         assert found is not None
         assert found.source is min(given_)
 
 
 def test_it_is_what_policies_ask() -> None:
-    asked: Known = Knowledge([])
+    asked: KindEstimates = KindProfiles([])
     assert asked.xi(R50, []).value == 1.0
     assert asked.xi(R50, [R18]).source is Source.PRIOR
     assert (asked.fits([R50, R18]), asked.profile(R50), asked.throughput(R50), asked.footprint(R50)) == (None,) * 4
-    assert Knowledge([]).restart_s(R50) == PRIOR_RESTART_S
+    assert KindProfiles([]).restart_s(R50) == PRIOR_RESTART_S
 
 
 def test_several_partners_slowdowns_add_up_and_one_stranger_makes_it_a_guess() -> None:
-    knowledge = Knowledge([value("xi", 1.2, Source.MEASURED, R50, R18), value("xi", 1.5, Source.IMPORTED, R50, LM)])
+    knowledge = KindProfiles([value("xi", 1.2, Source.MEASURED, R50, R18), value("xi", 1.5, Source.IMPORTED, R50, LM)])
     both = knowledge.xi(R50, [R18, LM])
     assert both.value == pytest.approx(1.7)
     assert both.source is Source.IMPORTED
-    assert knowledge.xi(R50, [R18, Workload("other", 1, "v100")]).source is Source.PRIOR
+    assert knowledge.xi(R50, [R18, JobKind("other", 1, "v100")]).source is Source.PRIOR
     assert knowledge.xi(R18, [R50]).source is Source.PRIOR, "a pair has two slowdowns"
 
 
 def test_a_gang_is_known_by_the_pair_on_one_gpu() -> None:
-    knowledge = Knowledge([value("xi", 1.2, Source.MEASURED, R50, R18)])
-    gang = knowledge.xi(Workload("ResNet-50", 64, "v100", 4), [Workload("ResNet-18", 128, "v100", 2)])
+    knowledge = KindProfiles([value("xi", 1.2, Source.MEASURED, R50, R18)])
+    gang = knowledge.xi(JobKind("ResNet-50", 64, "v100", 4), [JobKind("ResNet-18", 128, "v100", 2)])
     assert gang.value == pytest.approx(1.2)
     assert gang.source is Source.PREDICTED
     assert gang.error > knowledge.xi(R50, [R18]).error
 
 
 class Guess:
-    def xi(self, slowed: Workload, others: Any) -> Estimate | None:
+    def xi(self, slowed: JobKind, others: Any) -> Estimate | None:
         return Estimate(1.3, 0.2, Source.PREDICTED) if slowed.model != "unheard" else None
 
 
 def test_a_predictor_stands_between_tables_and_the_prior() -> None:
-    knowledge = Knowledge([value("xi", 1.2, Source.IMPORTED, R50, R18)], guess=Guess())
+    knowledge = KindProfiles([value("xi", 1.2, Source.IMPORTED, R50, R18)], guess=Guess())
     assert knowledge.xi(R50, [R18]).value == pytest.approx(1.2)
     assert knowledge.xi(R50, [LM]).value == pytest.approx(1.3)
-    assert knowledge.xi(Workload("unheard", 1, "v100"), [LM]).source is Source.PRIOR
+    assert knowledge.xi(JobKind("unheard", 1, "v100"), [LM]).source is Source.PRIOR
 
 
 def test_memory_says_who_fits_where_nobody_tried() -> None:
-    gpu = Value(Subject(Workload("", 0, "v100", 1)), "device_mib", Estimate(16_000.0, 0.0, Source.SET))
+    gpu = ProfileValue(ProfileSubject(JobKind("", 0, "v100", 1)), "device_mib", Estimate(16_000.0, 0.0, Source.SET))
     memory = [
         value("memory_mib", mib, Source.MEASURED, kind) for kind, mib in ((R50, 9000.0), (R18, 5000.0), (LM, 8000.0))
     ]
-    knowledge = Knowledge([gpu, *memory])
+    knowledge = KindProfiles([gpu, *memory])
     assert [knowledge.fits(pair) for pair in ([R50, R18], [R50, LM])] == [True, False]
-    tried = Knowledge([gpu, *memory, value("fits", 0.0, Source.IMPORTED, R50, R18)])
+    tried = KindProfiles([gpu, *memory, value("fits", 0.0, Source.IMPORTED, R50, R18)])
     assert tried.fits([R18, R50]) is False
-    assert Knowledge(memory).fits([R50, R18]) is None
+    assert KindProfiles(memory).fits([R50, R18]) is None
 
 
 class FitsGuess(Guess):
-    def fits(self, together: Sequence[Workload]) -> bool | None:
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
         return False
 
 
 def test_who_says_that_two_fit_is_told() -> None:
-    gpu = Value(Subject(Workload("", 0, "v100", 1)), "device_mib", Estimate(16_000.0, 0.0, Source.SET))
+    gpu = ProfileValue(ProfileSubject(JobKind("", 0, "v100", 1)), "device_mib", Estimate(16_000.0, 0.0, Source.SET))
     memory = [value("memory_mib", 9000.0, Source.MEASURED, R50), value("memory_mib", 5000.0, Source.IMPORTED, R18)]
     told = value("fits", 1.0, Source.SET, R18, R50)
-    assert Knowledge([gpu, *memory]).fits_by([R50, R18]) == (True, Source.IMPORTED)
-    assert Knowledge([gpu, *memory, told]).fits_by([R50, R18]) == (True, Source.SET)
-    assert Knowledge([gpu, *memory]).fits_by([R50, LM]) is None
-    assert Knowledge([gpu, *memory], guess=FitsGuess()).fits_by([R50, LM]) == (False, Source.PREDICTED)
+    assert KindProfiles([gpu, *memory]).fits_by([R50, R18]) == (True, Source.IMPORTED)
+    assert KindProfiles([gpu, *memory, told]).fits_by([R50, R18]) == (True, Source.SET)
+    assert KindProfiles([gpu, *memory]).fits_by([R50, LM]) is None
+    assert KindProfiles([gpu, *memory], guess=FitsGuess()).fits_by([R50, LM]) == (False, Source.PREDICTED)
 
 
 def test_throughput_and_memory_are_lines_over_batches_and_flat_with_one() -> None:
-    kinds = [Workload("resnet50", batch, "v100") for batch in (16, 32, 64)]
+    kinds = [JobKind("resnet50", batch, "v100") for batch in (16, 32, 64)]
     values = [value("iteration_s", 0.02 + 0.001 * kind.batch, Source.MEASURED, kind) for kind in kinds]
     values += [value("memory_mib", 2000 + 50 * kind.batch, Source.MEASURED, kind) for kind in kinds]
-    knowledge = Knowledge(values)
+    knowledge = KindProfiles(values)
     times, memory = knowledge.throughput(R50), knowledge.footprint(R50)
     assert times is not None
     assert memory is not None
     assert times.iteration_s(64, 16) == pytest.approx(4 * 0.036, rel=0.02)
     assert memory.mib(8) == pytest.approx(2400.0)
-    one = Knowledge(values[2:3])
+    one = KindProfiles(values[2:3])
     alone = one.throughput(R50)
     assert alone is not None
     assert alone.iteration_s(64) == pytest.approx(0.084)
@@ -143,7 +145,7 @@ def test_throughput_and_memory_are_lines_over_batches_and_flat_with_one() -> Non
 
 
 def test_demand_is_of_the_peaks_of_ended_jobs() -> None:
-    knowledge = Knowledge([], {plain(R50): [4000.0] * 9 + [8000.0]})
+    knowledge = KindProfiles([], {normalised_kind(R50): [4000.0] * 9 + [8000.0]})
     fit = knowledge.demand(R50, 16_000.0)
     assert fit is not None
     assert (fit.demand.base, fit.demand.extra, fit.demand.probability) == pytest.approx((0.25, 0.25, 0.1))
@@ -185,7 +187,7 @@ def test_only_the_newest_edit_is_undone(store: Store) -> None:
         (value("restart_s", 1.5, Source.SET, R50, R18), "leave --with out"),
     ],
 )
-def test_what_cannot_be_is_refused(store: Store, wrong: Value, said: str) -> None:
+def test_what_cannot_be_is_refused(store: Store, wrong: ProfileValue, said: str) -> None:
     with store.write() as session, pytest.raises(SodaError, match=said):
         ROOT.set_value(session, wrong)
     assert known(store).estimate("restart_s", R50) is None
@@ -200,7 +202,7 @@ def add_job(store: Store, job_id: int, run_s: float, **hints: str) -> None:
         session.add(job)
         session.flush()
         session.add(
-            Run(
+            JobRun(
                 job_pk=job.id,
                 restart=0,
                 start_s=10_000.0 + job_id - run_s,
@@ -209,7 +211,7 @@ def add_job(store: Store, job_id: int, run_s: float, **hints: str) -> None:
             )
         )
         session.add(
-            Usage(
+            JobNodeUsage(
                 job_id=job_id, restart=0, node="n1", first_s=10.0, last_s=20.0, samples=2, gpu_count=1, gpu_util_ratio=0.5,
                 gpu_util_last_ratio=0.5, gpu_memory_peak_mib=4000.0 + job_id, cpu_s=1.0, memory_peak_mib=1.0,
             )
@@ -219,8 +221,8 @@ def add_job(store: Store, job_id: int, run_s: float, **hints: str) -> None:
 def learn(store: Store) -> int:
     with store.write() as session:
         jobs = session.scalars(select(Job).order_by(Job.job_id)).all()
-        runs = {job.id: list(session.scalars(select(Run).where(Run.job_pk == job.id))) for job in jobs}
-        return observe(session, jobs, runs, {"n1": "V100"}, 20_000.0)
+        runs = {job.id: list(session.scalars(select(JobRun).where(JobRun.job_pk == job.id))) for job in jobs}
+        return record_observations(session, jobs, runs, {"n1": "V100"}, 20_000.0)
 
 
 def test_ended_jobs_teach_once_and_forgetting_them_can_be_undone(store: Store) -> None:
@@ -230,7 +232,7 @@ def test_ended_jobs_teach_once_and_forgetting_them_can_be_undone(store: Store) -
     measured = known(store).iteration_s(R50)
     assert measured is not None
     assert measured.value == pytest.approx(0.2)
-    assert measured.error == pytest.approx(spread([0.1, 0.2, 0.3], 0.2))
+    assert measured.error == pytest.approx(expected_deviation([0.1, 0.2, 0.3], 0.2))
     assert measured.source is Source.MEASURED
     assert known(store).demand(R50, 16_000.0) is not None
     with store.write() as session:
@@ -258,11 +260,11 @@ def test_who_says_little_teaches_little(
     add_job(store, 1, run_s, **hints)
     learn(store)
     with store.read() as session:
-        assert {row.quantity for row in session.scalars(select(KnownValue))} == quantities
+        assert {row.quantity for row in session.scalars(select(ProfileValueRow))} == quantities
 
 
 def test_values_are_of_the_newest_jobs(store: Store) -> None:
-    for job_id in range(1, KEEP_JOBS + 11):
+    for job_id in range(1, NEWEST_JOBS + 11):
         add_job(store, job_id, 100.0 if job_id <= 10 else 200.0)
     learn(store)
     found = known(store).iteration_s(R50)
@@ -292,48 +294,49 @@ def table(tmp_path: Path) -> Path:
 
 def test_an_imported_table_says_both_slowdowns_and_who_does_not_fit(store: Store, table: Path) -> None:
     with store.write() as session:
-        ROOT.take_table(session, values_of(read_table(table)), "table.json")
+        ROOT.take_table(session, values_of_table(read_gavel_table(table)), "table.json")
     knowledge = known(store)
     assert knowledge.xi(R50, [LM]).value == pytest.approx(1.25)
     assert knowledge.xi(LM, [R50]).value == pytest.approx(2.0)
     assert knowledge.xi(LM, [R50]).source is Source.IMPORTED
     assert knowledge.fits([LM, R50]) is True
-    assert knowledge.fits([R50, Workload("Huge", 1, "v100")]) is False
-    times = knowledge.iteration_s(Workload("lm", 20, "k80"))
+    assert knowledge.fits([R50, JobKind("Huge", 1, "v100")]) is False
+    times = knowledge.iteration_s(JobKind("lm", 20, "k80"))
     assert times is not None
     assert times.value == pytest.approx(0.5)
-    assert knowledge.iteration_s(Workload("lm", 20, "v100_unconsolidated")) is None
+    assert knowledge.iteration_s(JobKind("lm", 20, "v100_unconsolidated")) is None
 
 
 @pytest.mark.parametrize(
-    ("new", "running"), [(R50, LM), (LM, R50), (R50, R50), (R50, Workload("huge", 0, "v100", 2)), (R18, LM)]
+    ("new", "running"), [(R50, LM), (LM, R50), (R50, R50), (R50, JobKind("huge", 0, "v100", 2)), (R18, LM)]
 )
-def test_a_pair_is_read_as_if_everything_were(store: Store, table: Path, new: Workload, running: Workload) -> None:
+def test_a_pair_is_read_as_if_everything_were(store: Store, table: Path, new: JobKind, running: JobKind) -> None:
     with store.write() as session:
-        ROOT.take_table(session, values_of(read_table(table)), "table.json")
+        ROOT.take_table(session, values_of_table(read_gavel_table(table)), "table.json")
         ROOT.set_value(
-            session, Value(Subject(Workload("", 0, "v100", 1)), "device_mib", Estimate(16.0, 0.0, Source.SET))
+            session,
+            ProfileValue(ProfileSubject(JobKind("", 0, "v100", 1)), "device_mib", Estimate(16.0, 0.0, Source.SET)),
         )
         ROOT.set_value(session, value("memory_mib", 9.0, Source.SET, R18))
     with store.read() as session:
-        pair = read_pair(session, new, running)
-    assert pair == pair_known(known(store), new, running)
-    assert [one.sub_batch for one in pair.slowdowns] == list(sub_batches(new.batch))
-    assert decode(PairKnown, encode(pair)) == pair
+        pair = read_pair_view(session, new, running)
+    assert pair == pair_view(known(store), new, running)
+    assert [one.sub_batch for one in pair.slowdowns] == list(list_sub_batches(new.batch))
+    assert decode_view(PairView, encode_view(pair)) == pair
 
 
 def test_a_batch_that_nobody_told_is_taken_whole() -> None:
-    pair = pair_known(Knowledge([]), Workload("a", 0, ""), Workload("b", 0, ""))
-    prior = Figure(2.0, 4.0, "prior")
-    assert pair == PairKnown(KindKnown(None, None, None, None), KindKnown(None, None, None, None), None,
-                             [Slowdowns(0, prior, prior, None, "")])  # fmt: skip
+    pair = pair_view(KindProfiles([]), JobKind("a", 0, ""), JobKind("b", 0, ""))
+    prior = EstimateView(2.0, 4.0, "prior")
+    assert pair == PairView(KindProfileView(None, None, None, None), KindProfileView(None, None, None, None), None,
+                             [PairSlowdownsView(0, prior, prior, None, "")])  # fmt: skip
 
 
 def test_one_gpu_of_a_table_by_its_name_here(table: Path) -> None:
-    values = values_of(read_table(table), "k80", "Tesla")
+    values = values_of_table(read_gavel_table(table), "k80", "Tesla")
     assert [(value.subject.kind.gpu_type, value.quantity) for value in values] == [("tesla", "iteration_s")]
     with pytest.raises(SodaError, match="no GPU 'h100'; it has: v100"):
-        values_of(read_table(table), "h100")
+        values_of_table(read_gavel_table(table), "h100")
 
 
 @pytest.mark.parametrize(
@@ -350,9 +353,9 @@ def test_a_faulty_table_names_its_fault(tmp_path: Path, text: str, said: str) ->
     path = tmp_path / "table.json"
     path.write_text(text)
     with pytest.raises(SodaError, match=said):
-        read_table(path)
+        read_gavel_table(path)
     with pytest.raises(SodaError, match="cannot be read"):
-        read_table(tmp_path / "nowhere.json")
+        read_gavel_table(tmp_path / "nowhere.json")
 
 
 numbers = st.floats(1.0, 100.0)
@@ -373,7 +376,7 @@ def test_undoing_everything_leaves_nothing(made_store: Path, tmp_path_factory: A
                 if action == "forget":
                     ROOT.forget(session, model)
                 else:
-                    own = value("xi", number, Source.SET, Workload(model, 1, ""), Workload("c", 1, ""))
+                    own = value("xi", number, Source.SET, JobKind(model, 1, ""), JobKind("c", 1, ""))
                     if action == "set":
                         ROOT.set_value(session, own)
                     else:
@@ -391,5 +394,5 @@ def test_undoing_everything_leaves_nothing(made_store: Path, tmp_path_factory: A
 
 def rows(store: Store) -> list[dict[str, Any]]:
     with store.read() as session:
-        found = [stored.plain_row(row) for row in stored.all_values(session)]
+        found = [stored.row_to_dict(row) for row in stored.all_values(session)]
     return [{name: cell for name, cell in row.items() if name != "id"} for row in found]

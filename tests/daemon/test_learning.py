@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.learning import FEWEST_SAMPLES, RENEW_S, Learner
+from slurm_soda.daemon.cycle.effective_settings import effective_settings
+from slurm_soda.daemon.learning.policy_parameters import MIN_SAMPLES, READ_INTERVAL_S, PolicyParameterLearner
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Job, Run
-from slurm_soda.daemon.store.services import finished_services_gpu_s
-from slurm_soda.daemon.terms import terms_of
+from slurm_soda.daemon.store.jobs.completed_services import completed_services_gpu_s
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.tiresias.policy import Tiresias
 from tests.daemon.harness import settings
 
@@ -27,7 +27,7 @@ def add(store: Store, job_id: int, gpus: int, *runs_s: float, state: str = "COMP
         session.flush()
         for restart, run_s in enumerate(runs_s):
             session.add(
-                Run(job_pk=job.id, restart=restart, start_s=100.0 * job_id, end_s=100.0 * job_id + run_s, gpus=gpus)
+                JobRun(job_pk=job.id, restart=restart, start_s=100.0 * job_id, end_s=100.0 * job_id + run_s, gpus=gpus)
             )
 
 
@@ -38,26 +38,28 @@ def test_service_is_summed_over_runs_of_completed_gpu_jobs(store: Store) -> None
     add(store, 4, 0, 50.0)
     add(store, 5, 2, 0.0)
     with store.read() as session:
-        assert finished_services_gpu_s(session) == [7.0, 60.0]
-        assert finished_services_gpu_s(session, limit=1) == []  # the newest is the one that took nothing
+        assert completed_services_gpu_s(session) == [7.0, 60.0]
+        assert completed_services_gpu_s(session, limit=1) == []  # the newest is the one that took nothing
 
 
-def samples(learner: Learner, store: Store, name: str, now_s: float, **parameters: object) -> list[float]:
+def samples(
+    learner: PolicyParameterLearner, store: Store, name: str, now_s: float, **parameters: object
+) -> list[float]:
     config = settings(policy={"name": name, "parameters": parameters})
     with store.read() as session:
-        policy = terms_of(config, {}, lambda policy: learner.parameters(session, policy, now_s)).policy
+        policy = effective_settings(config, {}, lambda policy: learner.parameters(session, policy, now_s)).policy
     assert isinstance(policy, Tiresias)
     return policy.samples_gpu_s.tolist()
 
 
 def test_gittins_learns_once_there_is_enough_and_again_after_a_while(store: Store) -> None:
-    learner = Learner()
-    for job_id in range(1, FEWEST_SAMPLES):
+    learner = PolicyParameterLearner()
+    for job_id in range(1, MIN_SAMPLES):
         add(store, job_id, 1, float(job_id))
     assert samples(learner, store, "tiresias-gittins", 0.0) == []
-    add(store, FEWEST_SAMPLES, 1, float(FEWEST_SAMPLES))
-    assert samples(learner, store, "tiresias-gittins", RENEW_S - 1) == [], "not read again so soon"
-    learned = samples(learner, store, "tiresias-gittins", RENEW_S)
-    assert learned == [float(n) for n in range(1, FEWEST_SAMPLES + 1)]
-    assert samples(learner, store, "tiresias-gittins", RENEW_S, samples_gpu_s=[3.0]) == [3.0], "the file wins"
-    assert samples(learner, store, "tiresias-las", RENEW_S) == []
+    add(store, MIN_SAMPLES, 1, float(MIN_SAMPLES))
+    assert samples(learner, store, "tiresias-gittins", READ_INTERVAL_S - 1) == [], "not read again so soon"
+    learned = samples(learner, store, "tiresias-gittins", READ_INTERVAL_S)
+    assert learned == [float(n) for n in range(1, MIN_SAMPLES + 1)]
+    assert samples(learner, store, "tiresias-gittins", READ_INTERVAL_S, samples_gpu_s=[3.0]) == [3.0], "the file wins"
+    assert samples(learner, store, "tiresias-las", READ_INTERVAL_S) == []

@@ -15,14 +15,14 @@ from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon import looks
+from slurm_soda.daemon.api import routes
+from slurm_soda.daemon.api.routes import ViewRoutes
+from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view, encode_view
+from slurm_soda.daemon.api.views import MAX_CHANGES, JobDetailView, JobListView, StatusView, ViewHeader
 from slurm_soda.daemon.config import ApiSettings, Settings
-from slurm_soda.daemon.looks import Looks
-from slurm_soda.daemon.pictures import MOST_CHANGES, Head, LiveJobs, Overview, Story
-from slurm_soda.daemon.store.book import JobBook
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Action, Epoch, Job
-from slurm_soda.daemon.transfer import TransferError, decode, encode
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.scheduling import Action, Epoch, Job
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.records import record
 
@@ -38,7 +38,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.app = FastAPI()
-        self.app.include_router(Looks(self.store, self.clock, lambda: self.settings).routes())
+        self.app.include_router(ViewRoutes(self.store, self.clock, lambda: self.settings).routes())
 
     def get(self, path: str, host: str = "10.0.0.1") -> httpx.Response:
         async def ask() -> httpx.Response:
@@ -49,10 +49,10 @@ class Site:
         return asyncio.run(ask())
 
     def submit(self, *job_ids: int, **values: Any) -> None:
-        book = JobBook(self.store)
-        book.observe([record(job_id, **values) for job_id in job_ids], self.clock.now_s())
+        job_cache = JobCache(self.store)
+        job_cache.observe([record(job_id, **values) for job_id in job_ids], self.clock.now_s())
         with self.store.write() as session:
-            book.save(session, self.clock.now_s())
+            job_cache.save(session, self.clock.now_s())
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ def test_a_jobs_story(site: Site) -> None:
     answer = site.get("/v1/jobs/7")
     assert answer.headers["content-type"] == "application/json"
     assert b'"\\udcff\\n\'"' in answer.content
-    story = decode(Story, answer.content)
+    story = decode_view(JobDetailView, answer.content)
     assert story.job is not None
     assert (story.job.name, story.runs[0].start_s) == ("\udcff\n'", 1010.0)
 
 
 def test_a_job_that_is_not_known(site: Site) -> None:
-    assert decode(Story, site.get("/v1/jobs/8").content).job is None
+    assert decode_view(JobDetailView, site.get("/v1/jobs/8").content).job is None
 
 
 OUT_OF_BOUNDS = [
@@ -93,19 +93,19 @@ def test_status(site: Site, age_s: float, alive: bool) -> None:
     with site.store.write() as session:
         session.add(Epoch(host="h", pid=1, version="1", started_s=0.0, heartbeat_s=now_s - age_s))
     site.submit(7, 8)
-    seen = decode(Overview, site.get("/v1/status").content)
+    seen = decode_view(StatusView, site.get("/v1/status").content)
     assert (seen.head.daemon_alive, seen.states, seen.nodes, seen.cycles) == (alive, {"PENDING": 2}, [], [])
 
 
 def test_all_jobs_are_listed_once_a_second(site: Site) -> None:
     def listed() -> list[int]:
-        return [job.job_id for job in decode(LiveJobs, site.get("/v1/jobs").content).jobs]
+        return [job.job_id for job in decode_view(JobListView, site.get("/v1/jobs").content).jobs]
 
     assert listed() == []
     site.submit(7)
-    site.clock.at_s += looks.FRESH_S / 2
+    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S / 2
     assert listed() == []
-    site.clock.at_s += looks.FRESH_S
+    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S
     assert listed() == [7]
 
 
@@ -113,12 +113,12 @@ def test_answers_are_bounded(site: Site) -> None:
     site.submit(7)
     rows = [
         {"job_id": 7, "submit_s": record(7).submit_s, "kind": "order", "state": "done", "created_s": float(at)}
-        for at in range(MOST_CHANGES + 10)
+        for at in range(MAX_CHANGES + 10)
     ]
     with site.store.write() as session:
         session.execute(Action.__table__.insert(), rows)  # type: ignore[attr-defined]  # declared as FromClause
-    actions = decode(Story, site.get("/v1/jobs/7").content).actions
-    assert [action.created_s for action in actions] == [float(at) for at in range(10, MOST_CHANGES + 10)]
+    actions = decode_view(JobDetailView, site.get("/v1/jobs/7").content).actions
+    assert [action.created_s for action in actions] == [float(at) for at in range(10, MAX_CHANGES + 10)]
 
 
 @pytest.mark.parametrize("path", ["/v1/status", "/v1/jobs", "/v1/jobs/7", "/v1/fit?limit=9"])
@@ -148,7 +148,7 @@ def test_a_store_that_fails_is_said_in_short(site: Site) -> None:
 
 BYTES = st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-HEAD = Head(None, daemon_alive=False, mode="observe", policy="fifo", parameters={})
+HEAD = ViewHeader(None, daemon_alive=False, mode="observe", policy="fifo", parameters={})
 JOBS = st.builds(
     dict, id=st.integers(), job_id=st.integers(), submit_s=NUMBERS, name=BYTES, user=BYTES, account=BYTES, partition=BYTES,
     reason=BYTES, state=BYTES, gpus=st.integers(), nodes=st.integers(), cpus=st.integers(), end_s=st.none() | NUMBERS,
@@ -161,16 +161,16 @@ JOBS = st.builds(
 
 @given(JOBS)
 def test_a_row_arrives_as_it_was_sent(values: dict[str, Any]) -> None:
-    sent = encode(LiveJobs(HEAD, [Job(**values)], more=False))
-    (job,) = decode(LiveJobs, sent).jobs
+    sent = encode_view(JobListView(HEAD, [Job(**values)], more=False))
+    (job,) = decode_view(JobListView, sent).jobs
     assert {key: getattr(job, key) for key in values} == values
-    assert encode(LiveJobs(HEAD, [job], more=False)) == sent
+    assert encode_view(JobListView(HEAD, [job], more=False)) == sent
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_does_not_have_arrives_as_nan(number: float) -> None:
     epoch = Epoch(id=1, host="h", pid=1, version="1", started_s=number, heartbeat_s=1, ended_s=None)
-    assert str(decode(Epoch, encode(epoch)).started_s) == "nan"
+    assert str(decode_view(Epoch, encode_view(epoch)).started_s) == "nan"
 
 
 JSON = st.recursive(
@@ -181,10 +181,10 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_is_no_picture_is_refused(data: Any) -> None:
-    with pytest.raises(TransferError):
-        decode(Story, json.dumps(data).encode())
+    with pytest.raises(ViewJsonError):
+        decode_view(JobDetailView, json.dumps(data).encode())
 
 
 def test_what_a_newer_sodad_adds_is_left_out() -> None:
-    told = json.loads(encode(HEAD)) | {"added": 1}
-    assert decode(Head, json.dumps(told).encode()) == HEAD
+    told = json.loads(encode_view(HEAD)) | {"added": 1}
+    assert decode_view(ViewHeader, json.dumps(told).encode()) == HEAD

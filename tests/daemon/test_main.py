@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.epoch import HostLock
+from slurm_soda.daemon.cycle.epoch import HostLock
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from slurm_soda.daemon.completion import complete
-from slurm_soda.daemon.store.book import JobBook
+from slurm_soda.daemon.cycle.accounting_lookup import apply_accounting
+from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.ingest import ingest
-from slurm_soda.daemon.store.memory import RememberedJob, observe
-from slurm_soda.daemon.store.schema import Action, Job, Run
-from slurm_soda.slurm_ext.accounting import AccountedJob, AccountedRun
-from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.daemon.store.jobs.cached_job import CachedJob, update_from_record
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.sacct import JobAccounting, RunAccounting
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 from tests.daemon.records import NAN, record
 
@@ -28,10 +28,10 @@ RUNS_AGAIN = record(state="RUNNING", restarts=1, submit_s=1060.0, start_s=1100.0
 ENDED = record(state="COMPLETED", restarts=1, submit_s=1060.0, start_s=1100.0, end_s=1130.0)
 
 
-def seen(*sights: tuple[JobRecord, float]) -> RememberedJob:
-    job = RememberedJob(1, sights[0][0].submit_s)
-    for sight, now_s in sights:
-        observe(job, sight, now_s)
+def seen(*sights: tuple[SlurmJob, float]) -> CachedJob:
+    job = CachedJob(1, sights[0][0].submit_s)
+    for slurm_state, now_s in sights:
+        update_from_record(job, slurm_state, now_s)
     return job
 
 
@@ -44,7 +44,7 @@ def seen(*sights: tuple[JobRecord, float]) -> RememberedJob:
     ],
     ids=["every change seen", "requeue missed", "restart missed"],
 )
-def test_runs_are_right_however_late_one_looks(sights: list[tuple[JobRecord, float]]) -> None:
+def test_runs_are_right_however_late_one_looks(sights: list[tuple[SlurmJob, float]]) -> None:
     job = seen(*sights)
     assert [(run.start_s, run.end_s) for run in job.runs.values()] == [(1010.0, 1060.0), (1100.0, 1130.0)]
     assert (job.submit_s, job.first_start_s, job.end_s, job.executed_s) == (1000.0, 1010.0, 1130.0, 80.0)
@@ -79,10 +79,10 @@ def test_a_promotion_forgives_service_and_waiting() -> None:
     job = seen((RUNS, 1011.0), (REQUEUED, 1061.0))
     job.promote(1080.0)
     assert (job.past().executed_s, job.past().waiting_since_s) == (0.0, 1080.0)
-    observe(job, RUNS_AGAIN, 1101.0)
+    update_from_record(job, RUNS_AGAIN, 1101.0)
     job.promote(1110.0)
     assert job.past().run_since_s == 1110.0
-    observe(job, ENDED, 1131.0)
+    update_from_record(job, ENDED, 1131.0)
     assert (job.executed_s, job.promotions) == (20.0, 2)
 
 
@@ -105,10 +105,10 @@ def store(fresh_store: Path) -> Store:
     return open_store(f"sqlite:///{fresh_store}/soda.db")
 
 
-def write(book: JobBook, store: Store, now_s: float = 0.0) -> int:
+def write(job_cache: JobCache, store: Store, now_s: float = 0.0) -> int:
     with store.write() as session:
-        rows = book.save(session, now_s)
-    book.saved()
+        rows = job_cache.save(session, now_s)
+    job_cache.saved()
     return rows
 
 
@@ -118,62 +118,62 @@ def all_rows(store: Store, table: type[Any]) -> list[Any]:
 
 
 def test_only_what_changed_is_written(store: Store) -> None:
-    book = JobBook(store)
+    job_cache = JobCache(store)
     jobs = [record(job_id) for job_id in range(1, 6)]
-    book.observe(jobs, 1000.0)
-    assert write(book, store) == 5
+    job_cache.observe(jobs, 1000.0)
+    assert write(job_cache, store) == 5
     older = [record(job_id, priority=job_id * 10, eligible_s=1001.0) for job_id in range(1, 6)]
-    book.observe(older, 1010.0)
-    assert write(book, store) == 0, "priority grows with age: nothing to remember"
-    book.observe([record(1, state="RUNNING", start_s=1011.0), *older[1:]], 1012.0)
-    assert write(book, store) == 2, "a job and its run"
+    job_cache.observe(older, 1010.0)
+    assert write(job_cache, store) == 0, "priority grows with age: nothing to remember"
+    job_cache.observe([record(1, state="RUNNING", start_s=1011.0), *older[1:]], 1012.0)
+    assert write(job_cache, store) == 2, "a job and its run"
 
 
 def test_a_run_never_counts_for_less_than_was_seen_of_it(store: Store) -> None:
     """Slurm's whole seconds must not bring a preempted job back below the threshold that it was preempted for crossing."""
-    book = JobBook(store)
+    job_cache = JobCache(store)
     for now_s in (1011.0, 1060.4, 1060.9):
-        book.observe([RUNS], now_s)
+        job_cache.observe([RUNS], now_s)
     leaving = record(state="COMPLETING", restarts=1, start_s=1060.0)
-    book.observe([leaving], 1061.4)
-    book.observe([REQUEUED], 1062.0)
-    assert book.past()[1].executed_s == pytest.approx(50.9)
-    book.observe([RUNS_AGAIN], 1101.0)
-    book.observe([ENDED], 1131.0)
-    assert [run.end_s for run in book.jobs[1].runs.values()] == [pytest.approx(1060.9), 1130.0]
+    job_cache.observe([leaving], 1061.4)
+    job_cache.observe([REQUEUED], 1062.0)
+    assert job_cache.past()[1].executed_s == pytest.approx(50.9)
+    job_cache.observe([RUNS_AGAIN], 1101.0)
+    job_cache.observe([ENDED], 1131.0)
+    assert [run.end_s for run in job_cache.jobs[1].runs.values()] == [pytest.approx(1060.9), 1130.0]
 
 
 def test_a_restarted_daemon_goes_on_where_the_last_one_was(store: Store) -> None:
-    first = JobBook(store)
+    first = JobCache(store)
     first.observe([RUNS], 1011.0)
     first.count_preemption(1)
     first.promote([1], 1020.0)
     write(first, store)
-    second = JobBook(store)
+    second = JobCache(store)
     second.observe([RUNS_AGAIN], 1105.0)
     assert second.past()[1].executed_s == 40.0
     assert second.past()[1].preemptions == 1
     assert write(second, store) > 0
-    assert [(run.restart, run.start_s, run.end_s) for run in all_rows(store, Run)] == [
+    assert [(run.restart, run.start_s, run.end_s) for run in all_rows(store, JobRun)] == [
         (0, 1010.0, 1060.0),
         (1, 1100.0, None),
     ]
 
 
 def test_a_reused_job_id_is_another_job(store: Store) -> None:
-    book = JobBook(store)
-    book.observe([ENDED], 1131.0)
-    write(book, store)
-    book.observe([record(submit_s=5000.0)], 5000.0)
-    write(book, store)
+    job_cache = JobCache(store)
+    job_cache.observe([ENDED], 1131.0)
+    write(job_cache, store)
+    job_cache.observe([record(submit_s=5000.0)], 5000.0)
+    write(job_cache, store)
     assert [(job.submit_s, job.state) for job in all_rows(store, Job)] == [(1060.0, "COMPLETED"), (5000.0, "PENDING")]
 
 
 def test_hostile_text_survives(store: Store) -> None:
     name = 'a\'; echo \udcff|\n"x"'
-    book = JobBook(store)
-    book.observe([record(name=name)], 1000.0)
-    write(book, store)
+    job_cache = JobCache(store)
+    job_cache.observe([record(name=name)], 1000.0)
+    write(job_cache, store)
     assert all_rows(store, Job)[0].name == name
 
 
@@ -182,50 +182,50 @@ def test_runs_that_nobody_saw_come_from_prolog_and_epilog(store: Store) -> None:
     closed = JobClosed(1, 0, "n1", 1055.0)
     report = NodeReport("n1", "a", 1, 1056.0, (opened,), (closed,))
     with store.write() as session:
-        assert ingest(session, report, 1056.0) == 2
-        assert ingest(session, report, 1056.0) == 0, "the same report again changes nothing"
-    book = JobBook(store)
-    book.observe([WAITS], 1005.0)
-    book.observe([RUNS_AGAIN], 1120.0)
-    write(book, store)
-    runs = {(run.restart, run.start_s, run.end_s, run.gpus) for run in all_rows(store, Run)}
+        assert store_report(session, report, 1056.0) == 2
+        assert store_report(session, report, 1056.0) == 0, "the same report again changes nothing"
+    job_cache = JobCache(store)
+    job_cache.observe([WAITS], 1005.0)
+    job_cache.observe([RUNS_AGAIN], 1120.0)
+    write(job_cache, store)
+    runs = {(run.restart, run.start_s, run.end_s, run.gpus) for run in all_rows(store, JobRun)}
     assert runs == {(0, 1010.0, 1055.0, 2), (1, 1100.0, None, 2)}
-    assert book.past()[1].executed_s == 45.0
+    assert job_cache.past()[1].executed_s == 45.0
 
 
 def test_a_vanished_job_is_not_alive_for_ever(store: Store) -> None:
-    book = JobBook(store)
-    book.observe([RUNS], 1011.0)
-    write(book, store)
-    book.observe([], 5000.0)
-    book.forget(set(), 5000.0, accounting=False)
-    write(book, store)
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS], 1011.0)
+    write(job_cache, store)
+    job_cache.observe([], 5000.0)
+    job_cache.forget(set(), 5000.0, accounting=False)
+    write(job_cache, store)
     (job,) = all_rows(store, Job)
     assert (job.state, job.end_s) == ("UNKNOWN", 5000.0)
-    assert not book.jobs
+    assert not job_cache.jobs
 
 
-def accounted(**more: Any) -> AccountedJob:
+def accounted(**more: Any) -> JobAccounting:
     runs = (
-        AccountedRun(1010.0, 1060.0, "REQUEUED", "0:0", 30.0, 100.0, 2, 4, 1, "n1"),
-        AccountedRun(1100.0, 1130.0, "COMPLETED", "0:0", 20.0, NAN, 2, 4, 1, "n1"),
+        RunAccounting(1010.0, 1060.0, "REQUEUED", "0:0", 30.0, 100.0, 2, 4, 1, "n1"),
+        RunAccounting(1100.0, 1130.0, "COMPLETED", "0:0", 20.0, NAN, 2, 4, 1, "n1"),
     )
     values: dict[str, Any] = {"job_id": 1, "user": "alice", "submit_s": 1000.0, "state": "COMPLETED"}
-    return AccountedJob(**(values | {"exit_code": "0:0", "runs": runs} | more))
+    return JobAccounting(**(values | {"exit_code": "0:0", "runs": runs} | more))
 
 
 def test_accounting_completes_a_job_that_was_first_seen_late(store: Store) -> None:
-    book = JobBook(store)
-    book.observe([RUNS_AGAIN], 1110.0)
-    write(book, store)
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS_AGAIN], 1110.0)
+    write(job_cache, store)
     with store.write() as session:
         session.add(Action(job_id=1, submit_s=1060.0, kind="order", state="done", created_s=1111.0))
-    book.observe([ENDED], 1140.0)
-    complete(book.jobs[1], accounted())
-    write(book, store)
+    job_cache.observe([ENDED], 1140.0)
+    apply_accounting(job_cache.jobs[1], accounted())
+    write(job_cache, store)
     (job,) = all_rows(store, Job)
     assert (job.submit_s, job.cpu_s, job.memory_peak_mib, job.accounted) == (1000.0, 50.0, 100.0, True)
-    assert {(run.restart, run.start_s, run.end_s) for run in all_rows(store, Run)} == {
+    assert {(run.restart, run.start_s, run.end_s) for run in all_rows(store, JobRun)} == {
         (0, 1010.0, 1060.0),
         (1, 1100.0, 1130.0),
     }
@@ -233,13 +233,13 @@ def test_accounting_completes_a_job_that_was_first_seen_late(store: Store) -> No
 
 
 def test_accounting_tells_how_a_vanished_job_ended(store: Store) -> None:
-    book = JobBook(store)
-    book.observe([RUNS_AGAIN], 1110.0)
-    book.observe([], 9000.0)
-    book.forget(set(), 9000.0, accounting=True)
-    assert [job.job_id for job in book.unaccounted(set())] == [1]
-    complete(book.jobs[1], accounted())
-    book.forget(set(), 9000.0, accounting=True)
-    write(book, store)
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS_AGAIN], 1110.0)
+    job_cache.observe([], 9000.0)
+    job_cache.forget(set(), 9000.0, accounting=True)
+    assert [job.job_id for job in job_cache.unaccounted(set())] == [1]
+    apply_accounting(job_cache.jobs[1], accounted())
+    job_cache.forget(set(), 9000.0, accounting=True)
+    write(job_cache, store)
     (job,) = all_rows(store, Job)
     assert (job.state, job.end_s, job.first_start_s) == ("COMPLETED", 1130.0, 1010.0)

@@ -8,26 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon.preemption import Preempting, Step, Surroundings, next_step
-from slurm_soda.slurm_ext.client import JobRecord
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.preemption.state_machine import (
+    ActivePreemption,
+    PreemptionContext,
+    PreemptionDecision,
+    decide_next_step,
+)
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.records import NAN, record
 
 NOW_S = 2000.0
 USR1 = Hints(checkpoint_signal="USR1", checkpoint_grace_s=30)
 
 
-def preempting(phase: str, **more: Any) -> Preempting:
+def active_preemption(phase: str, **more: Any) -> ActivePreemption:
     values: dict[str, Any] = {
         "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1899.6, "deadline_s": 1990.0, "for_jobs": (2,),
         "reason": "test",
     }  # fmt: skip
-    return Preempting(phase=phase, **(values | more))  # type: ignore[arg-type]  # a table writes phases as text
+    return ActivePreemption(phase=phase, **(values | more))  # type: ignore[arg-type]  # a table writes phases as text
 
 
-def step(phase: str, job: JobRecord | None, *, around: dict[str, Any] | None = None, **more: Any) -> Step:
+def step(phase: str, job: SlurmJob | None, *, around: dict[str, Any] | None = None, **more: Any) -> PreemptionDecision:
     defaults: dict[str, Any] = {"may_begin": True, "wanted": False, "waiting": {2}, "release_after_s": 30.0}
-    return next_step(preempting(phase, **more), job, Surroundings(now_s=NOW_S, **(defaults | (around or {}))))
+    return decide_next_step(
+        active_preemption(phase, **more), job, PreemptionContext(now_s=NOW_S, **(defaults | (around or {})))
+    )
 
 
 RUNS = record(state="RUNNING", start_s=1500.0)
@@ -74,7 +81,7 @@ FINISHED = record(state="COMPLETED", start_s=1500.0, end_s=1950.0, hints=USR1)
         ("requeued", record(restarts=0, submit_s=900.0, state="RUNNING"), "lost", None),
     ],
 )
-def test_next_step(phase: str, job: JobRecord | None, then: str, send: str | None) -> None:
+def test_next_step(phase: str, job: SlurmJob | None, then: str, send: str | None) -> None:
     assert (step(phase, job).phase, step(phase, job).send) == (then, send)
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon.config import RailSettings
-from slurm_soda.daemon.rails import Breaker, Rails
-from slurm_soda.slurm_ext.actuator import Change, requeue
+from slurm_soda.daemon.config import ChangeLimitSettings
+from slurm_soda.daemon.cycle.change_limits import ChangeLimits, CircuitBreaker
+from slurm_soda.slurm_ext.write.job_changes import JobChange, requeue_change
 
 
-def order(job_id: int) -> Change:
-    return Change(job_id, "order", {"SiteFactor": "1"}, {"SiteFactor": "0"}, "test")
+def order(job_id: int) -> JobChange:
+    return JobChange(job_id, "order", {"SiteFactor": "1"}, {"SiteFactor": "0"}, "test")
 
 
 def test_urgent_changes_come_first_and_count() -> None:
-    rails = Rails(RailSettings(max_changes_per_cycle=3))
-    passed = rails.admit([requeue(1, ""), requeue(2, "")], [order(3), order(4)], 100.0)
+    rails = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=3))
+    passed = rails.admit([requeue_change(1, ""), requeue_change(2, "")], [order(3), order(4)], 100.0)
     assert [change.job_id for change in passed.changes] == [1, 2, 3]
     assert (passed.deferred, passed.retry_s) == (1, 100.0)
 
 
 def test_one_change_per_job_and_interval() -> None:
-    rails = Rails(RailSettings(min_change_interval_s=10.0))
+    rails = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
     assert len(rails.admit([], [order(1)], 100.0).changes) == 1
     held = rails.admit([], [order(1), order(2)], 105.0)
     assert [change.job_id for change in held.changes] == [2]
@@ -31,7 +31,7 @@ def test_one_change_per_job_and_interval() -> None:
 
 
 def test_what_an_earlier_daemon_changed_counts() -> None:
-    rails = Rails(RailSettings(min_change_interval_s=10.0))
+    rails = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
     rails.remember(1, 98.0)
     assert not rails.admit([], [order(1)], 100.0).changes
 
@@ -41,10 +41,12 @@ def test_what_an_earlier_daemon_changed_counts() -> None:
     st.lists(st.lists(st.integers(1, 8), unique=True, max_size=8), max_size=12),
     st.floats(0.0, 5.0),
 )
-def test_no_cycle_exceeds_the_limits_and_nothing_is_lost(most: int, wishes: list[list[int]], interval_s: float) -> None:
-    rails = Rails(RailSettings(max_changes_per_cycle=most, min_change_interval_s=interval_s))
+def test_no_cycle_exceeds_the_limits_and_nothing_is_lost(
+    most: int, signal_flags: list[list[int]], interval_s: float
+) -> None:
+    rails = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=most, min_change_interval_s=interval_s))
     last: dict[int, float] = {}
-    for now_s, job_ids in enumerate(wishes):
+    for now_s, job_ids in enumerate(signal_flags):
         passed = rails.admit([], [order(job_id) for job_id in job_ids], float(now_s))
         assert len(passed.changes) <= most
         assert len(passed.changes) + passed.deferred == len(job_ids)
@@ -55,7 +57,7 @@ def test_no_cycle_exceeds_the_limits_and_nothing_is_lost(most: int, wishes: list
 
 
 def test_the_breaker_opens_after_failures_in_a_row_and_again_at_the_next_one() -> None:
-    breaker = Breaker(RailSettings(breaker_failures=2, breaker_pause_s=60.0))
+    breaker = CircuitBreaker(ChangeLimitSettings(breaker_failures=2, breaker_pause_s=60.0))
     assert not breaker.note_failure(0.0, "no answer")
     breaker.note_success(0.1, 1.0)
     assert not breaker.note_failure(2.0, "no answer")
@@ -68,7 +70,7 @@ def test_the_breaker_opens_after_failures_in_a_row_and_again_at_the_next_one() -
 
 
 def test_slow_reads_count_as_failures() -> None:
-    breaker = Breaker(RailSettings(breaker_failures=2, breaker_slow_s=5.0))
+    breaker = CircuitBreaker(ChangeLimitSettings(breaker_failures=2, breaker_slow_s=5.0))
     assert not breaker.note_success(6.0, 0.0)
     assert breaker.note_success(6.0, 10.0)
     assert "6.0 s" in breaker.cause

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon import reports
-from slurm_soda.daemon.cores.gangs import Gangs
-from slurm_soda.daemon.reports import COMPLAIN_FOR_S, NotWrittenError, ReportWriter
+from slurm_soda.daemon.api import report_writer
+from slurm_soda.daemon.api.report_writer import SHOW_ERRORS_FOR_S, ReportNotWrittenError, ReportWriter
+from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
+from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.ingest import ingest
-from slurm_soda.daemon.store.schema import NodeSeen
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
@@ -43,15 +43,15 @@ def report(node: str, seq: int = 1) -> NodeReport:
 
 def nodes(store: Store) -> list[str]:
     with store.read() as session:
-        return list(session.scalars(select(NodeSeen.node).order_by(NodeSeen.node)))
+        return list(session.scalars(select(AgentHeartbeat.node).order_by(AgentHeartbeat.node)))
 
 
 def test_an_odd_report_is_refused_and_counted_and_the_next_is_taken(store: Store, writer: ReportWriter) -> None:
-    assert writer.complaints() == ()
-    with pytest.raises(NotWrittenError, match="log"):
+    assert writer.problems() == ()
+    with pytest.raises(ReportNotWrittenError, match="log"):
         writer.submit(report("odd", TOO_LARGE)).result(30)
     assert writer.submit(report("n1")).result(30).node == "n1"
-    (complaint,) = writer.complaints()
+    (complaint,) = writer.problems()
     assert complaint.startswith("1 reports of nodes")
     assert "OverflowError" in complaint
     assert nodes(store) == ["n1"]
@@ -70,11 +70,11 @@ def test_complaints_end(store: Store) -> None:
     clock = FakeClock()
     writer = ReportWriter(store, clock, on_close=lambda: None)
     assert writer.submit(report("odd", TOO_LARGE)).exception(30)
-    assert writer.complaints()
-    clock.at_s += COMPLAIN_FOR_S + 1
-    assert not writer.complaints()
+    assert writer.problems()
+    clock.at_s += SHOW_ERRORS_FOR_S + 1
+    assert not writer.problems()
     writer.close()
-    assert "no longer written" in writer.complaints()[0]
+    assert "no longer written" in writer.problems()[0]
     writer.close()
 
 
@@ -93,14 +93,14 @@ def test_a_wake_that_fails_ends_nothing(store: Store) -> None:
 
 
 def test_a_search_that_fails_keeps_no_report_out(store: Store) -> None:
-    class Broken(Gangs):
+    class Broken(MultiNodeSearches):
         def take(self, session: Session, report: NodeReport, now_s: float) -> None:
             raise ZeroDivisionError
 
     writer = ReportWriter(store, FakeClock(), on_close=lambda: None, gangs=Broken())
     assert writer.submit(report("n1")).result(30).cores == ()
     assert nodes(store) == ["n1"]
-    assert "ZeroDivisionError" in writer.complaints()[0]
+    assert "ZeroDivisionError" in writer.problems()[0]
     writer.close()
 
 
@@ -110,12 +110,12 @@ def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
     def break_once(session: Session, told: NodeReport, now_s: float) -> int:
         if told.node == "n1":
             session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
-        return ingest(session, told, now_s)
+        return store_report(session, told, now_s)
 
-    monkeypatch.setattr(reports, "ingest", break_once)
+    monkeypatch.setattr(report_writer, "ingest", break_once)
     assert "no such table" in str(writer.submit(report("n1")).exception(30))
     assert writer.submit(report("n2")).result(30).node == "n2"
-    assert writer.complaints() == ()
+    assert writer.problems() == ()
 
 
 def test_complaints_are_shown_with_the_cycles(slurm: FakeSlurm, fresh_store: Path) -> None:
@@ -123,6 +123,6 @@ def test_complaints_are_shown_with_the_cycles(slurm: FakeSlurm, fresh_store: Pat
     sodad.run()
     assert "problems" not in sodad.last_cycle().facts
     told: Callable[[], tuple[str, ...]] = lambda: ("reports are odd",)  # noqa: E731
-    sodad.cycles.complaints = told
+    sodad.cycles.problems = told
     sodad.run()
     assert sodad.last_cycle().facts["problems"] == ["reports are odd"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_soda.daemon.sight import ODD_FOR_S
-from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.daemon.cycle.slurm_state import UNREADABLE_ALLOCATION_S
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from tests.daemon.fake_slurm import FakeClock, FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, settings
@@ -15,7 +15,7 @@ from tests.daemon.harness import Daemon, settings
 class Wide(FakeSlurm):
     """All running jobs are on two nodes, of which one is listed."""
 
-    def _record(self, job: FakeJob) -> JobRecord:
+    def _record(self, job: FakeJob) -> SlurmJob:
         record = super()._record(job)
         return replace(record, nodes=2, node_names="n[1-2]") if job.state == "RUNNING" else record
 
@@ -37,7 +37,7 @@ def test_an_allocation_that_cannot_be_read_blinds_nobody(fresh_store: Path) -> N
     sodad.follow(5)
     assert slurm.calls.count("allocation") == 2
     slurm.odd.clear()
-    slurm.advance(ODD_FOR_S)
+    slurm.advance(UNREADABLE_ALLOCATION_S)
     sodad.follow(3)
     assert slurm.calls.count("allocation") == 3
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slurm_soda.demo.batch import batch_script, orders, sbatch_argv
-from slurm_soda.demo.mix import MixJob, draw
+from slurm_soda.demo.job_mix.mix_jobs import MixJob, draw_mix
+from slurm_soda.demo.job_mix.sbatch import batch_script, build_orders, sbatch_argv
 
 ONE = MixJob("bert-07", "alice", 1.5, 1, 1, 1234.5, 3, "bert")
 GANG = MixJob("vgg16-08", "carol", 2.5, 8, 2, 600.0, None, "vgg16")
@@ -29,6 +29,6 @@ def test_a_gang_over_two_nodes_runs_under_srun_and_names_no_limit() -> None:
 
 
 def test_orders_keep_the_order_of_arrival() -> None:
-    mix = draw(2)
-    assert [order["at_s"] for order in orders(mix)] == [job.arrival_s for job in mix.jobs]
-    assert [order["user"] for order in orders(mix)] == [job.user for job in mix.jobs]
+    mix = draw_mix(2)
+    assert [order["at_s"] for order in build_orders(mix)] == [job.arrival_s for job in mix.jobs]
+    assert [order["user"] for order in build_orders(mix)] == [job.user for job in mix.jobs]

@@ -6,23 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_soda.demo.burst import batch
-from slurm_soda.demo.burst.figures import Layout, Node, figures, return_times, run_document, verdicts
-from slurm_soda.demo.burst.mix import BURST_FOR_S, BURST_FROM_S, LIMIT_MIN, draw
-from slurm_soda.demo.burst.page import headline, render
-from slurm_soda.demo.burst.run import with_parameters
-from slurm_soda.demo.burst.truth import BurstRun, BurstTruth, read_sacct
-from slurm_soda.demo.burst.usage import cores_in_use, gpus_in_use
-from slurm_soda.demo.truth import DemoError
+from slurm_soda.demo.accounting import DemoError
+from slurm_soda.demo.cpu_burst import sbatch
+from slurm_soda.demo.cpu_burst.burst_accounting import BurstJobRecord, BurstRun, parse_sacct
+from slurm_soda.demo.cpu_burst.burst_figures import (
+    BurstNode,
+    PoolLayout,
+    check_promises,
+    compute_figures,
+    core_return_times,
+    run_document,
+)
+from slurm_soda.demo.cpu_burst.burst_jobs import BURST_FOR_S, BURST_FROM_S, LIMIT_MIN, draw_burst
+from slurm_soda.demo.cpu_burst.burst_runs import add_scheduler_parameters
+from slurm_soda.demo.cpu_burst.report_page import headline_text, render_page
+from slurm_soda.demo.cpu_burst.resource_usage import cores_in_use, gpus_in_use
 
-NODE = Node(cores=28, gpus=4)
-LEND = Layout(borrowing=frozenset({"gpu_cpu_lend"}), limits={"gpu_small": 18}, cpu_cores=2)
+NODE = BurstNode(cores=28, gpus=4)
+LEND = PoolLayout(borrowing=frozenset({"gpu_cpu_lend"}), limits={"gpu_small": 18}, cpu_cores=2)
 
 
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_every_seed_is_a_burst_of_the_paper_s_kind(seed: int) -> None:
-    jobs = draw(seed)
-    assert jobs == draw(seed) != draw(seed + 100)
+    jobs = draw_burst(seed)
+    assert jobs == draw_burst(seed) != draw_burst(seed + 100)
     training, cpu = [j for j in jobs if j.gpus], [j for j in jobs if not j.gpus]
     assert 0.65 <= len(cpu) / len(jobs) <= 0.75
     few = sum(job.cores <= 2 for job in training) / len(training)
@@ -35,18 +42,18 @@ def test_every_seed_is_a_burst_of_the_paper_s_kind(seed: int) -> None:
 
 
 def test_a_part_of_the_jobs_for_tests() -> None:
-    assert len(draw(1, scale=0.2)) < len(draw(1)) / 4
+    assert len(draw_burst(1, scale=0.2)) < len(draw_burst(1)) / 4
     with pytest.raises(ValueError, match="at most 1"):
-        draw(1, scale=2)
+        draw_burst(1, scale=2)
 
 
 def test_a_job_is_submitted_as_a_user_would() -> None:
-    jobs = draw(1)
+    jobs = draw_burst(1)
     gpu = next(job for job in jobs if job.gpus)
-    assert f"--gres=gpu:{gpu.gpus}" in batch.sbatch_argv(gpu)
+    assert f"--gres=gpu:{gpu.gpus}" in sbatch.sbatch_argv(gpu)
     cpu = next(job for job in jobs if not job.gpus)
-    assert not [word for word in batch.sbatch_argv(cpu) if "gres" in word or "partition" in word]
-    assert [order["at_s"] for order in batch.orders(jobs)] == sorted(job.arrival_s for job in jobs)
+    assert not [word for word in sbatch.sbatch_argv(cpu) if "gres" in word or "partition" in word]
+    assert [order["at_s"] for order in sbatch.build_orders(jobs)] == sorted(job.arrival_s for job in jobs)
 
 
 SACCT = """\
@@ -57,47 +64,49 @@ SACCT = """\
 
 
 def test_an_aborted_run_counts_as_queueing() -> None:
-    jobs = read_sacct(SACCT)
+    jobs = parse_sacct(SACCT)
     assert jobs is not None
     burst, train = jobs
     assert (burst.queue_s, burst.aborts, burst.cores, burst.gpus) == (21.0, 1, 4, 0)
     assert (train.queue_s, train.aborts, train.gpus) == (2.0, 0, 1)
-    found = figures(jobs, NODE, LEND)
+    found = compute_figures(jobs, NODE, LEND)
     assert (found.aborts, found.most_aborts, found.lost_core_s, found.borrowed_core_s) == (1, 1, 32.0, 36.0)
 
 
 def test_a_job_that_has_not_ended_keeps_the_reader_waiting() -> None:
-    assert read_sacct(SACCT + "9|bob|x|PENDING|100|Unknown|Unknown|None assigned|gpu_cpu,gpu_cpu_lend|\n") is None
+    assert parse_sacct(SACCT + "9|bob|x|PENDING|100|Unknown|Unknown|None assigned|gpu_cpu,gpu_cpu_lend|\n") is None
     with pytest.raises(DemoError, match="no record"):
-        read_sacct("sacct: error")
+        parse_sacct("sacct: error")
 
 
-def job(job_id: int, gpus: int, cores: int, submit_s: float, *runs: tuple[float, float, str, str]) -> BurstTruth:
+def job(job_id: int, gpus: int, cores: int, submit_s: float, *runs: tuple[float, float, str, str]) -> BurstJobRecord:
     every = tuple(BurstRun(start_s, end_s, state, "n1", part) for start_s, end_s, state, part in runs)
-    return BurstTruth(job_id, "alice", f"job-{job_id}", "COMPLETED", gpus, cores, submit_s, every)
+    return BurstJobRecord(job_id, "alice", f"job-{job_id}", "COMPLETED", gpus, cores, submit_s, every)
 
 
 def test_cores_return_from_the_moment_that_only_borrowers_were_in_the_way() -> None:
     lent = job(1, 0, 20, 0, (0, 30, "PREEMPTED", "gpu_cpu_lend"), (33, 40, "COMPLETED", "gpu_cpu"))
     holds_gpus = job(2, 4, 4, 0, (0, 25, "COMPLETED", "gpu_small"))
     waits = job(3, 1, 10, 10, (31, 40, "COMPLETED", "gpu_small"))
-    assert return_times([lent, holds_gpus, waits], NODE, LEND) == {3: 6.0}
-    assert return_times([lent, replace(waits, cores=8)], NODE, LEND) == {3: 21.0}
+    assert core_return_times([lent, holds_gpus, waits], NODE, LEND) == {3: 6.0}
+    assert core_return_times([lent, replace(waits, cores=8)], NODE, LEND) == {3: 21.0}
     unaborted = job(1, 0, 20, 0, (0, 30, "COMPLETED", "gpu_cpu_lend"))
-    assert return_times([unaborted, waits], NODE, LEND) == {}
+    assert core_return_times([unaborted, waits], NODE, LEND) == {}
     beside = job(4, 1, 9, 0, (0, 29, "COMPLETED", "gpu_small"))
-    assert return_times([lent, beside, waits], NODE, LEND) == {3: 2.0}, "until then its partition had no cores left"
+    assert core_return_times([lent, beside, waits], NODE, LEND) == {3: 2.0}, (
+        "until then its partition had no cores left"
+    )
 
 
 def test_what_is_promised_is_judged() -> None:
     stock = {"gpu_queue_s": 30.0, "cpu_queue_s": 20.0}
     soda = {"gpu_queue_s": 3.0, "cpu_queue_s": 25.0, "longest_return_s": 2.0, "most_aborts": 3}
-    assert [row["holds"] for row in verdicts(stock, soda, 3)] == [True, False, True, True]
-    assert [row["value"] for row in verdicts(stock, soda, 2)] == [0.1, 1.25, 2.0, 3.0]
+    assert [row["holds"] for row in check_promises(stock, soda, 3)] == [True, False, True, True]
+    assert [row["value"] for row in check_promises(stock, soda, 2)] == [0.1, 1.25, 2.0, 3.0]
 
 
 def test_what_is_in_use_adds_up() -> None:
-    jobs = read_sacct(SACCT)
+    jobs = parse_sacct(SACCT)
     assert jobs is not None
     per_job = run_document(jobs, NODE, LEND)["per_job"]
     cores = cores_in_use(per_job, 1)
@@ -108,14 +117,14 @@ def test_what_is_in_use_adds_up() -> None:
 
 
 def test_the_page_says_what_holds() -> None:
-    jobs = read_sacct(SACCT)
+    jobs = parse_sacct(SACCT)
     assert jobs is not None
     runs = {phase: run_document(jobs, NODE, LEND) for phase in ("stock", "soda")}
     report = {
-        "headline": headline(runs), "runs": runs, "verdicts": verdicts(runs["stock"], runs["soda"], 0),
+        "headline": headline_text(runs), "runs": runs, "verdicts": check_promises(runs["stock"], runs["soda"], 0),
         "cluster": {"nodes": 2, "cores": 56, "gpus": 8}, "commands": ["sbatch <x>"], "versions": {"slurm": "24.11.5"},
     }  # fmt: skip
-    text = render(report, b"png")
+    text = render_page(report, b"png")
     assert "NO" in text
     assert "&lt;x&gt;" in text
     assert "GPU jobs queue 2.0 s instead of 2.0 s" in text
@@ -123,9 +132,9 @@ def test_the_page_says_what_holds() -> None:
 
 def test_parameters_for_arrays_are_added_once() -> None:
     conf = "ClusterName=soda\nSchedulerParameters=bf_interval=1\n"
-    once = with_parameters(conf)
+    once = add_scheduler_parameters(conf)
     assert (
         once.splitlines()[1]
         == "SchedulerParameters=bf_interval=1,preempt_youngest_first,bf_min_prio_reserve=1000000000"
     )
-    assert with_parameters(once) == once
+    assert add_scheduler_parameters(once) == once

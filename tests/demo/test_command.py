@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.demo.dump import whatif_command
-from slurm_soda.demo.mix import draw
-from slurm_soda.demo.run import Watch
-from slurm_soda.demo.settings import DemoSettings
-from slurm_soda.sodactl import demo
+from slurm_soda.demo.cluster_runs import DemoObserver
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings
+from slurm_soda.demo.job_mix.mix_jobs import draw_mix
+from slurm_soda.demo.job_mix.sacct_dump import whatif_command
+from slurm_soda.sodactl.containers import demo
 from slurm_soda.sodactl.main import run
 
 
@@ -19,11 +19,11 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
                "gpu_util_ratio": 0.5, "preemptions": 1}  # fmt: skip
     asked: list[DemoSettings] = []
 
-    def tell(settings: DemoSettings, watch: Watch) -> dict[str, Any]:
+    def tell(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
         asked.append(settings)
         return {
             "runs": {"stock": figures, "soda": figures},
-            "whatif_command": whatif_command(settings, draw(settings.seed)),
+            "whatif_command": whatif_command(settings, draw_mix(settings.seed)),
         }
 
     monkeypatch.setattr(demo, "tell", tell)

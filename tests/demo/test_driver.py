@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from slurm_soda.demo import driver
-from slurm_soda.demo.driver import Reply, World, drive
+from slurm_soda.demo import job_driver
+from slurm_soda.demo.job_driver import CommandReply, DriverEnvironment, submit_and_watch
 
 
 class Slurm:
@@ -20,7 +20,7 @@ class Slurm:
         self.time_s, self.run_s, self.sbatch_s = 1000.0, run_s, sbatch_s
         self.submitted: list[tuple[float, str, tuple[str, ...], str]] = []
         self.foreign = "999|RUNNING\n"
-        self.sbatch = Reply(0, "", "")
+        self.sbatch = CommandReply(0, "", "")
         self.broken_looks = 0
 
     def now(self) -> float:
@@ -30,24 +30,24 @@ class Slurm:
         assert seconds >= 0
         self.time_s += seconds + 0.001
 
-    def run(self, argv: Sequence[str], user: str | None, stdin: str) -> Reply:
+    def run(self, argv: Sequence[str], user: str | None, stdin: str) -> CommandReply:
         if argv[0] == "squeue":
             assert user is None
             self.time_s += 0.02
             if self.broken_looks:
                 self.broken_looks -= 1
-                return Reply(1, "", "slurm_load_jobs error:\nConnection refused")
+                return CommandReply(1, "", "slurm_load_jobs error:\nConnection refused")
             rows = [f"{i + 1}|RUNNING" for i, (at, *_) in enumerate(self.submitted) if at + self.run_s > self.time_s]
-            return Reply(0, self.foreign + "\n".join(rows) + "\n", "")
+            return CommandReply(0, self.foreign + "\n".join(rows) + "\n", "")
         self.time_s += self.sbatch_s
         if self.sbatch.status:
             return self.sbatch
         self.submitted.append((self.time_s, str(user), tuple(argv), stdin))
-        return Reply(0, f"{self.sbatch.stdout}{len(self.submitted)}\n", "")
+        return CommandReply(0, f"{self.sbatch.stdout}{len(self.submitted)}\n", "")
 
     @property
-    def world(self) -> World:
-        return World(self.now, self.sleep, self.run)
+    def world(self) -> DriverEnvironment:
+        return DriverEnvironment(self.now, self.sleep, self.run)
 
 
 def order(at_s: float, user: str = "alice") -> dict[str, object]:
@@ -56,7 +56,7 @@ def order(at_s: float, user: str = "alice") -> dict[str, object]:
 
 def test_jobs_are_submitted_at_their_times_as_their_users() -> None:
     slurm = Slurm()
-    events = list(drive(slurm.world, [order(0), order(2, "bob"), order(7.5)], 1.0, 100))
+    events = list(submit_and_watch(slurm.world, [order(0), order(2, "bob"), order(7.5)], 1.0, 100))
     times = [event["at_s"] - 1000 for event in events if event["event"] == "submitted"]
     assert times == pytest.approx([0, 2, 7.5], abs=0.05)
     assert [user for _, user, _, _ in slurm.submitted] == ["alice", "bob", "alice"]
@@ -65,7 +65,7 @@ def test_jobs_are_submitted_at_their_times_as_their_users() -> None:
 
 def test_a_slow_submission_does_not_shift_the_next_ones() -> None:
     slurm = Slurm(sbatch_s=1.5)
-    events = list(drive(slurm.world, [order(0), order(1), order(10)], 1.0, 100))
+    events = list(submit_and_watch(slurm.world, [order(0), order(1), order(10)], 1.0, 100))
     times = [event["at_s"] - 1000 for event in events if event["event"] == "submitted"]
     assert times[1] == pytest.approx(1.5, abs=0.1)
     assert times[2] == pytest.approx(10, abs=0.1)
@@ -73,22 +73,24 @@ def test_a_slow_submission_does_not_shift_the_next_ones() -> None:
 
 def test_only_our_own_jobs_count() -> None:
     slurm = Slurm(run_s=3)
-    looks = [event for event in drive(slurm.world, [order(0)], 0.5, 100) if event["event"] == "queue"]
+    looks = [event for event in submit_and_watch(slurm.world, [order(0)], 0.5, 100) if event["event"] == "queue"]
     assert any(look["states"] == {"1": "RUNNING"} for look in looks)
     assert looks[-1]["states"] == {}
 
 
 def test_warnings_before_the_job_id_do_no_harm() -> None:
     slurm = Slurm()
-    slurm.sbatch = Reply(0, "sbatch: warning: something\n", "")
-    (submitted,) = [event for event in drive(slurm.world, [order(0)], 1.0, 100) if event["event"] == "submitted"]
+    slurm.sbatch = CommandReply(0, "sbatch: warning: something\n", "")
+    (submitted,) = [
+        event for event in submit_and_watch(slurm.world, [order(0)], 1.0, 100) if event["event"] == "submitted"
+    ]
     assert submitted["job_id"] == 1
 
 
 def test_a_refusal_is_told_on_one_line_and_the_rest_goes_on() -> None:
     slurm = Slurm()
-    slurm.sbatch = Reply(1, "", "sbatch: error: --soda-model:\n 'x' is not allowed")
-    events = list(drive(slurm.world, [order(0), order(1)], 1.0, 100))
+    slurm.sbatch = CommandReply(1, "", "sbatch: error: --soda-model:\n 'x' is not allowed")
+    events = list(submit_and_watch(slurm.world, [order(0), order(1)], 1.0, 100))
     refused = [event for event in events if event["event"] == "refused"]
     assert [event["index"] for event in refused] == [0, 1]
     assert refused[0]["error"] == "sbatch: error: --soda-model: 'x' is not allowed"
@@ -97,7 +99,7 @@ def test_a_refusal_is_told_on_one_line_and_the_rest_goes_on() -> None:
 def test_a_silent_slurmctld_ends_nothing() -> None:
     slurm = Slurm(run_s=1)
     slurm.broken_looks = 8
-    events = list(drive(slurm.world, [order(0)], 1.0, 100))
+    events = list(submit_and_watch(slurm.world, [order(0)], 1.0, 100))
     assert [event["event"] for event in events].count("unreadable") == 8
     assert events[-1]["event"] == "done"
     assert slurm.time_s > 1007
@@ -105,12 +107,12 @@ def test_a_silent_slurmctld_ends_nothing() -> None:
 
 def test_jobs_that_never_end_end_the_driver() -> None:
     slurm = Slurm(run_s=1e9)
-    assert list(drive(slurm.world, [order(0)], 1.0, 50))[-1] == {"event": "timeout"}
+    assert list(submit_and_watch(slurm.world, [order(0)], 1.0, 50))[-1] == {"event": "timeout"}
     assert slurm.time_s < 1060
 
 
 def test_a_real_process_gets_its_input_and_says_what_it_said() -> None:
-    reply = driver._run(("sh", "-c", "cat; echo oops >&2; exit 3"), None, "hello")
+    reply = job_driver._run(("sh", "-c", "cat; echo oops >&2; exit 3"), None, "hello")
     assert (reply.status, reply.stdout, reply.stderr) == (3, "hello", "oops\n")
 
 
@@ -119,5 +121,5 @@ def test_it_speaks_json_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"orders": [], "poll_s": 1, "limit_s": 10})))
-    driver.main()
+    job_driver.main()
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["queue", "done"]

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.containers.execution import Completed
-from slurm_soda.containers.spec import ClusterError
-from slurm_soda.demo import story
-from slurm_soda.demo.dump import DUMPS, dump_command, whatif_command, write_dump
-from slurm_soda.demo.forecast import forecast
-from slurm_soda.demo.mix import draw
-from slurm_soda.demo.run import Watch
-from slurm_soda.demo.settings import DemoSettings, policy_parameters
-from slurm_soda.demo.truth import DemoError, JobRun, JobTruth
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.containers.container_commands import ContainerCommandResult
+from slurm_soda.demo.accounting import DemoError, MixJobRecord, MixJobRun
+from slurm_soda.demo.cluster_runs import DemoObserver
+from slurm_soda.demo.job_mix import mix_demo
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings, policy_parameters
+from slurm_soda.demo.job_mix.mix_jobs import draw_mix
+from slurm_soda.demo.job_mix.sacct_dump import DUMP_FILES, dump_command, whatif_command, write_dump
+from slurm_soda.demo.job_mix.whatif_forecast import forecast_runs
 from slurm_soda.simulator import whatif
 from slurm_soda.sodactl.main import run
 
@@ -35,14 +35,14 @@ class Accounting:
         self.asked: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = []
         self.answers, self.status = answers or ("",), status
 
-    def exec(self, user: str, argv: Sequence[str], *, environment: Mapping[str, str]) -> Completed:
+    def exec(self, user: str, argv: Sequence[str], *, environment: Mapping[str, str]) -> ContainerCommandResult:
         answer = self.answers[min(len(self.asked), len(self.answers) - 1)]
         self.asked.append((user, tuple(argv), environment))
-        return Completed(tuple(argv), answer, "sacct: error: no database", self.status)
+        return ContainerCommandResult(tuple(argv), answer, "sacct: error: no database", self.status)
 
     @property
-    def cluster(self) -> Cluster:
-        return cast(Cluster, self)
+    def cluster(self) -> ContainerCluster:
+        return cast(ContainerCluster, self)
 
 
 def typed(environment: Mapping[str, str], argv: Sequence[str]) -> str:
@@ -53,8 +53,10 @@ def test_a_dump_is_made_as_the_manual_says() -> None:
     assert f"{typed(*dump_command())} > dump.txt\n" in MANUAL.read_text()
 
 
-def job(job_id: int, end_s: float) -> JobTruth:
-    return JobTruth(job_id, "alice", "a", "COMPLETED", 1, 100.0, end_s, (JobRun(110.0, end_s, "COMPLETED", "n1"),))
+def job(job_id: int, end_s: float) -> MixJobRecord:
+    return MixJobRecord(
+        job_id, "alice", "a", "COMPLETED", 1, 100.0, end_s, (MixJobRun(110.0, end_s, "COMPLETED", "n1"),)
+    )
 
 
 WHOLE = "JobID|End|Comment\n8|150|\n8|170|\udcff|x\n9|180|\n"
@@ -107,19 +109,19 @@ COMMANDS = [
 @pytest.mark.parametrize(("settings", "end"), COMMANDS)
 def test_the_next_command_has_the_daemons_settings(settings: DemoSettings, end: str) -> None:
     start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=1 "
-    assert whatif_command(settings, draw()) == start + end
+    assert whatif_command(settings, draw_mix()) == start + end
 
 
 def test_a_path_with_a_space_is_quoted() -> None:
-    command = whatif_command(DemoSettings(out=Path("my demo")), draw())
+    command = whatif_command(DemoSettings(out=Path("my demo")), draw_mix())
     assert shlex.split(command)[3] == "my demo/sacct-stock.txt"
 
 
 @pytest.mark.parametrize("policy", ["tiresias-las", "fifo"])
 def test_the_forecast_is_what_the_command_says(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings, mix = DemoSettings(policy=policy, out=tmp_path), draw()
-    (tmp_path / DUMPS["stock"]).write_text("\n".join(STOCK.read_text().splitlines()[:16]))
-    predicted = forecast(tmp_path / DUMPS["stock"], settings, mix)
+    settings, mix = DemoSettings(policy=policy, out=tmp_path), draw_mix()
+    (tmp_path / DUMP_FILES["stock"]).write_text("\n".join(STOCK.read_text().splitlines()[:16]))
+    predicted = forecast_runs(tmp_path / DUMP_FILES["stock"], settings, mix)
     assert run([*shlex.split(whatif_command(settings, mix))[1:], "--json"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     (row,) = (row for row in said["policies"] if (row["policy"], row["role"]) == (policy, "tried"))
@@ -131,8 +133,8 @@ def test_the_forecast_is_what_the_command_says(policy: str, tmp_path: Path, caps
 
 def test_a_dump_that_says_nothing_ends_no_demo(tmp_path: Path) -> None:
     said: list[str] = []
-    watch = Watch(said.append, lambda phase, event: None)
-    (tmp_path / DUMPS["stock"]).write_text("JobID|User\n")
-    assert story._predicted(DemoSettings(out=tmp_path), draw(), watch) is None
+    watch = DemoObserver(said.append, lambda phase, event: None)
+    (tmp_path / DUMP_FILES["stock"]).write_text("JobID|User\n")
+    assert mix_demo._forecast(DemoSettings(out=tmp_path), draw_mix(), watch) is None
     assert len(said) == 1
     assert said[0].startswith("no prediction: ")

@@ -10,25 +10,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.demo.mix import LONG_FROM_S, LONGEST_S, MEAN_GAP_S, MODELS, SHORTEST_S, USERS, Mix, MixJob, draw
+from slurm_soda.demo.job_mix.mix_jobs import (
+    LONG_FROM_S,
+    LONGEST_S,
+    MEAN_GAP_S,
+    MODELS,
+    SHORTEST_S,
+    USERS,
+    JobMix,
+    MixJob,
+    draw_mix,
+)
 
 SEEDS = range(40)
 PROFILES = Path(__file__).parents[2] / "emulation" / "trainer" / "profiles.tsv"
 
 
-def bins(mix: Mix) -> Counter[str]:
+def bins(mix: JobMix) -> Counter[str]:
     return Counter(("L" if job.gpus > 2 else "S") + ("L" if job.duration_s >= LONG_FROM_S else "S") for job in mix.jobs)
 
 
 def test_the_same_seed_gives_the_same_jobs_and_another_seed_others() -> None:
-    assert draw(3) == draw(3)
-    assert draw(3) != draw(4)
-    assert draw(3, time_scale=100).jobs[0].duration_s == draw(3, time_scale=50).jobs[0].duration_s
+    assert draw_mix(3) == draw_mix(3)
+    assert draw_mix(3) != draw_mix(4)
+    assert draw_mix(3, time_scale=100).jobs[0].duration_s == draw_mix(3, time_scale=50).jobs[0].duration_s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_thirty_jobs_have_the_shares_of_the_paper(seed: int) -> None:
-    mix = draw(seed)
+    mix = draw_mix(seed)
     assert bins(mix) == {"SS": 19, "SL": 4, "LS": 5, "LL": 2}
     assert Counter(job.gpus for job in mix.jobs) == {1: 15, 2: 8, 4: 5, 8: 2}
     assert set(Counter(job.user for job in mix.jobs).values()) == {10}
@@ -38,7 +48,7 @@ def test_thirty_jobs_have_the_shares_of_the_paper(seed: int) -> None:
 @given(seed=st.integers(0, 2**32), jobs=st.integers(4, 200), scale=st.floats(1, 1000))
 @settings(max_examples=60, deadline=None)
 def test_any_mix_is_sound(seed: int, jobs: int, scale: float) -> None:
-    mix = draw(seed, jobs, scale)
+    mix = draw_mix(seed, jobs, scale)
     assert len(mix.jobs) == jobs
     arrivals = [job.arrival_s for job in mix.jobs]
     assert arrivals[0] == 0
@@ -56,7 +66,7 @@ def test_any_mix_is_sound(seed: int, jobs: int, scale: float) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nobody_asks_for_less_time_than_the_job_needs(seed: int) -> None:
-    mix = draw(seed)
+    mix = draw_mix(seed)
     ratios = [job.limit_min * 60 / (job.duration_s / mix.time_scale) for job in mix.jobs if job.limit_min is not None]
     # e^-0.3 times a factor of two is still more than the run; a real run also starts and saves.
     assert min(ratios) >= 2 * np.exp(-0.3)
@@ -65,12 +75,12 @@ def test_nobody_asks_for_less_time_than_the_job_needs(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_seed_asks_for_about_the_same_work(seed: int) -> None:
     """Stratified: what differs is the order, not the load, so seeds can be compared."""
-    works = [draw(other).work_gpu_s for other in SEEDS]
-    assert draw(seed).work_gpu_s == pytest.approx(float(np.mean(works)), rel=0.4)
+    works = [draw_mix(other).work_gpu_s for other in SEEDS]
+    assert draw_mix(seed).work_gpu_s == pytest.approx(float(np.mean(works)), rel=0.4)
 
 
 def test_gaps_are_exponential() -> None:
-    gaps = np.concatenate([np.diff([job.arrival_s for job in draw(seed, 200).jobs]) for seed in range(20)])
+    gaps = np.concatenate([np.diff([job.arrival_s for job in draw_mix(seed, 200).jobs]) for seed in range(20)])
     # Kolmogorov-Smirnov distance to the exponential distribution; 1.63 / sqrt(n) is its 1 % bound.
     ordered = np.sort(gaps) / MEAN_GAP_S
     distance = np.max(np.abs(np.arange(1, len(ordered) + 1) / len(ordered) - (1 - np.exp(-ordered))))
@@ -80,7 +90,7 @@ def test_gaps_are_exponential() -> None:
 @pytest.mark.parametrize(("jobs", "scale"), [(3, 100.0), (0, 100.0), (30, 0.0), (30, -1.0), (30, float("nan"))])
 def test_impossible_mixes_are_refused(jobs: int, scale: float) -> None:
     with pytest.raises(ValueError, match="needs 4 jobs or more"):
-        draw(1, jobs, scale)
+        draw_mix(1, jobs, scale)
 
 
 def test_models_agree_with_the_emulators_profiles() -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.demo import page, pictures
-from slurm_soda.demo.gantt import axis, gantt, gpu_class
-from slurm_soda.demo.report import Measured, compare, run_document
-from slurm_soda.demo.truth import JobRun, JobTruth
-from slurm_soda.simulator.report.times import tick_step
+from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
+from slurm_soda.demo.job_mix import charts, report_page
+from slurm_soda.demo.job_mix.gantt_chart import gpu_count_class, render_gantt, render_time_axis
+from slurm_soda.demo.job_mix.mix_figures import StoredJobUsage, compare_figures, run_document
+from slurm_soda.simulator.report.time_text import tick_step
 
 VOID = {"meta", "br", "img", "line", "path"}
 
@@ -50,24 +50,24 @@ def parse(html: str) -> Tree:
     return tree
 
 
-def job(job_id: int, name: str, gpus: int, submit_s: float, *runs: tuple[float, float]) -> JobTruth:
-    pieces = tuple(JobRun(start, end, "COMPLETED", "n1") for start, end in runs)
-    return JobTruth(job_id, "bob", name, "COMPLETED", gpus, submit_s, runs[-1][1], pieces)
+def job(job_id: int, name: str, gpus: int, submit_s: float, *runs: tuple[float, float]) -> MixJobRecord:
+    pieces = tuple(MixJobRun(start, end, "COMPLETED", "n1") for start, end in runs)
+    return MixJobRecord(job_id, "bob", name, "COMPLETED", gpus, submit_s, runs[-1][1], pieces)
 
 
 def report(name: str = "bert-01") -> dict[str, Any]:
     stock = [job(1, name, 8, 1000, (1000, 1060)), job(2, "b", 1, 1010, (1060, 1070))]
     soda = [job(3, name, 8, 2000, (2000, 2030), (2045, 2080)), job(4, "b", 1, 2010, (2032, 2044))]
-    runs = {"stock": run_document(stock, 8, {1: Measured(60, 0.9)}), "soda": run_document(soda, 8, {})}
+    runs = {"stock": run_document(stock, 8, {1: StoredJobUsage(60, 0.9)}), "soda": run_document(soda, 8, {})}
     return {
-        "runs": runs, "soda_over_stock": compare(runs["stock"], runs["soda"]), "seed": 5,
+        "runs": runs, "soda_over_stock": compare_figures(runs["stock"], runs["soda"]), "seed": 5,
         "settings": {"jobs": 2, "time_scale": 150.0, "policy": "tiresias-las", "nodes": 2, "gpus": 8},
         "versions": {"slurm": "24.11.5"}, "commands": ["sbatch <job>"], "mix": [],
     }  # fmt: skip
 
 
 def test_it_says_what_the_report_says() -> None:
-    text = parse(page.render(report())).text
+    text = parse(report_page.render_page(report())).text
     assert "Jobs complete in 57 s instead of 60 s: 5% shorter on average" in text
     assert "Slurm 24.11.5" in text
     assert "−5%" in text
@@ -77,28 +77,28 @@ def test_it_says_what_the_report_says() -> None:
 def test_a_prediction_stands_beside_what_was_measured() -> None:
     told = report()
     told["whatif_command"] = "sodactl whatif --sacct 'a<b'"
-    assert "whatif" not in parse(page.render(told)).text
+    assert "whatif" not in parse(report_page.render_page(told)).text
     told["predicted"] = {"stock": {"avg_jct_s": 66.0}, "soda": {"avg_jct_s": 54.0}}
-    text = parse(page.render(told)).text
+    text = parse(report_page.render_page(told)).text
     assert "Stock Slurm, with backfill66.0 s60.0 s+10%" in text
     assert "slurm-soda54.0 s57.0 s−5%" in text
     assert "sodactl whatif --sacct 'a<b'" in text
 
 
 def test_it_loads_nothing_from_outside() -> None:
-    html = page.render(report())
+    html = report_page.render_page(report())
     assert not re.search(r"https?://|url\(|@import|<script|<link|\bsrc=", html)
 
 
 @pytest.mark.parametrize("name", ['<script>alert("x")</script>', "a'; echo foo", '"><b onclick="x', "ü 漢 \u202e"])
 def test_names_stay_text(name: str) -> None:
-    tree = parse(page.render(report(name)))
+    tree = parse(report_page.render_page(report(name)))
     assert name in tree.text
     assert not [key for key, _ in tree.attributes if key.startswith("on")]
 
 
 def test_a_preemption_is_marked_between_two_runs() -> None:
-    html = gantt(report()["runs"]["soda"]["per_job"], 100.0)
+    html = render_gantt(report()["runs"]["soda"]["per_job"], 100.0)
     first = html.split('class="row"')[1]
     assert first.count('class="run g8"') == 2
     assert first.count("◆") == 1
@@ -108,20 +108,20 @@ def test_a_preemption_is_marked_between_two_runs() -> None:
 
 @pytest.mark.parametrize(("gpus", "shown"), [(1, 1), (2, 2), (3, 4), (8, 8), (64, 8)])
 def test_colours_cover_every_size(gpus: int, shown: int) -> None:
-    assert gpu_class(gpus) == shown
+    assert gpu_count_class(gpus) == shown
 
 
 @given(st.floats(0.5, 1e6))
 def test_axes_have_a_readable_number_of_ticks(span_s: float) -> None:
     assert 2 <= span_s / tick_step(span_s) <= 10 + 1e-9
-    places = [float(place) for place in re.findall(r"left:([0-9.]+)%", axis(span_s))]
+    places = [float(place) for place in re.findall(r"left:([0-9.]+)%", render_time_axis(span_s))]
     assert places == sorted(places)
     assert places[-1] <= 100
 
 
 def test_the_curve_is_the_empirical_distribution() -> None:
     run = {"per_job": [{"jct_s": 30.0}, {"jct_s": 10.0}]}
-    assert page.jct_steps(run) == [(0.0, 0.0), (10.0, 0.0), (10.0, 0.5), (30.0, 0.5), (30.0, 1.0)]
+    assert report_page.jct_steps(run) == [(0.0, 0.0), (10.0, 0.0), (10.0, 0.5), (30.0, 0.5), (30.0, 1.0)]
 
 
 CHANGES = [(60.0, 30.0, "−50%"), (60.0, 66.0, "+10%"), (0.0, 5.0, ""), (None, 5.0, ""), (5.0, None, "")]
@@ -129,7 +129,7 @@ CHANGES = [(60.0, 30.0, "−50%"), (60.0, 66.0, "+10%"), (0.0, 5.0, ""), (None, 
 
 @pytest.mark.parametrize(("stock", "soda", "text"), CHANGES)
 def test_changes(stock: float | None, soda: float | None, text: str) -> None:
-    assert page.change_text(stock, soda) == text
+    assert report_page.format_change(stock, soda) == text
 
 
 VALUES = [(1.25, "s", "1.2 s"), (0.813, "%", "81 %"), (3, "", "3"), (None, "s", "–")]
@@ -137,9 +137,9 @@ VALUES = [(1.25, "s", "1.2 s"), (0.813, "%", "81 %"), (3, "", "3"), (None, "s", 
 
 @pytest.mark.parametrize(("value", "unit", "text"), VALUES)
 def test_values(value: float | None, unit: str, text: str) -> None:
-    assert page.value_text(value, unit) == text
+    assert report_page.format_value(value, unit) == text
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    for path in pictures.save_pictures(report(), tmp_path):
+    for path in charts.save_charts(report(), tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.demo.report import Measured, compare, figures, run_document
-from slurm_soda.demo.truth import JobRun, JobTruth
+from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
+from slurm_soda.demo.job_mix.mix_figures import StoredJobUsage, compare_figures, compute_figures, run_document
 
 
-def job(job_id: int, gpus: int, submit_s: float, *runs: tuple[float, float]) -> JobTruth:
-    pieces = tuple(JobRun(start, end, "COMPLETED", "n1") for start, end in runs)
-    return JobTruth(job_id, "bob", f"job-{job_id}", "COMPLETED", gpus, submit_s, runs[-1][1], pieces)
+def job(job_id: int, gpus: int, submit_s: float, *runs: tuple[float, float]) -> MixJobRecord:
+    pieces = tuple(MixJobRun(start, end, "COMPLETED", "n1") for start, end in runs)
+    return MixJobRecord(job_id, "bob", f"job-{job_id}", "COMPLETED", gpus, submit_s, runs[-1][1], pieces)
 
 
 # Two GPUs. JCTs 10, 20, 40; queue 0, 10, 20; GPU seconds 10, 2 * 10, 20 of 2 * 50.
@@ -20,7 +20,7 @@ JOBS = [job(1, 1, 0, (0, 10)), job(2, 2, 10, (20, 30)), job(3, 1, 10, (30, 40), 
 
 
 def test_worked_example() -> None:
-    found = figures(JOBS, gpus=2)
+    found = compute_figures(JOBS, gpus=2)
     assert found.jobs == 3
     assert found.avg_jct_s == pytest.approx(70 / 3)
     assert found.p50_jct_s == 20
@@ -34,19 +34,19 @@ def test_worked_example() -> None:
 
 
 def test_utilisation_is_weighted_by_gpu_time_and_fills_gaps_with_the_mean() -> None:
-    measured = {1: Measured(11.5, 0.4), 2: Measured(20.0, 0.9), 3: Measured(None, None)}
-    found = figures(JOBS, gpus=2, measured=measured)
+    measured = {1: StoredJobUsage(11.5, 0.4), 2: StoredJobUsage(20.0, 0.9), 3: StoredJobUsage(None, None)}
+    found = compute_figures(JOBS, gpus=2, measured=measured)
     assert found.gpu_util_ratio == pytest.approx((0.4 * 10 + 0.9 * 20) / 30 * 0.5)
     assert found.store_jct_difference_s == pytest.approx(1.5)
 
 
 def test_no_jobs_is_an_error() -> None:
     with pytest.raises(ValueError, match="no jobs"):
-        figures([], 8)
+        compute_figures([], 8)
 
 
 def test_the_document_has_the_promised_keys_and_every_job() -> None:
-    document = run_document(list(reversed(JOBS)), 2, {2: Measured(20.4, 0.5)})
+    document = run_document(list(reversed(JOBS)), 2, {2: StoredJobUsage(20.4, 0.5)})
     promised = {"avg_jct_s", "p95_jct_s", "avg_queue_s", "makespan_s", "gpu_util_ratio", "preemptions", "jobs"}
     assert promised <= set(document)
     assert [entry["job_id"] for entry in document["per_job"]] == [1, 2, 3]
@@ -56,8 +56,8 @@ def test_the_document_has_the_promised_keys_and_every_job() -> None:
 
 
 def test_comparison_leaves_out_what_one_side_does_not_know() -> None:
-    stock, soda = run_document(JOBS, 2, {}), run_document(JOBS[:1], 2, {1: Measured(10, 0.5)})
-    assert compare(stock, soda) == {"avg_jct": 0.4286, "p50_jct": 0.5, "p95_jct": 0.2632, "makespan": 0.2}
+    stock, soda = run_document(JOBS, 2, {}), run_document(JOBS[:1], 2, {1: StoredJobUsage(10, 0.5)})
+    assert compare_figures(stock, soda) == {"avg_jct": 0.4286, "p50_jct": 0.5, "p95_jct": 0.2632, "makespan": 0.2}
 
 
 @given(
@@ -74,7 +74,7 @@ def test_figures_hang_together(rows: list[tuple[int, int, list[int]]]) -> None:
         for length in lengths:
             edges += [edges[-1] + 1, edges[-1] + 1 + length]
         jobs.append(job(number + 1, gpus, submit_s, *zip(edges[1::2], edges[2::2], strict=True)))
-    found = figures(jobs, gpus=1000)
+    found = compute_figures(jobs, gpus=1000)
     assert found.avg_queue_s <= found.avg_jct_s <= found.makespan_s
     assert found.p50_jct_s <= found.p95_jct_s
     assert 0 <= found.gpu_allocated_ratio <= 1

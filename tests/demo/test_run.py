@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.config import load_settings
-from slurm_soda.demo.mix import draw
-from slurm_soda.demo.run import PhaseResult, read_events
-from slurm_soda.demo.settings import DemoSettings, daemon_configuration
-from slurm_soda.demo.story import document, write
-from slurm_soda.demo.truth import JobRun, JobTruth
-from slurm_soda.policies.registry import make_policy, policy_names
+from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
+from slurm_soda.demo.cluster_runs import DemoPhaseResult, parse_driver_events
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings, daemon_configuration
+from slurm_soda.demo.job_mix.mix_demo import report_document, write_report
+from slurm_soda.demo.job_mix.mix_jobs import draw_mix
+from slurm_soda.policies.registry.catalog import make_policy, policy_names
 
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_the_daemon_accepts_the_configuration(policy: str, tmp_path: Path) -> None:
-    text = daemon_configuration(DemoSettings(policy=policy), draw(1))
+    text = daemon_configuration(DemoSettings(policy=policy), draw_mix(1))
     (tmp_path / "soda.toml").write_text(text)
     loaded = load_settings(tmp_path / "soda.toml")
     assert loaded.mode == "observe"
@@ -30,7 +30,7 @@ def test_the_daemon_accepts_the_configuration(policy: str, tmp_path: Path) -> No
 
 
 def test_thresholds_shrink_with_time() -> None:
-    text = daemon_configuration(DemoSettings(time_scale=100), draw(1, time_scale=100))
+    text = daemon_configuration(DemoSettings(time_scale=100), draw_mix(1, time_scale=100))
     assert tomllib.loads(text)["policy"]["parameters"]["thresholds_gpu_s"] == [32.0]
 
 
@@ -43,20 +43,20 @@ def test_events_survive_any_cut_of_the_stream(sizes: list[int], data: st.DataObj
     chunks: list[tuple[int, bytes]] = [(1, stream[a:b]) for a, b in pairwise(edges)]
     chunks.insert(len(chunks) // 2, (2, b"a warning"))
     said: list[str] = []
-    assert list(read_events(chunks, said)) == events
+    assert list(parse_driver_events(chunks, said)) == events
     assert said == ["a warning"]
 
 
 def test_a_report_holds_all_that_the_page_needs(tmp_path: Path) -> None:
-    mix = draw(1)
+    mix = draw_mix(1)
     jobs = tuple(
-        JobTruth(n + 1, job.user, job.name, "COMPLETED", job.gpus, 10.0 * n, 10.0 * n + 30,
-                 (JobRun(10.0 * n + 5, 10.0 * n + 30, "COMPLETED", "n1"),))
+        MixJobRecord(n + 1, job.user, job.name, "COMPLETED", job.gpus, 10.0 * n, 10.0 * n + 30,
+                 (MixJobRun(10.0 * n + 5, 10.0 * n + 30, "COMPLETED", "n1"),))
         for n, job in enumerate(mix.jobs)
     )  # fmt: skip
-    results = {"stock": PhaseResult(jobs, {}), "soda": PhaseResult(jobs, {})}
-    report = document(DemoSettings(), mix, results, {"slurm": "24.11.5"})  # type: ignore[arg-type] # phases are literals
-    write(report, tmp_path)
+    results = {"stock": DemoPhaseResult(jobs, {}), "soda": DemoPhaseResult(jobs, {})}
+    report = report_document(DemoSettings(), mix, results, {"slurm": "24.11.5"})  # type: ignore[arg-type] # phases are literals
+    write_report(report, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"report.json", "index.html", "gantt.png", "jct.png"}
     read = json.loads((tmp_path / "report.json").read_text())
     assert read == report

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext import codec
 from slurm_soda.slurm_ext.errors import HintError
-from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Hints
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, Hints
 from tests.hints.values import ALLOWED, REFUSED, any_text, comments, near_values, some_hints
 
 
@@ -27,7 +27,7 @@ def test_refusal_is_one_safe_line_with_flag_value_and_remedy(key: str, text: str
     with pytest.raises(HintError) as caught:
         codec.parse_flag(key, text)
     line = str(caught.value)
-    assert line == f"{flag.option}: {codec.shown(text)} is not allowed; use {flag.allowed}"
+    assert line == f"{flag.option}: {codec.quote_for_log(text)} is not allowed; use {flag.allowed}"
     assert line.isprintable()
     assert line.isascii()
 
@@ -49,19 +49,19 @@ def test_unknown_flag_names_the_known_ones() -> None:
 
 @given(st.sampled_from(FLAGS), near_values)
 def test_canonical_form_is_stable_and_fits_the_grammar(flag: object, text: str) -> None:
-    value = codec.canonical(flag, text)  # type: ignore[arg-type]
+    value = codec.canonical_value(flag, text)  # type: ignore[arg-type]
     if value is not None:
-        assert codec.canonical(flag, value) == value  # type: ignore[arg-type]
+        assert codec.canonical_value(flag, value) == value  # type: ignore[arg-type]
         assert value
         assert not set(value) & set(' ,="')
 
 
 @given(some_hints)
 def test_every_hint_survives_tag_dictionary_and_environment(hints: Hints) -> None:
-    tag = codec.encode(hints)
-    values = codec.to_dict(hints)
-    assert codec.decode(tag) == codec.Decoded(hints, "")
-    assert codec.from_dict(values) == hints
+    tag = codec.encode_tag(hints)
+    values = codec.hints_to_dict(hints)
+    assert codec.decode_comment(tag) == codec.DecodedComment(hints, "")
+    assert codec.hints_from_dict(values) == hints
     env = {f"SPANK_{FLAG_BY_KEY[key].env}": text for key, text in values.items()}
     assert codec.hints_from_env({**env, "SODA_SHARE": "yes", "PATH": "/bin"}, "SPANK_") == hints
     assert len(tag) <= codec.TAG_MAX_BYTES
@@ -69,28 +69,28 @@ def test_every_hint_survives_tag_dictionary_and_environment(hints: Hints) -> Non
 
 def test_longest_tag_fits() -> None:
     longest = Hints("speech", "m" * 64, 9999999, 999999999999, True, True, True, False, 99.999, 9999999, "TERM", 3600)
-    assert len(codec.encode(longest)) <= codec.TAG_MAX_BYTES
+    assert len(codec.encode_tag(longest)) <= codec.TAG_MAX_BYTES
 
 
 @given(comments, some_hints)
 def test_the_users_text_survives(comment: str, hints: Hints) -> None:
-    decoded = codec.decode(codec.attach(comment, hints))
-    assert decoded.text == codec.strip(comment)
+    decoded = codec.decode_comment(codec.attach_tag(comment, hints))
+    assert decoded.text == codec.strip_tags(comment)
     assert decoded.hints == hints
     assert decoded.problems == ()
 
 
 @given(any_text.filter(lambda text: "soda:" not in text), some_hints)
 def test_text_without_tags_is_kept_byte_for_byte(text: str, hints: Hints) -> None:
-    assert codec.strip(text) == text
-    assert codec.decode(codec.attach(text, hints)).text == text
+    assert codec.strip_tags(text) == text
+    assert codec.decode_comment(codec.attach_tag(text, hints)).text == text
 
 
 @given(comments)
 def test_stripping_leaves_nothing_that_reads_as_a_tag(comment: str) -> None:
-    stripped = codec.strip(comment)
-    assert codec.strip(stripped) == stripped
-    assert codec.decode(stripped) == codec.Decoded(Hints(), stripped)
+    stripped = codec.strip_tags(comment)
+    assert codec.strip_tags(stripped) == stripped
+    assert codec.decode_comment(stripped) == codec.DecodedComment(Hints(), stripped)
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_stripping_leaves_nothing_that_reads_as_a_tag(comment: str) -> None:
     ],
 )
 def test_reading_drops_and_reports_what_it_cannot_read(comment: str, text: str, hints: Hints, problems: int) -> None:
-    decoded = codec.decode(comment)
+    decoded = codec.decode_comment(comment)
     assert (decoded.text, decoded.hints, len(decoded.problems)) == (text, hints, problems)
 
 
 @given(st.text() | comments)
 def test_reading_never_raises_and_reports_in_safe_lines(text: str) -> None:
     for comment in (text, f"soda:1:{text}", f"{text} soda:1:model={text},share=yes"):
-        decoded = codec.decode(comment)
+        decoded = codec.decode_comment(comment)
         assert all(problem.isprintable() and problem.isascii() for problem in decoded.problems)
-        codec.encode(decoded.hints)
+        codec.encode_tag(decoded.hints)
 
 
 def test_environment_problems_are_reported() -> None:
@@ -132,12 +132,12 @@ def test_environment_problems_are_reported() -> None:
 @pytest.mark.parametrize("hints", [Hints(batch_size=0), Hints(max_slowdown=float("nan")), Hints(model="a b")])
 def test_writing_a_value_that_is_not_allowed_raises(hints: Hints) -> None:
     with pytest.raises(HintError):
-        codec.encode(hints)
+        codec.encode_tag(hints)
 
 
 def test_import_needs_no_regular_expressions_of_its_own_and_nothing_outside_the_standard_library() -> None:
     program = (
-        "import sys, dataclasses; before = set(sys.modules); import slurm_soda.slurm_ext.codec;"
+        "import sys, dataclasses; before = set(sys.modules); import slurm_soda.slurm_ext.hints.codec;"
         "print(*sorted(m for m in set(sys.modules) - before if not m.startswith('slurm_soda') and m[0] != '_'))"
     )
     new = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from slurm_soda.slurm_ext import codec
-from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, Hints
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, Hints
 from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
 from tests.hints.values import comments, some_hints
 
@@ -153,11 +153,11 @@ def test_a_change_of_a_job_wakes_nobody(tmp_path: Path) -> None:
 @given(comments, some_hints)
 def test_lua_attaches_like_python(version: str, comment: str, hints: Hints) -> None:
     site = SITES.setdefault(version, LuaSite(version))
-    env = [f"{FLAG_BY_KEY[key].env}={text}".encode() for key, text in codec.to_dict(hints).items()]
+    env = [f"{FLAG_BY_KEY[key].env}={text}".encode() for key, text in codec.hints_to_dict(hints).items()]
     raw = comment.encode("utf-8", "surrogateescape")
     job = site.job(raw, env)
     site.soda[b"submit"](job)
-    wanted = codec.attach(comment, hints).encode("utf-8", "surrogateescape")
+    wanted = codec.attach_tag(comment, hints).encode("utf-8", "surrogateescape")
     assert job[b"comment"] == (wanted if len(wanted) <= codec.COMMENT_MAX_BYTES else raw)
     assert site.said("errors") == []
 

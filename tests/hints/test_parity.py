@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext import codec
-from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Flag
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, HintFlag
 from tests.hints.lua_site import LUA_VERSIONS, LuaSite
 from tests.hints.values import ALLOWED, REFUSED, comments, near_values, some_hints
 
 ROOT = Path(__file__).parents[2] / "slurm_ext"
-Verdict = Callable[[Flag, str], str]
+Verdict = Callable[[HintFlag, str], str]
 """``=canonical`` or ``!refusal``."""
 
 
@@ -27,9 +27,9 @@ def raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def python_verdict(flag: Flag, text: str) -> str:
-    value = codec.canonical(flag, text)
-    return f"!{codec.refusal(flag, text)}" if value is None else f"={value}"
+def python_verdict(flag: HintFlag, text: str) -> str:
+    value = codec.canonical_value(flag, text)
+    return f"!{codec.refusal_text(flag, text)}" if value is None else f"={value}"
 
 
 class Validator:
@@ -50,7 +50,7 @@ class Validator:
             answer += chunk
         return [text.decode("ascii") for text in answer.split(b"\0")[:-1]]
 
-    def verdict(self, flag: Flag, text: str) -> str:
+    def verdict(self, flag: HintFlag, text: str) -> str:
         return self.ask(flag.option.removeprefix("--"), raw(text), 1)[0]
 
 
@@ -76,7 +76,7 @@ def site(request: pytest.FixtureRequest) -> LuaSite:
     return LuaSite(request.param)
 
 
-def lua_verdict(site: LuaSite, flag: Flag, text: str) -> str:
+def lua_verdict(site: LuaSite, flag: HintFlag, text: str) -> str:
     found = next(f for f in site.hints[b"flags"].values() if f[b"key"] == flag.key.encode())
     value = found[b"rule"](raw(text))
     verdict: bytes = b"!" + site.hints[b"refusal"](found, raw(text)) if value is None else b"=" + value
@@ -92,7 +92,7 @@ def test_c_table_of_values(validator: Validator, key: str, text: str) -> None:
 
 
 @given(st.sampled_from(FLAGS), near_values)
-def test_c_any_value(validator: Validator, flag: Flag, text: str) -> None:
+def test_c_any_value(validator: Validator, flag: HintFlag, text: str) -> None:
     assert validator.verdict(flag, text) == python_verdict(flag, text)
 
 
@@ -112,7 +112,7 @@ def test_lua_table_of_values(site: LuaSite) -> None:
 
 
 @given(st.sampled_from(FLAGS), near_values)
-def test_lua_any_value(site: LuaSite, flag: Flag, text: str) -> None:
+def test_lua_any_value(site: LuaSite, flag: HintFlag, text: str) -> None:
     assert lua_verdict(site, flag, text) == python_verdict(flag, text)
 
 
@@ -123,13 +123,16 @@ def test_lua_table_of_flags(site: LuaSite) -> None:
 
 @given(comments)
 def test_lua_strips_like_python(site: LuaSite, comment: str) -> None:
-    assert site.hints[b"strip"](raw(comment)) == raw(codec.strip(comment))
+    assert site.hints[b"strip"](raw(comment)) == raw(codec.strip_tags(comment))
 
 
 @given(some_hints)
 def test_lua_writes_the_tag_that_python_writes(site: LuaSite, hints: Any) -> None:
-    values = codec.to_dict(hints)
+    values = codec.hints_to_dict(hints)
     env = [f"{FLAG_BY_KEY[key].env}={text}".encode() for key, text in values.items()]
     refused: list[bytes] = []
-    assert site.hints[b"tag_from_env"](site.table(dict(enumerate(env))), refused.append) == codec.encode(hints).encode()
+    assert (
+        site.hints[b"tag_from_env"](site.table(dict(enumerate(env))), refused.append)
+        == codec.encode_tag(hints).encode()
+    )
     assert refused == []

@@ -1,4 +1,4 @@
-"""Routing to arrays at submission: soda.lua follows policies/arrays/routing.py, and leaves alone what it must."""
+"""Routing to arrays at submission: soda.lua follows policies/pools/layout/routing.py, and leaves alone what it must."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import ArrayTable, lay_out
-from slurm_soda.policies.arrays.routing import Ask, route
-from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules, render_routes
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
+from slurm_soda.policies.pools.layout.routing import SubmittedRequest, route_job
+from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, render_routes
 from tests.hints.lua_site import LUA_DIR, LUA_VERSIONS, LuaSite
 
 A100 = NodeClass("a100", 4, 28)
@@ -20,7 +20,7 @@ V100 = NodeClass("v100", 8, 32)
 PLAIN = NodeClass("", 0, 64)
 UNSET16, UNSET = 65534, 4294967294
 
-GPU = lay_out("gpu", 1, 0, [(f"n{i}", A100) for i in range(1, 5)], {A100: Share(8, 2)})
+GPU = plan_pool_partitions("gpu", 1, 0, [(f"n{i}", A100) for i in range(1, 5)], {A100: PoolShare(8, 2)})
 """Four nodes, two of them the large array's."""
 OWN_SMALL, BOTH_SMALL = b"gpu_small", b"gpu_small,gpu_small_lend"
 OWN_LARGE, BOTH_LARGE = b"gpu_large", b"gpu_large,gpu_large_lend"
@@ -38,7 +38,7 @@ SBATCH: dict[str, Any] = {
 class Routed:
     """A lua state with a file of routes."""
 
-    def __init__(self, version: str, folder: Path, table: ArrayTable = GPU, rules: RoutingRules | None = None) -> None:
+    def __init__(self, version: str, folder: Path, table: PoolTable = GPU, rules: RoutingRules | None = None) -> None:
         self.site = LuaSite(version)
         self.file = folder / ROUTES_NAME
         self.write(render_routes(table, rules or RoutingRules(kill_wait_s=10)))
@@ -179,12 +179,12 @@ def test_the_example_hands_over_the_list() -> None:
 
 
 asks = st.builds(
-    Ask,
+    SubmittedRequest,
     gpus=st.integers(0, 20), gpus_per_node=st.integers(0, 9), gpu_type=st.sampled_from(["", "a100", "v100", "h100"]),
     nodes=st.integers(1, 6), cores=st.integers(1, 200), cores_per_node=st.integers(1, 70), whole_nodes=st.booleans(),
 )  # fmt: skip
 counts = st.integers(0, 5)
-shares = st.builds(Share, st.integers(0, 40), st.integers(0, 6))
+shares = st.builds(PoolShare, st.integers(0, 40), st.integers(0, 6))
 
 
 @pytest.fixture(scope="module")
@@ -194,15 +194,20 @@ def plain_site() -> LuaSite:
 
 @given(ask=asks, borrow=st.booleans(), counts=st.tuples(counts, counts, counts), shares=st.tuples(shares, shares))
 def test_lua_and_python_route_alike(
-    plain_site: LuaSite, ask: Ask, borrow: bool, counts: tuple[int, int, int], shares: tuple[Share, Share]
+    plain_site: LuaSite,
+    ask: SubmittedRequest,
+    borrow: bool,
+    counts: tuple[int, int, int],
+    shares: tuple[PoolShare, PoolShare],
 ) -> None:
     members = [(f"{c.gpu_type}{i}", c) for c, n in zip((A100, V100, PLAIN), counts, strict=True) for i in range(n)]
-    divided = {A100: shares[0], V100: shares[1], PLAIN: Share(64, 0)}
-    table = lay_out("p", 3, 2, members, divided) if members else ArrayTable()
+    divided = {A100: shares[0], V100: shares[1], PLAIN: PoolShare(64, 0)}
+    table = plan_pool_partitions("p", 3, 2, members, divided) if members else PoolTable()
     routes = plain_site.routes[b"parse_routes"](render_routes(table, RoutingRules()).encode())
     asked = {
-        key.encode(): value.encode() if isinstance(value := getattr(ask, key), str) else value for key in Ask.__slots__
+        key.encode(): value.encode() if isinstance(value := getattr(ask, key), str) else value
+        for key in SubmittedRequest.__slots__
     }
     found = plain_site.routes[b"route"](routes, b"p", plain_site.table(asked), borrow)
     list_ = (found[0] if isinstance(found, tuple) else found) or b""
-    assert tuple(name for name in list_.decode().split(",") if name) == route(table, "p", ask, may_borrow=borrow)
+    assert tuple(name for name in list_.decode().split(",") if name) == route_job(table, "p", ask, may_borrow=borrow)

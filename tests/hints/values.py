@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.hints import CATEGORIES, CHECKPOINT_SIGNALS, FLAGS, Hints
+from slurm_soda.slurm_ext.hints.flags import CATEGORIES, CHECKPOINT_SIGNALS, FLAGS, Hints
 
 ALLOWED = [
     ("category", "cv", "cv"),

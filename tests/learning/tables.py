@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.predicting.tables import SpeedTable
+from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
 
 MODELS = ("Wide", "Deep-18", "Deep-50", "Talk")
 BATCHES = (16, 32, 64)
@@ -21,10 +21,10 @@ def table(seed: int = 1, noise: float = 0.0, gpu_types: tuple[str, ...] = ("fast
     """Log xi is the product of how much one suffers and how much the other does, by model and batch."""
     rng = np.random.default_rng(seed)
     suffers, presses = rng.uniform(0.2, 1.0, len(MODELS)), rng.uniform(0.2, 1.0, len(MODELS))
-    alone: dict[Workload, float] = {}
-    shared: dict[tuple[Workload, Workload], tuple[float, float]] = {}
+    alone: dict[JobKind, float] = {}
+    shared: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
     for number, gpu_type in enumerate(gpu_types):
-        jobs = [(Workload(model, batch, gpu_type), row, math.log2(batch / 16) / 3)
+        jobs = [(JobKind(model, batch, gpu_type), row, math.log2(batch / 16) / 3)
                 for row, model in enumerate(MODELS) for batch in BATCHES]  # fmt: skip
         for kind, row, size in jobs:
             alone[kind] = (10 + 90 * presses[row]) / (1 + number) * 2 ** (-2 * size)
@@ -43,7 +43,7 @@ def table(seed: int = 1, noise: float = 0.0, gpu_types: tuple[str, ...] = ("fast
 def written(measured: SpeedTable, path: Path) -> Path:
     """The table as Gavel writes it."""
 
-    def key(kind: Workload) -> str:
+    def key(kind: JobKind) -> str:
         return f"('{kind.model} (batch size {kind.batch})', {kind.gpus})"
 
     document: dict[str, dict[str, dict[str, object]]] = {}

@@ -17,14 +17,14 @@ from sklearn.tree import DecisionTreeRegressor
 
 from slurm_soda.learning import regressions
 from slurm_soda.learning.errors import LearningError
+from slurm_soda.learning.held_out_errors import hold_out_models, hold_out_pairs
 from slurm_soda.learning.interference import fit_interference
-from slurm_soda.learning.judging import without_each_model, without_each_pair
-from slurm_soda.learning.libraries import library
+from slurm_soda.learning.libraries import import_library
 from slurm_soda.learning.methods import METHODS
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.predicting.documents import decode, encode
-from slurm_soda.policies.sharing.predicting.gaussian import Posterior
-from slurm_soda.policies.sharing.predicting.prediction import Predicted, pairs_of
+from slurm_soda.policies.sharing.prediction.gaussian_process import GaussianPosterior
+from slurm_soda.policies.sharing.prediction.model_json import decode_model, encode_model
+from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference, collect_pairs
 from tests.learning.tables import table
 
 TABLE = table(noise=0.02)
@@ -35,30 +35,30 @@ ROWS, TARGETS, NEW = RNG.normal(size=(120, 4)), RNG.normal(size=120), RNG.normal
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (regressions.linear, LinearRegression()),
-        (regressions.support_vectors, SVR(C=10.0, epsilon=0.01)),
-        (regressions.tree, DecisionTreeRegressor(min_samples_leaf=2, random_state=1)),
-        (regressions.neighbours, KNeighborsRegressor(5, weights="distance")),
+        (regressions.fit_linear, LinearRegression()),
+        (regressions.fit_support_vectors, SVR(C=10.0, epsilon=0.01)),
+        (regressions.fit_tree, DecisionTreeRegressor(min_samples_leaf=2, random_state=1)),
+        (regressions.fit_neighbours, KNeighborsRegressor(5, weights="distance")),
         (
-            regressions.boosting,
+            regressions.fit_boosting,
             GradientBoostingRegressor(n_estimators=200, max_depth=4, learning_rate=0.1, subsample=0.7, random_state=1),
         ),
-        (regressions.forest, ExtraTreesRegressor(100, max_features=0.5, random_state=1)),
+        (regressions.fit_forest, ExtraTreesRegressor(100, max_features=0.5, random_state=1)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_numbers_alone_predict_as_scikit_learn(ours: regressions.Fit, theirs: Any) -> None:
+def test_numbers_alone_predict_as_scikit_learn(ours: regressions.FitRegressor, theirs: Any) -> None:
     kept, theirs = ours(ROWS, TARGETS), theirs.fit(ROWS, TARGETS)
     for rows in (NEW, ROWS):
         np.testing.assert_allclose(kept.values(rows), theirs.predict(rows), rtol=1e-9, atol=1e-9)
 
 
 def test_the_gaussian_process_predicts_as_scikit_learn() -> None:
-    pairs = pairs_of(TABLE, "fast")
+    pairs = collect_pairs(TABLE, "fast")
     some = pairs.rows(np.arange(len(pairs)) % 3 > 0)
     model = METHODS["gaussian"](some)
-    assert isinstance(model, Posterior)
-    everything = Posterior(model.shape, pairs)
+    assert isinstance(model, GaussianPosterior)
+    everything = GaussianPosterior(model.shape, pairs)
     covariance = np.linalg.inv(everything._inverse) - np.exp(model.shape.noise) * np.eye(len(pairs))
 
     class Known(Kernel):  # type: ignore[misc]
@@ -89,7 +89,7 @@ def test_the_gaussian_process_predicts_as_scikit_learn() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_stored_predicts_the_same(method: str) -> None:
     before = fit_interference(TABLE, method=method)
-    after = decode(json.loads(json.dumps(encode(before))))
+    after = decode_model(json.loads(json.dumps(encode_model(before))))
     kinds = [kind for kind in TABLE.alone if kind.gpus == 1]
     for one in kinds[::4]:
         for other in kinds[::5]:
@@ -103,24 +103,24 @@ def test_what_was_stored_predicts_the_same(method: str) -> None:
 
 def test_one_type_of_gpu_is_read_alone() -> None:
     before = fit_interference(TABLE, method="mean")
-    document = json.loads(json.dumps(encode(before)))
+    document = json.loads(json.dumps(encode_model(before)))
     (name, *rest) = before.models
     assert rest
-    alone = decode(document, name)
-    assert (list(alone.models), decode(document, "none").models) == ([name], {})
+    alone = decode_model(document, name)
+    assert (list(alone.models), decode_model(document, "none").models) == ([name], {})
     one, other, *_ = [kind for kind in TABLE.alone if kind.gpu_type == name and kind.gpus == 1]
     assert alone.xi(one, (other,)) == before.xi(one, (other,))
 
 
 def test_each_way_but_the_mean_learns_something() -> None:
-    pairs = pairs_of(TABLE, "fast")
-    off = {name: without_each_pair(pairs, METHODS[name], 3).of_slowdown for name in METHODS if name != "aip"}
+    pairs = collect_pairs(TABLE, "fast")
+    off = {name: hold_out_pairs(pairs, METHODS[name], 3).of_slowdown for name in METHODS if name != "aip"}
     assert all(off[name] < 0.7 * off["mean"] for name in off if name != "mean"), off
     assert off["gaussian"] == min(off.values()), off
 
 
 def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
-    judged = without_each_model(pairs_of(TABLE, "fast"), METHODS["gaussian"])
+    judged = hold_out_models(collect_pairs(TABLE, "fast"), METHODS["gaussian"])
     assert np.isfinite(judged.log_mean).all()
     assert judged.covered(10) > 0.9
 
@@ -136,16 +136,16 @@ def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
 )
 def test_other_documents_are_refused(document: object, problem: str) -> None:
     with pytest.raises(PolicyError, match=problem):
-        decode(document)
+        decode_model(document)
 
 
 def test_other_models_cannot_be_stored() -> None:
     with pytest.raises(PolicyError, match="kind object cannot be stored"):
-        encode(Predicted({"x": object()}))  # type: ignore[dict-item]
+        encode_model(PredictedInterference({"x": object()}))  # type: ignore[dict-item]
 
 
 def test_unknown_methods_and_missing_libraries_name_the_remedy() -> None:
     with pytest.raises(LearningError, match="choose one of: mean, linear, svr"):
         fit_interference(TABLE, method="oracle")
     with pytest.raises(LearningError, match=r"needs nowhere, which is not here .*: pip install 'slurm-soda\[learn\]'"):
-        library("nowhere.at.all")
+        import_library("nowhere.at.all")

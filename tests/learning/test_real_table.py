@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.learning.judging import without_each_pair, without_each_pair_exactly
-from slurm_soda.learning.memory import excess_without_each, meetings_of, verdicts_without_each
+from slurm_soda.learning.held_out_errors import hold_out_pairs, hold_out_pairs_exactly
+from slurm_soda.learning.memory_fit import collect_fits, hold_out_excess, hold_out_fits
 from slurm_soda.learning.methods import METHODS
-from slurm_soda.policies.sharing.predicting.prediction import pairs_of
-from slurm_soda.policies.sharing.predicting.sizes import verdict
-from slurm_soda.policies.sharing.predicting.tables import SpeedTable, parse
+from slurm_soda.policies.sharing.prediction.memory_fit import judge_fit
+from slurm_soda.policies.sharing.prediction.predicted_interference import collect_pairs
+from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
 
 PAIRS = Path(__file__).parents[3] / "shared/data/gavel/throughputs.json"
 pytestmark = pytest.mark.skipif(not PAIRS.exists(), reason=f"no measured pairs at {PAIRS}")
@@ -20,30 +20,30 @@ pytestmark = pytest.mark.skipif(not PAIRS.exists(), reason=f"no measured pairs a
 
 @pytest.fixture(scope="module")
 def table() -> SpeedTable:
-    return parse(json.loads(PAIRS.read_text(encoding="utf-8")))
+    return parse_speed_table(json.loads(PAIRS.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("gpu_type", ["v100", "k80"])
 def test_pairs_left_out_are_off_by_a_tenth_at_most_and_by_as_much_as_is_said(table: SpeedTable, gpu_type: str) -> None:
-    pairs = pairs_of(table, gpu_type)
-    judged = without_each_pair_exactly(pairs, 2)
+    pairs = collect_pairs(table, gpu_type)
+    judged = hold_out_pairs_exactly(pairs, 2)
     assert judged.of_xi < 0.10
-    assert judged.of_slowdown < 0.5 * without_each_pair(pairs, METHODS["mean"]).of_slowdown
+    assert judged.of_slowdown < 0.5 * hold_out_pairs(pairs, METHODS["mean"]).of_slowdown
     assert 0.45 < judged.covered(1) < 0.85
     assert judged.covered(2) > 0.8
 
 
 def test_most_pairs_that_fit_are_told_from_those_that_do_not(table: SpeedTable) -> None:
-    meetings = meetings_of(table, "k80")
-    assert ((excess_without_each(meetings) <= 0) != meetings.fits).mean() < 0.06
+    meetings = collect_fits(table, "k80")
+    assert ((hold_out_excess(meetings) <= 0) != meetings.fits).mean() < 0.06
 
 
 def test_other_batches_tell_more_pairs_that_do_not_fit_and_no_more_wrong_ones(table: SpeedTable) -> None:
-    meetings = meetings_of(table, "v100")
-    by_sizes = [verdict(excess) for excess in excess_without_each(meetings).tolist()]
+    meetings = collect_fits(table, "v100")
+    by_sizes = [judge_fit(excess) for excess in hold_out_excess(meetings).tolist()]
     right, wrong = (
         [sum(said is False and fits is right for said, fits in zip(told, meetings.fits.tolist(), strict=True))
-         for told in (verdicts_without_each(meetings), by_sizes)]
+         for told in (hold_out_fits(meetings), by_sizes)]
         for right in (False, True)
     )  # fmt: skip
     assert right[0] > right[1]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.holders import entries_of, memory_shares_mib
-from slurm_soda.policies.plan import Plan, Verdict
+from slurm_soda.policies.engine.allocations import find_allocation_entries, split_memory_mib
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
 
 PAPER: dict[str, Any] = {"thresholds_gpu_s": [3200.0], "within_queue": "start"}
@@ -43,8 +43,8 @@ def cluster(jobs: Iterable[dict[str, Any]], nodes: NodeTable, now_s: float = NOW
 
 def with_free(jobs: JobTable, nodes: NodeTable) -> NodeTable:
     """The same nodes with the free columns that these jobs leave."""
-    owner, entry = entries_of(jobs, np.arange(len(jobs)))
-    held = (jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_shares_mib(jobs, owner, entry))
+    owner, entry = find_allocation_entries(jobs, np.arange(len(jobs)))
+    held = (jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], split_memory_mib(jobs, owner, entry))
     whole = (nodes.gpus, nodes.cpus, nodes.memory_mib)
     free = [total.copy() for total in whole]
     for column, part in zip(free, held, strict=True):
@@ -63,7 +63,7 @@ def mixed_nodes(*gpus: int, cpus: int = 32, memory_mib: int = 64_000) -> NodeTab
 def verdicts(plan: Plan) -> dict[int, str]:
     """Verdict names by job id."""
     return {
-        int(job_id): Verdict(int(verdict)).name
+        int(job_id): JobVerdict(int(verdict)).name
         for job_id, verdict in zip(plan.notes.job_id, plan.notes.verdict, strict=True)
     }
 

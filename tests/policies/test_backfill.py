@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from slurm_soda.policies.backfill import Backfill
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.estimates import ESTIMATES, UNKNOWN_RUN_S, expected_ends_s, expected_runs_s
-from slurm_soda.policies.holders import held_by
-from slurm_soda.policies.placement import NodeClasses, NodePool
-from slurm_soda.policies.plan import Plan, Verdict
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.baselines.backfill import Backfill
+from slurm_soda.policies.engine.allocations import list_allocations
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
+from slurm_soda.policies.engine.run_time_estimates import ESTIMATES, UNKNOWN_RUN_S, estimate_ends_s, estimate_runs_s
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, waiting, with_free
 from tests.policies.worlds import carried_out, on_some_worlds, worlds
@@ -104,11 +104,11 @@ def test_predictions_count_where_asked_for() -> None:
 )
 def test_run_times(columns: dict[str, float], by_limit: float, predicted: float) -> None:
     snapshot = cluster([waiting(1, **columns), running(2, (0, 1), since_s=20, **columns)], mixed_nodes(4))
-    assert [expected_runs_s(snapshot, name)[0] for name in ESTIMATES] == [by_limit, predicted]
+    assert [estimate_runs_s(snapshot, name)[0] for name in ESTIMATES] == [by_limit, predicted]
     elapsed = [
         0.0 if "remaining_s" in columns and end == columns["remaining_s"] else 20.0 for end in (by_limit, predicted)
     ]
-    ends = [expected_ends_s(snapshot, name)[1] - NOW_S for name in ESTIMATES]
+    ends = [estimate_ends_s(snapshot, name)[1] - NOW_S for name in ESTIMATES]
     assert ends == [by_limit - elapsed[0], predicted - elapsed[1]]
 
 
@@ -157,14 +157,14 @@ def test_a_job_whose_nodes_are_down_holds_up_nobody() -> None:
     assert (plan.starts.tolist(), reserved(plan)) == ([2, 4], {3: 9999})
 
 
-def room_at(snapshot: ClusterSnapshot, plan: Plan, time_s: float, estimate: str) -> NodePool:
+def room_at(snapshot: ClusterSnapshot, plan: Plan, time_s: float, estimate: str) -> FreeNodes:
     """What is free at a time once all that is expected to end by then has ended, counted from whole nodes."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
-    pool = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
-    ends, runs = expected_ends_s(snapshot, estimate), expected_runs_s(snapshot, estimate)
+    pool = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    ends, runs = estimate_ends_s(snapshot, estimate), estimate_runs_s(snapshot, estimate)
     for row in range(len(jobs)):
         if jobs.state[row] not in (JobState.PENDING, JobState.BLOCKED) and ends[row] > time_s:
-            pool.take(held_by(jobs, row))
+            pool.take(list_allocations(jobs, row))
     for job_id in plan.starts.tolist():
         if snapshot.now_s + runs[jobs.row(job_id)] > time_s:
             pool.take(list(plan.places[job_id]))
@@ -177,9 +177,9 @@ def room_at(snapshot: ClusterSnapshot, plan: Plan, time_s: float, estimate: str)
 @given(snapshot=worlds())
 def test_no_start_delays_a_reservation(estimate: str, reservations: int, snapshot: ClusterSnapshot) -> None:
     plan = Backfill(estimate, reservations=reservations).decide(snapshot)
-    demand = demand_of(snapshot)
+    demand = group_snapshot_requests(snapshot)
     for job_id, due_s in reserved(plan).items():
-        assert plan.notes.of(job_id).verdict == Verdict.WAIT
+        assert plan.notes.of(job_id).verdict == JobVerdict.WAIT
         pool = room_at(snapshot, plan, snapshot.now_s + due_s, estimate)
         assert pool.find(demand.shapes[int(demand.code[snapshot.jobs.row(job_id)])]) is not None
 
@@ -194,7 +194,7 @@ def test_carrying_the_plan_out_never_moves_the_first_reservation_back(estimate: 
     if due:
         first = min(due, key=lambda job_id: plan.notes.of(job_id).position)
         again = policy.decide(carried_out(snapshot, plan, leaving=False))
-        assert again.notes.of(first).verdict == Verdict.START or reserved(again)[first] <= due[first] + 1e-6
+        assert again.notes.of(first).verdict == JobVerdict.START or reserved(again)[first] <= due[first] + 1e-6
 
 
 @on_some_worlds

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.backfill import Backfill, next_turn_s
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.estimates import LIMIT, expected_ends_s, expected_runs_s
-from slurm_soda.policies.holders import held_by
-from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
-from slurm_soda.policies.reservations import HOLDING, Calendar
+from slurm_soda.policies.baselines.backfill import Backfill, find_next_turn_s
+from slurm_soda.policies.engine.allocations import list_allocations
+from slurm_soda.policies.engine.backfill_reservations import STATES_HOLDING_RESOURCES, ReservationCalendar
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.engine.run_time_estimates import LIMIT, estimate_ends_s, estimate_runs_s
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import cluster, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 
-Stay = tuple[float, float, list[Piece]]
+Stay = tuple[float, float, list[NodeAllocation]]
 """From when until when a job holds which places."""
 
 
@@ -85,26 +85,26 @@ def test_behind_a_blocked_job_there_are_turns(now_s: float, starts: list[int], a
     ("now_s", "turn_s"), [(0.3 / 0.1 * 0.1, 0.30000000000000004), (0.31, 0.4), (7e8 + 0.1, 7e8 + 0.1)]
 )
 def test_a_turn_missed_by_rounding_is_that_turn(now_s: float, turn_s: float) -> None:
-    assert next_turn_s(now_s, 0.1) == pytest.approx(turn_s, abs=1e-9)
+    assert find_next_turn_s(now_s, 0.1) == pytest.approx(turn_s, abs=1e-9)
 
 
 @on_some_worlds
 @given(snapshot=worlds(), whole_nodes=st.booleans())
 def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot, whole_nodes: bool) -> None:
     """All waiting jobs start now or get a reservation; all that runs and all that is promised fits at every moment."""
-    jobs, nodes, demand = snapshot.jobs, snapshot.nodes, demand_of(snapshot)
-    ends, runs = expected_ends_s(snapshot, LIMIT), expected_runs_s(snapshot, LIMIT)
-    free = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
-    calendar = Calendar(snapshot, free, ends, whole_nodes=whole_nodes)
+    jobs, nodes, demand = snapshot.jobs, snapshot.nodes, group_snapshot_requests(snapshot)
+    ends, runs = estimate_ends_s(snapshot, LIMIT), estimate_runs_s(snapshot, LIMIT)
+    free = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+    calendar = ReservationCalendar(snapshot, free, ends, whole_nodes=whole_nodes)
     behind: list[tuple[int, Stay]] = []
     """Whoever got its places after so many reservations had been made."""
     stays: list[Stay] = [
-        (snapshot.now_s, float(ends[row]), held_by(jobs, row))
-        for row in np.flatnonzero(np.isin(jobs.state, HOLDING)).tolist()
+        (snapshot.now_s, float(ends[row]), list_allocations(jobs, row))
+        for row in np.flatnonzero(np.isin(jobs.state, STATES_HOLDING_RESOURCES)).tolist()
     ]
     for row in np.flatnonzero(jobs.state == JobState.PENDING).tolist():
         shape, run_s = demand.shapes[int(demand.code[row])], float(runs[row])
-        pieces = calendar.lane(calendar.minded(shape, snapshot.now_s + run_s)).find(shape)
+        pieces = calendar.lane(calendar.find_delayed(shape, snapshot.now_s + run_s)).find(shape)
         if pieces is not None:
             free.take(pieces)
             calendar.start(pieces, snapshot.now_s + run_s)
@@ -113,7 +113,7 @@ def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot, whole_
         elif made := calendar.reserve(shape, run_s):
             stays.append((made.start_s, made.end_s, made.pieces))
             behind.append((len(calendar.reservations) - 1, stays[-1]))
-    whole = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    whole = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
     for moment in {start for start, _, _ in stays}:
         there = whole.copy()
         for start, end, pieces in stays:

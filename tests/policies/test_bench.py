@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from slurm_soda.policies.registry import make_policy, policy_names
+from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
-from slurm_soda.sodactl.bench import CLUSTERS, bench
-from slurm_soda.sodactl.synthetic_sharing import shared_cluster
+from slurm_soda.sodactl.bench.decide import CLUSTER_MAKERS, bench
+from slurm_soda.sodactl.bench.synthetic_sharing import shared_cluster
 
 
-@pytest.mark.parametrize("cluster", sorted(CLUSTERS))
+@pytest.mark.parametrize("cluster", sorted(CLUSTER_MAKERS))
 def test_made_up_clusters_are_consistent_and_repeatable(cluster: str) -> None:
-    snapshot, again = (CLUSTERS[cluster](500, 40, 7) for _ in range(2))
+    snapshot, again = (CLUSTER_MAKERS[cluster](500, 40, 7) for _ in range(2))
     jobs, nodes = snapshot.jobs, snapshot.nodes
     assert len(jobs) == 500
     assert nodes.gpus_free.min() >= 0

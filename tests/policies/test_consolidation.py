@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.placement import NodeClasses, NodePool
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.tiresias.consolidation import PAPER_PACKLIMIT, learn_packlimit, place_by_skew
-from slurm_soda.policies.tiresias.models import MODELS, SLOWED_WHEN_SPREAD, skew_of
+from slurm_soda.policies.tiresias.model_skews import MODELS, SLOWED_WHEN_SPREAD, find_model_skew
 from tests.policies.cases import cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 
@@ -39,12 +39,12 @@ def test_skews_are_those_of_the_paper() -> None:
      ("Inception4", "Inception4"), ("googlenet", "GoogleNet")],
 )  # fmt: skip
 def test_models_by_name(name: str, model: str) -> None:
-    assert round(100 * skew_of(name), 1) == PRINTED_PERCENT[model]
+    assert round(100 * find_model_skew(name), 1) == PRINTED_PERCENT[model]
 
 
 @pytest.mark.parametrize("name", ["bert", "vgg", "", "resnet50x"])
 def test_other_models_are_unknown(name: str) -> None:
-    assert math.isnan(skew_of(name))
+    assert math.isnan(find_model_skew(name))
 
 
 def test_the_limit_that_the_table_teaches() -> None:
@@ -113,8 +113,8 @@ def test_places(
 ) -> None:
     nodes = mixed_nodes(*gpus)
     snapshot = cluster([waiting(1, skew=skew, **request_)], nodes)
-    shape = place_by_skew(demand_of(snapshot), snapshot.jobs, nodes, PAPER_PACKLIMIT).shapes[0]
-    pieces = NodePool(NodeClasses(nodes), np.array(free), nodes.cpus, nodes.memory_mib).find(shape)
+    shape = place_by_skew(group_snapshot_requests(snapshot), snapshot.jobs, nodes, PAPER_PACKLIMIT).shapes[0]
+    pieces = FreeNodes(NodeGroups(nodes), np.array(free), nodes.cpus, nodes.memory_mib).find(shape)
     assert (pieces and [(piece.node, piece.gpus) for piece in pieces]) == places
 
 
@@ -153,8 +153,8 @@ def test_large_gangs_of_different_skew_are_told_apart() -> None:
 @given(snapshot=worlds())
 def test_skewed_jobs_are_on_as_few_nodes_as_on_an_idle_cluster(snapshot: ClusterSnapshot) -> None:
     jobs, nodes = snapshot.jobs, snapshot.nodes
-    demand = demand_of(snapshot)
-    idle = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    demand = group_snapshot_requests(snapshot)
+    idle = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
     plan = make_policy("tiresias-las", {"packlimit": 0.4, "min_run_s": 0}).decide(snapshot)
     for job_id, pieces in plan.places.items():
         row = jobs.row(job_id)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.drf import Drf
-from slurm_soda.policies.placement import NodeClasses, NodePool
-from slurm_soda.policies.plan import Verdict
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.baselines.drf import Drf
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
@@ -84,8 +84,8 @@ def test_starts(jobs: list[dict[str, Any]], drf: list[int], kelp_drf: list[int],
 
 def plainly(snapshot: ClusterSnapshot, *, gpus_only: bool) -> list[int]:
     """Progressive filling as it is written: look at every user anew before each start."""
-    jobs, nodes, demand = snapshot.jobs, snapshot.nodes, demand_of(snapshot)
-    pool = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+    jobs, nodes, demand = snapshot.jobs, snapshot.nodes, group_snapshot_requests(snapshot)
+    pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
     resources = ("gpus",) if gpus_only else ("gpus", "cpus", "memory_mib")
     totals = [int(getattr(nodes, name)[nodes.usable].sum()) for name in resources]
     views = [jobs.view(row) for row in range(len(jobs))]
@@ -95,7 +95,7 @@ def plainly(snapshot: ClusterSnapshot, *, gpus_only: bool) -> list[int]:
         (
             view
             for view in views
-            if view.state == JobState.PENDING and verdict.of(view.job_id).verdict != Verdict.TOO_LARGE
+            if view.state == JobState.PENDING and verdict.of(view.job_id).verdict != JobVerdict.TOO_LARGE
         ),
         key=lambda view: (view.submit_s, view.job_id),
     )

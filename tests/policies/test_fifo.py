@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.registry import make_policy, policy_names
+from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 from tests.policies.cases import cluster, mixed_nodes, running, verdicts, waiting
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import JobState
 from tests.policies.cases import PAPER, cluster, mixed_nodes
 
@@ -44,7 +44,7 @@ class Rounds:
         for item in plan.preempts:
             del self.running[item.job_id]
         for job_id in plan.order.tolist():
-            if plan.notes.of(job_id).verdict in (Verdict.START, Verdict.WAIT_FOR_PREEMPTION):
+            if plan.notes.of(job_id).verdict in (JobVerdict.START, JobVerdict.WAIT_FOR_PREEMPTION):
                 self.running[job_id] = now
                 self.first.setdefault(job_id, now)
         assert sum(JOBS[job_id][0] for job_id in self.running) <= 2

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.policies.gandiva import QUANTUM_S, Gandiva
-from slurm_soda.policies.plan import Plan, Verdict
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.baselines.gandiva import QUANTUM_S, Gandiva
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.registry.catalog import make_policy
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, preempted, running, verdicts, waiting
 
 QUANTUM = 100.0
@@ -139,7 +139,7 @@ def test_every_boundary_is_one_although_slices_are_no_whole_numbers(quantum_s: f
         jobs[1] |= {"waited_s": quantum_s / 2}
         then = policy.decide(cluster(jobs, mixed_nodes(4), now_s))
         assert preempted(then) == {1: (2,)}
-        assert then.notes.of(1).verdict == Verdict.PREEMPT
+        assert then.notes.of(1).verdict == JobVerdict.PREEMPT
 
 
 @pytest.mark.parametrize("error_s", [0.0, 1e-7, -1e-7])

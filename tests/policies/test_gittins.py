@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.tiresias.gittins import gittins_index
+from slurm_soda.policies.tiresias.gittins import compute_gittins_index
 
 
 def by_definition(attained: int, quantum: float, samples: list[int]) -> Fraction:
@@ -28,7 +28,9 @@ def by_definition(attained: int, quantum: float, samples: list[int]) -> Fraction
     quantum=st.one_of(st.integers(1, 70), st.just(float("inf"))),
 )
 def test_index_equals_its_definition(samples: list[int], attained: int, quantum: float) -> None:
-    index = gittins_index(np.array([float(attained)]), np.array([quantum]), np.sort(np.array(samples, dtype=float)))
+    index = compute_gittins_index(
+        np.array([float(attained)]), np.array([quantum]), np.sort(np.array(samples, dtype=float))
+    )
     assert index[0] == pytest.approx(float(by_definition(attained, quantum, samples)), rel=1e-12)
 
 
@@ -38,7 +40,7 @@ def test_index_equals_its_definition(samples: list[int], attained: int, quantum:
     [(0, 4, 1 / 12), (2, 4, 1 / 10), (3, 4, 1 / 9), (4, 8, 1 / 6), (7, 8, 1 / 3), (8, np.inf, 1 / 4), (12, np.inf, 0)],
 )
 def test_index_of_the_papers_distribution(attained: float, quantum: float, index: float) -> None:
-    value = gittins_index(
+    value = compute_gittins_index(
         np.array([attained], dtype=float), np.array([quantum], dtype=float), np.array([4.0, 8.0, 12.0])
     )
     assert value[0] == pytest.approx(index)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from slurm_soda.policies.multifactor import CALC_PERIOD_S, Multifactor, fair_shares
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.baselines.multifactor import CALC_PERIOD_S, Multifactor, compute_fair_shares
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds, worlds
@@ -47,7 +47,7 @@ def test_fair_share_halves_with_each_share_that_was_used() -> None:
         running(1, (0, 3), user="a", since_s=1000), running(2, (1, 2), user="b", since_s=500),
         waiting(3, 1, user="a"), waiting(4, 1, user="b"), waiting(5, 1, user="c"),
     ]  # fmt: skip
-    factors = fair_shares(cluster(jobs, mixed_nodes(4, 4)))
+    factors = compute_fair_shares(cluster(jobs, mixed_nodes(4, 4)))
     assert factors.tolist() == pytest.approx([2**-2.25, 2**-0.75, 2**-2.25, 2**-0.75, 1.0])
 
 
@@ -56,7 +56,7 @@ def test_the_scarcer_of_gpus_and_cpus_is_billed() -> None:
         running(1, (0, 1), user="a", since_s=100, cpus=32, alloc=[(0, 1, 32)]),
         running(2, (1, 4), user="b", since_s=100),
     ]  # fmt: skip
-    assert fair_shares(cluster(jobs, mixed_nodes(4, 4))).tolist() == pytest.approx([0.5, 0.5])
+    assert compute_fair_shares(cluster(jobs, mixed_nodes(4, 4))).tolist() == pytest.approx([0.5, 0.5])
 
 
 def test_the_largest_priority_goes_first_and_ties_go_by_submission() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from tests.policies.cases import cluster, mixed_nodes, preempted, running, waiting
 
 JOBS = [

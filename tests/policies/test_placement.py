@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.demand import Shape, demand_of, group_rows
-from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
-from slurm_soda.policies.room import Claim, Room
+from slurm_soda.policies.engine.demand import RequestShape, group_equal_rows, group_snapshot_requests
+from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
 from tests.policies.worlds import on_some_worlds
@@ -20,13 +20,13 @@ from tests.policies.worlds import on_some_worlds
 
 def pool_of(
     nodes: NodeTable, gpus: list[int], cpus: list[int] | None = None, memory: list[int] | None = None
-) -> NodePool:
+) -> FreeNodes:
     columns = (gpus, cpus or [32] * len(gpus), memory or [64_000] * len(gpus))
-    return NodePool(NodeClasses(nodes), *(np.array(column) for column in columns))
+    return FreeNodes(NodeGroups(nodes), *(np.array(column) for column in columns))
 
 
-def shape_of(nodes: NodeTable, /, **request: Any) -> Shape:
-    return demand_of(cluster([waiting(1, **request)], nodes)).shapes[0]
+def shape_of(nodes: NodeTable, /, **request: Any) -> RequestShape:
+    return group_snapshot_requests(cluster([waiting(1, **request)], nodes)).shapes[0]
 
 
 # name, free GPUs, free CPUs, request, (node, GPUs) taken
@@ -66,7 +66,7 @@ def test_best_fit(
 def test_memory_counts() -> None:
     nodes = mixed_nodes(4, 4)
     pool = pool_of(nodes, [2, 4], memory=[1000, 8000])
-    assert pool.find(shape_of(nodes, gpus=2, memory_mib=2000)) == [Piece(1, 2, 2, 2000)]
+    assert pool.find(shape_of(nodes, gpus=2, memory_mib=2000)) == [NodeAllocation(1, 2, 2, 2000)]
     assert pool.find(shape_of(nodes, gpus=2, gpus_per_node=2, memory_mib=9000)) is None
 
 
@@ -94,7 +94,7 @@ def test_only_usable_nodes_of_the_partition_and_type() -> None:
 def test_taking_and_giving_back_leaves_the_pool_as_it_was(moves: list[tuple[int, int, int]]) -> None:
     nodes = mixed_nodes(4, 4, 4, 4)
     pool, fresh = pool_of(nodes, [4, 3, 2, 1]), pool_of(nodes, [4, 3, 2, 1])
-    pieces = [Piece(node, gpus, cpus, 10) for node, gpus, cpus in moves]
+    pieces = [NodeAllocation(node, gpus, cpus, 10) for node, gpus, cpus in moves]
     pool.give(pieces)
     for piece in reversed(pieces):
         pool.take([piece])
@@ -106,21 +106,21 @@ def test_taking_and_giving_back_leaves_the_pool_as_it_was(moves: list[tuple[int,
 def test_a_claim_on_what_is_vacated_reserves_no_more_than_it_needs() -> None:
     """4 GPUs: 2 free, 2 leaving. A claim of 3 leaves 1, and that one may start at once."""
     snapshot = cluster([running(1, (0, 2), state=JobState.COMPLETING)], mixed_nodes(4))
-    room = Room(snapshot)
+    free_capacity = FreeCapacity(snapshot)
     shapes = {gpus: shape_of(snapshot.nodes, gpus=gpus) for gpus in (1, 2, 3)}
-    claim = room.find(shapes[3])
-    assert claim == Claim([Piece(0, 3, 3, 0)], at_once=False)
-    room.hold(claim)
-    assert room.find(shapes[2]) is None
-    beside = room.find(shapes[1])
-    assert beside == Claim([Piece(0, 1, 1, 0)], at_once=True)
-    room.hold(beside)
-    assert room.find(shapes[1]) is None
-    room.undo(claim)
-    assert room.find(shapes[1]) == Claim([Piece(0, 1, 1, 0)], at_once=True)
-    assert room.find(shapes[3]) == Claim([Piece(0, 3, 3, 0)], at_once=False)
-    room.undo(beside)
-    assert room.find(shapes[2]) == Claim([Piece(0, 2, 2, 0)], at_once=True)
+    claim = free_capacity.find(shapes[3])
+    assert claim == JobPlacement([NodeAllocation(0, 3, 3, 0)], at_once=False)
+    free_capacity.hold(claim)
+    assert free_capacity.find(shapes[2]) is None
+    beside = free_capacity.find(shapes[1])
+    assert beside == JobPlacement([NodeAllocation(0, 1, 1, 0)], at_once=True)
+    free_capacity.hold(beside)
+    assert free_capacity.find(shapes[1]) is None
+    free_capacity.undo(claim)
+    assert free_capacity.find(shapes[1]) == JobPlacement([NodeAllocation(0, 1, 1, 0)], at_once=True)
+    assert free_capacity.find(shapes[3]) == JobPlacement([NodeAllocation(0, 3, 3, 0)], at_once=False)
+    free_capacity.undo(beside)
+    assert free_capacity.find(shapes[2]) == JobPlacement([NodeAllocation(0, 2, 2, 0)], at_once=True)
 
 
 @given(
@@ -128,6 +128,6 @@ def test_a_claim_on_what_is_vacated_reserves_no_more_than_it_needs() -> None:
 )
 def test_equal_rows_and_only_they_share_a_group(rows: list[tuple[int, int, int]]) -> None:
     columns = tuple(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    first, group = group_rows(columns)
+    first, group = group_equal_rows(columns)
     assert [rows[row] for row in first[group].tolist()] == rows
     assert len(first) == len(set(rows))

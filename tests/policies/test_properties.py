@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.demand import Demand, demand_of
-from slurm_soda.policies.holders import held_by
-from slurm_soda.policies.placement import NodeClasses, NodePool, Piece
-from slurm_soda.policies.plan import Plan, Verdict
+from slurm_soda.policies.engine.allocations import list_allocations
+from slurm_soda.policies.engine.demand import Demand, group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import make_policy, policy_names
+from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.policies.tiresias.consolidation import place_by_skew
 from tests.policies.cases import preempted
@@ -48,7 +48,7 @@ EAGER = [
 
 def demand_by(policy: Policy, snapshot: ClusterSnapshot) -> Demand:
     """What jobs ask for, and how the policy lets them be placed."""
-    demand, packlimit = demand_of(snapshot), getattr(policy, "packlimit", np.inf)
+    demand, packlimit = group_snapshot_requests(snapshot), getattr(policy, "packlimit", np.inf)
     return demand if packlimit == np.inf else place_by_skew(demand, snapshot.jobs, snapshot.nodes, packlimit)
 
 
@@ -56,19 +56,19 @@ each = pytest.mark.parametrize
 by_name = {"ids": lambda policy: policy.name}
 
 
-def free_now(snapshot: ClusterSnapshot) -> NodePool:
+def free_now(snapshot: ClusterSnapshot) -> FreeNodes:
     nodes = snapshot.nodes
-    return NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+    return FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
 
 
-def vacated(snapshot: ClusterSnapshot, plan: Plan) -> list[list[Piece]]:
+def vacated(snapshot: ClusterSnapshot, plan: Plan) -> list[list[NodeAllocation]]:
     jobs = snapshot.jobs
     leaving = {row for row in range(len(jobs)) if jobs.state[row] == JobState.COMPLETING}
     leaving |= {jobs.row(item.job_id) for item in plan.preempts}
-    return [held_by(jobs, row) for row in sorted(leaving)]
+    return [list_allocations(jobs, row) for row in sorted(leaving)]
 
 
-def assert_not_overdrawn(pool: NodePool) -> None:
+def assert_not_overdrawn(pool: FreeNodes) -> None:
     assert pool.gpus.min() >= 0
     assert pool.cpus.min() >= 0
     assert pool.memory_mib.min() >= 0
@@ -124,14 +124,14 @@ def test_order_lists_the_pending_jobs_with_the_starts_in_front(policy: Policy, s
     assert sorted(plan.order.tolist()) == pending.tolist()
     assert plan.order[: len(plan.starts)].tolist() == plan.starts.tolist()
     verdict = {job_id: plan.notes.of(job_id).verdict for job_id in jobs.job_id.tolist()}
-    assert [verdict[job_id] == Verdict.START for job_id in plan.order.tolist()] == sorted(
-        (verdict[job_id] == Verdict.START for job_id in plan.order.tolist()), reverse=True
+    assert [verdict[job_id] == JobVerdict.START for job_id in plan.order.tolist()] == sorted(
+        (verdict[job_id] == JobVerdict.START for job_id in plan.order.tolist()), reverse=True
     )
     position = [plan.notes.of(job_id).position for job_id in plan.starts.tolist()]
     assert position == sorted(position)
     for row, state in enumerate(jobs.state.tolist()):
         if state == JobState.BLOCKED:
-            assert verdict[int(jobs.job_id[row])] == Verdict.BLOCKED
+            assert verdict[int(jobs.job_id[row])] == JobVerdict.BLOCKED
 
 
 @each("policy", ALL, **by_name)
@@ -155,10 +155,10 @@ def test_no_job_that_fits_beside_the_plan_is_left_waiting(policy: Policy, snapsh
     pool = free_now(snapshot)
     for places in plan.places.values():
         pool.take(list(places))  # what is to be vacated stays out: only what is free beside all claims counts
-    pool = NodePool(pool.classes, pool.gpus, pool.cpus, pool.memory_mib)
+    pool = FreeNodes(pool.classes, pool.gpus, pool.cpus, pool.memory_mib)
     demand = demand_by(policy, snapshot)
     for job_id in plan.order.tolist():
-        if plan.notes.of(job_id).verdict == Verdict.WAIT:
+        if plan.notes.of(job_id).verdict == JobVerdict.WAIT:
             assert pool.find(demand.shapes[int(demand.code[snapshot.jobs.row(job_id)])]) is None
 
 
@@ -179,7 +179,7 @@ def test_only_ripe_preemptible_jobs_give_way_and_only_to_better_ranked_ones(
         assert item.for_jobs
         for job_id in item.for_jobs:
             note = plan.notes.of(job_id)
-            assert note.verdict in (Verdict.WAIT_FOR_PREEMPTION, Verdict.PREEMPT)
+            assert note.verdict in (JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.PREEMPT)
 
 
 @each("policy", PREEMPTIVE, **by_name)
@@ -196,7 +196,7 @@ def test_every_victim_is_needed(policy: Policy, snapshot: ClusterSnapshot) -> No
         for job_id, places in plan.places.items():
             if job_id not in (*for_jobs, victim):
                 soon.take(list(places))
-        soon.take(held_by(jobs, jobs.row(victim)))
+        soon.take(list_allocations(jobs, jobs.row(victim)))
         homeless = min(soon.gpus.min(), soon.cpus.min(), soon.memory_mib.min()) < 0
         for job_id in for_jobs:
             pieces = None if homeless else soon.find(demand.shapes[int(demand.code[jobs.row(job_id)])])
@@ -217,7 +217,7 @@ def test_no_waiting_job_could_still_be_served_by_preempting_worse_ranked_jobs(
     for job_id in plan.order.tolist():
         note = plan.notes.of(job_id)
         row = jobs.row(job_id)
-        if note.verdict != Verdict.WAIT or not jobs.gpus[row]:
+        if note.verdict != JobVerdict.WAIT or not jobs.gpus[row]:
             continue
         wide = free_now(snapshot)
         for pieces in vacated(snapshot, plan):
@@ -225,8 +225,8 @@ def test_no_waiting_job_could_still_be_served_by_preempting_worse_ranked_jobs(
         for other in range(len(jobs)):
             lesser = plan.notes.of(int(jobs.job_id[other]))
             ripe = jobs.preemptible[other] and snapshot.now_s - jobs.start_s[other] >= RIPE_S[policy.name]
-            if lesser.verdict == Verdict.RUN and lesser.position > note.position and ripe and jobs.gpus[other]:
-                wide.give(held_by(jobs, other))
+            if lesser.verdict == JobVerdict.RUN and lesser.position > note.position and ripe and jobs.gpus[other]:
+                wide.give(list_allocations(jobs, other))
         for places in plan.places.values():
             wide.take(list(places))
         assert wide.find(demand.shapes[int(demand.code[row])]) is None

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import POLICIES, describe, make_policy, policy_names
+from slurm_soda.policies.registry.catalog import POLICIES, describe_policies, make_policy, policy_names
 from slurm_soda.policies.tiresias.policy import Tiresias
 
 
@@ -78,7 +78,7 @@ def test_bad_names_and_values_are_refused_in_one_line(name: str, parameters: dic
 
 
 def test_describe_names_every_parameter_with_its_unit() -> None:
-    described = {entry["name"]: entry for entry in describe()}
+    described = {entry["name"]: entry for entry in describe_policies()}
     assert list(described) == list(policy_names())
     assert [parameter["name"] for parameter in described["tiresias-las"]["parameters"]] == [
         "thresholds_gpu_s", "within_queue", "promote_knob", "min_run_s", "packlimit"

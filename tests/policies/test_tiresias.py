@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, PAPER, cluster, mixed_nodes, preempted, running, verdicts, waiting
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.placement import NodeClasses, NodePool
-from slurm_soda.policies.plan import Plan, Verdict
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
 from tests.policies.cases import NOW_S, cluster, with_free
 
@@ -76,8 +76,8 @@ def worlds(draw: st.DrawFn) -> ClusterSnapshot:
 def seated(rows: list[dict[str, Any]], nodes: NodeTable) -> ClusterSnapshot:
     """Give every job that should hold something a place; it waits if there is none."""
     snapshot = cluster(rows, nodes)
-    demand = demand_of(snapshot)
-    pool = NodePool(NodeClasses(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+    demand = group_snapshot_requests(snapshot)
+    pool = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
     for at, row in enumerate(sorted(rows, key=lambda r: r["job_id"])):
         if row["state"] in (JobState.PENDING, JobState.BLOCKED):
             continue
@@ -109,13 +109,13 @@ def carried_out(snapshot: ClusterSnapshot, plan: Plan, *, leaving: bool) -> Clus
         if view.job_id in plan.promoted:
             row |= {"executed_s": 0.0, "attained_gpu_s": 0.0, "waited_s": 0.0}
         verdict = plan.notes.of(view.job_id).verdict
-        if verdict == Verdict.START:
+        if verdict == JobVerdict.START:
             places = [(piece.node, piece.gpus, piece.cpus) for piece in plan.places[view.job_id]]
             first = snapshot.now_s if np.isnan(view.first_start_s) else view.first_start_s
             row |= {"state": JobState.RUNNING, "alloc": places, "start_s": snapshot.now_s, "first_start_s": first}
-        elif verdict == Verdict.PREEMPT and leaving:
+        elif verdict == JobVerdict.PREEMPT and leaving:
             row["state"] = JobState.COMPLETING
-        elif verdict == Verdict.PREEMPT or (view.state == JobState.COMPLETING and view.preemptible and leaving):
+        elif verdict == JobVerdict.PREEMPT or (view.state == JobState.COMPLETING and view.preemptible and leaving):
             row |= {"state": JobState.PENDING, "alloc": [], "start_s": float("nan"), "waited_s": 0.0}
             row["preemptions"] += 1
         rows.append(row)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.intake import Intake
-from slurm_soda.agent.raw import MAKERS
+from slurm_soda.agent.job_events.event_socket import EventSocket
+from slurm_soda.agent.job_events.hook_variables import EVENT_MAKERS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ class Desk:
         self.refusal = ""
         self.answer: Callable[[bytes], str] | None = None
         self._loop = asyncio.new_event_loop()
-        self._intake = Intake(str(path), self._take, lambda: None)
+        self._intake = EventSocket(str(path), self._take, lambda: None)
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self._do(self._intake.start())
@@ -154,4 +154,4 @@ EPILOG_ENV = {
 
 def python_s_event(kind: str, environ: Mapping[str, str], at_s: float) -> dict[str, object]:
     """What the Python hook makes of the same environment."""
-    return MAKERS[kind](environ, at_s, os.uname().nodename)
+    return EVENT_MAKERS[kind](environ, at_s, os.uname().nodename)

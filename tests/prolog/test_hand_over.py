@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.raw import MAKERS, as_event
+from slurm_soda.agent.job_events.hook_variables import EVENT_MAKERS, event_line_from_variables
 from slurm_soda.wire import slurm_env
-from slurm_soda.wire.handover import AGENT_SOCKET, AGENT_TIMEOUT_S, MAX_EVENT_BYTES
+from slurm_soda.wire.event_delivery import AGENT_SOCKET, AGENT_TIMEOUT_S, MAX_EVENT_BYTES
 from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Desk, python_s_event
 
 KINDS = ("open", "close")
@@ -48,7 +48,7 @@ def compare(program: Path, desk: Desk, kind: str, environ: Environ) -> None:
     assert len(raw) <= MAX_EVENT_BYTES
     assert raw.isascii()
     assert re.search(rb"[\x00-\x1f\x7f]", raw[:-1]) is None
-    event = json.loads(as_event(raw))
+    event = json.loads(event_line_from_variables(raw))
     assert abs(event["at_s"] - time.time()) < 60
     decoded = {os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}
     assert event == json.loads(json.dumps(python_s_event(kind, decoded, event["at_s"])))
@@ -112,7 +112,7 @@ class Recorder(dict[str, str]):
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_sends_just_what_the_event_is_made_of(hand_over_program: Path, desk: Desk, kind: str) -> None:
     recorder = Recorder({})
-    MAKERS[kind](recorder, 0.0, "n1")
+    EVENT_MAKERS[kind](recorder, 0.0, "n1")
     hints = {"SPANK_SODA_MODEL"} if kind == "open" else set()
     others = {"SLURM_JOB_COMMENT", "SPANK_OTHER", "PATH", "LD_PRELOAD_"}
     environ = dict.fromkeys(recorder.asked | hints | others, "x") | {"SLURM_JOB_ID": "1"}
@@ -130,7 +130,7 @@ def test_it_says_in_c_what_the_package_says_in_python() -> None:
     assert said["MAX_EVENT_BYTES"] == "32 << 10"
     assert MAX_EVENT_BYTES == 32 << 10
     assert int(said["MAX_HINTS"]) >= slurm_env.MAX_HINTS
-    assert slurm_env.hint_values({said["HINT_PREFIX"] + "X": "1"})
+    assert slurm_env.read_hints({said["HINT_PREFIX"] + "X": "1"})
 
 
 @pytest.mark.parametrize(

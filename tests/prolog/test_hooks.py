@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.raw import as_event
+from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Installed
 
 HOOKS = ("prolog", "epilog")
@@ -66,7 +66,7 @@ def test_an_agent_that_takes_the_event_leaves_nothing_to_spool(installed: Instal
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert installed.records() == {}
     assert len(agent.heard) == 1
-    event = json.loads(as_event(agent.heard[0]))
+    event = json.loads(event_line_from_variables(agent.heard[0]))
     assert (event["kind"], event["job_id"]) == ("open" if hook == "prolog" else "close", 10)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.events import read_event
-from slurm_soda.agent.faults import Faults
-from slurm_soda.agent.ledger import Ledger
-from slurm_soda.agent.raw import as_event
+from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
+from slurm_soda.agent.job_events.run_event import parse_run_event
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.run_records import RunRecords
 from slurm_soda.wire.errors import SpoolError
 from slurm_soda.wire.spool import Spool
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Desk, make_installed, python_s_event
@@ -31,7 +31,7 @@ def test_with_the_agent_there_python_is_not_needed(
     (site.prefix / "bin" / "python").unlink()
     done = site.run(hook, PROLOG_ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert json.loads(as_event(desk.heard() or b""))["kind"] == KINDS[hook]
+    assert json.loads(event_line_from_variables(desk.heard() or b""))["kind"] == KINDS[hook]
 
 
 @pytest.mark.parametrize("hook", KINDS)
@@ -56,11 +56,11 @@ def test_a_second_copy_by_python_changes_nothing(hand_over_program: Path, desk: 
     """The agent took the event, its ``ok`` came too late, and Python handed it over again."""
     python = replace(make_installed(tmp_path), socket=desk.path)
     spool = Spool(str(tmp_path / "ledger"))
-    ledger = Ledger(spool, Faults(), 100)
+    ledger = RunRecords(spool, RecentFaults(), 100)
 
     def take() -> tuple[object, ...]:
-        line = as_event(desk.heard() or b"")
-        ledger.take(read_event(line), line, time.time())
+        line = event_line_from_variables(desk.heard() or b"")
+        ledger.take(parse_run_event(line), line, time.time())
         [kept] = ledger.runs.values()
         content = {name: spool.read(name) for name in spool.names()}
         return kept.key, kept.revision, kept.opened, kept.closed, kept.over, content
@@ -81,12 +81,12 @@ def test_what_the_agent_could_not_keep_prolog_and_epilog_keep_themselves(
     site = replace(make_installed(tmp_path), socket=desk.path)
     shutil.copy(hand_over_program, site.program)
     spool = Spool(str(tmp_path / "ledger"))
-    ledger = Ledger(spool, Faults(), 100)
+    ledger = RunRecords(spool, RecentFaults(), 100)
 
     def take(line: bytes) -> str:
-        line = as_event(line)
+        line = event_line_from_variables(line)
         try:
-            ledger.take(read_event(line), line, time.time())
+            ledger.take(parse_run_event(line), line, time.time())
         except SpoolError as error:
             return str(error)
         return ""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.simulator.cluster import Failure, parse_cluster
+from slurm_soda.simulator.cluster import NodeFailure, parse_cluster
 from slurm_soda.simulator.errors import TraceError
-from slurm_soda.simulator.failures import load_failures
+from slurm_soda.simulator.traces.node_failures import load_node_failures
 
 CLUSTER = parse_cluster("3x4")
 
@@ -22,8 +22,8 @@ def write(folder: Path, *lines: str) -> Path:
 
 def test_failures_come_by_time(tmp_path: Path) -> None:
     path = write(tmp_path, "n3,50,70.5", "n1,10,", "n3,5,50")
-    assert load_failures(path, CLUSTER) == (
-        (Failure(2, 5, 50), Failure(0, 10, math.inf), Failure(2, 50, 70.5)),
+    assert load_node_failures(path, CLUSTER) == (
+        (NodeFailure(2, 5, 50), NodeFailure(0, 10, math.inf), NodeFailure(2, 50, 70.5)),
         (),
     )
 
@@ -42,8 +42,8 @@ def test_failures_come_by_time(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_an_error_of_its_line_or_left_out(tmp_path: Path, lines: list[str], said: str) -> None:
     with pytest.raises(TraceError) as caught:
-        load_failures(write(tmp_path, *lines), CLUSTER)
+        load_node_failures(write(tmp_path, *lines), CLUSTER)
     assert said in str(caught.value)
-    found, skipped = load_failures(write(tmp_path, *lines, "n3,7,8"), CLUSTER, lenient=True)
-    assert found[-1] == Failure(2, 7, 8)
+    found, skipped = load_node_failures(write(tmp_path, *lines, "n3,7,8"), CLUSTER, lenient=True)
+    assert found[-1] == NodeFailure(2, 7, 8)
     assert len(found) + len(skipped) == len(lines) + 1

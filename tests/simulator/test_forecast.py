@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import parse_cluster
-from slurm_soda.simulator.forecast import Foretold, ForetoldStarts, foretold
-from slurm_soda.simulator.scenario import Scenario, estimated
+from slurm_soda.simulator.runs.predicted_run_times import (
+    PolicyWithPredictions,
+    StartsOnlyPolicyWithPredictions,
+    with_predicted_run_times,
+)
+from slurm_soda.simulator.runs.scenario import Scenario, with_estimates
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl.main import run
 
@@ -32,7 +36,7 @@ def workload(seed: int, jobs: int = 150) -> Workload:
 
 
 def predicted(of: Workload, past: Workload | None, engine: str = "auto") -> Scenario:
-    return Scenario(estimated(of, "predicted"), parse_cluster("2x2"), engine=engine, past=past, predicted=True)
+    return Scenario(with_estimates(of, "predicted"), parse_cluster("2x2"), engine=engine, past=past, predicted=True)
 
 
 def avg_jct_s(scenario: Scenario, policy: str) -> float:
@@ -43,20 +47,25 @@ def avg_jct_s(scenario: Scenario, policy: str) -> float:
 @pytest.mark.parametrize("policy", ["sjf", "srsf"])
 def test_users_who_repeat_themselves_are_nearly_as_good_as_known(policy: str) -> None:
     jobs = workload(1)
-    exact = avg_jct_s(Scenario(estimated(jobs, "exact"), parse_cluster("2x2")), policy)
+    exact = avg_jct_s(Scenario(with_estimates(jobs, "exact"), parse_cluster("2x2")), policy)
     told = avg_jct_s(predicted(jobs, workload(2)), policy)
     cold = avg_jct_s(predicted(jobs, None), policy)
-    nothing = avg_jct_s(Scenario(estimated(jobs, "none"), parse_cluster("2x2")), policy)
+    nothing = avg_jct_s(Scenario(with_estimates(jobs, "none"), parse_cluster("2x2")), policy)
     assert exact * 0.999 <= told <= 1.1 * exact
     assert told < nothing
     assert cold < nothing, "without a history it learns from the jobs that end"
 
 
 @pytest.mark.parametrize(
-    ("policy", "kind"), [("sjf", ForetoldStarts), ("fifo-skip", ForetoldStarts), ("srsf", Foretold)]
+    ("policy", "kind"),
+    [
+        ("sjf", StartsOnlyPolicyWithPredictions),
+        ("fifo-skip", StartsOnlyPolicyWithPredictions),
+        ("srsf", PolicyWithPredictions),
+    ],
 )
 def test_whoever_only_starts_jobs_is_asked_only_when_one_fits(policy: str, kind: type) -> None:
-    assert type(foretold(make_policy(policy, {}), estimated(workload(1), "exact"), None)) is kind
+    assert type(with_predicted_run_times(make_policy(policy, {}), with_estimates(workload(1), "exact"), None)) is kind
 
 
 @pytest.mark.parametrize("policy", ["sjf", "srtf"])
@@ -92,7 +101,9 @@ def test_nobody_is_told_of_what_has_not_happened() -> None:
     for run_s in (jobs.run_s, late):
         watched = Watched()
         changed = jobs.with_columns(run_s=run_s)
-        Scenario(estimated(changed, "predicted"), parse_cluster("2x2"), predicted=True, past=workload(6)).run(watched)
+        Scenario(with_estimates(changed, "predicted"), parse_cluster("2x2"), predicted=True, past=workload(6)).run(
+            watched
+        )
         told.append([one for one in watched.told if one[0] < 35_000.0])
     np.testing.assert_allclose(*(np.array(one) for one in told), rtol=1e-9)
     assert len(told[0]) > 100
@@ -101,7 +112,7 @@ def test_nobody_is_told_of_what_has_not_happened() -> None:
 def test_a_time_limit_bounds_what_is_told() -> None:
     jobs = workload(7, 40).with_columns(time_limit_s=np.full(40, 500.0), run_s=np.full(40, 400.0))
     watched = Watched()
-    Scenario(estimated(jobs, "predicted"), parse_cluster("2x2"), predicted=True, past=workload(8)).run(watched)
+    Scenario(with_estimates(jobs, "predicted"), parse_cluster("2x2"), predicted=True, past=workload(8)).run(watched)
     assert min(left for _, _, left in watched.told) >= 1.0
     assert max(left for _, _, left in watched.told) <= 500.0
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from slurm_soda.policies.baselines.gandiva import Gandiva
+from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.gandiva import Gandiva
-from slurm_soda.policies.ordered import Ordered
 from slurm_soda.policies.tiresias.policy import Tiresias
-from slurm_soda.simulator.batch import Batch, run_batch
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.report.result import Failure, Run
-from slurm_soda.simulator.scenario import Choice, Scenario, estimated, service_gpu_s
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.report.run_results import FailedRun, SimulatedRun
+from slurm_soda.simulator.runs.batch import SimulationBatch, run_batch
+from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.workload import Workload
 
 WORKLOAD = Workload.build(
@@ -33,10 +33,10 @@ WORKLOAD = Workload.build(
 SCENARIO = Scenario(WORKLOAD, parse_cluster("1x2"))
 
 
-def ran(found: Sequence[Run | Failure]) -> list[Run]:
+def ran(found: Sequence[SimulatedRun | FailedRun]) -> list[SimulatedRun]:
     """All runs, none of which failed."""
-    assert not [one for one in found if isinstance(one, Failure)]
-    return [one for one in found if isinstance(one, Run)]
+    assert not [one for one in found if isinstance(one, FailedRun)]
+    return [one for one in found if isinstance(one, SimulatedRun)]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def ran(found: Sequence[Run | Failure]) -> list[Run]:
     [("trace", [20, 5, 3]), ("exact", [10, 5, 4]), ("limit", [60, np.nan, np.nan]), ("none", [np.nan] * 3)],
 )
 def test_estimates(estimates: str, expected_s: list[float]) -> None:
-    np.testing.assert_array_equal(estimated(WORKLOAD, estimates).expected_s, expected_s)
+    np.testing.assert_array_equal(with_estimates(WORKLOAD, estimates).expected_s, expected_s)
     assert WORKLOAD.expected_s.tolist() == [20, 5, 3]
 
 
@@ -52,7 +52,7 @@ def test_unknown_estimates() -> None:
     with pytest.raises(
         SimulatorError, match="no estimates 'oracle'; choose one of: trace, exact, limit, predicted, none"
     ):
-        estimated(WORKLOAD, "oracle")
+        with_estimates(WORKLOAD, "oracle")
 
 
 def test_policies_that_learn_are_told_of_the_service_of_all_gpu_jobs() -> None:
@@ -89,15 +89,15 @@ def test_slices_are_long_against_what_a_change_of_jobs_costs(costs: Costs, resta
 
 
 SLOW = replace(SCENARIO, costs=Costs(restart_s=2, start_s=2))
-HASTY = Choice("gandiva", {"quantum_s": 1.0})
+HASTY = PolicyChoice("gandiva", {"quantum_s": 1.0})
 """Fails where a start takes longer than its slice."""
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_leaves_the_others_and_says_of_which_policy_and_seed(workers: int) -> None:
     scenarios = (replace(SLOW, seed=4), replace(SCENARIO, seed=5))
-    first, second, third, fourth = run_batch(Batch(scenarios, (HASTY, Choice("fifo"))), workers=workers)
-    assert isinstance(first, Failure)
+    first, second, third, fourth = run_batch(SimulationBatch(scenarios, (HASTY, PolicyChoice("fifo"))), workers=workers)
+    assert isinstance(first, FailedRun)
     assert (first.policy, first.seed) == ("gandiva", 4)
     assert str(first).startswith("gandiva, seed 4: at ")
     assert "before they made any progress" in first.reason
@@ -107,17 +107,17 @@ def test_a_run_that_fails_leaves_the_others_and_says_of_which_policy_and_seed(wo
 
 
 def test_a_fault_of_a_policy_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Scenario, *_: object) -> Outcome:
+    def broken(self: Scenario, *_: object) -> SimulationOutcome:
         raise ZeroDivisionError("by\nhand")
 
     monkeypatch.setattr(Scenario, "run", broken)
-    (found,) = run_batch(Batch((SCENARIO,), (Choice("fifo"),)), workers=1)
-    assert isinstance(found, Failure)
+    (found,) = run_batch(SimulationBatch((SCENARIO,), (PolicyChoice("fifo"),)), workers=1)
+    assert isinstance(found, FailedRun)
     assert str(found) == "fifo: a fault of slurm-soda, ZeroDivisionError: by hand; sodactl simulate shows where"
 
 
 def test_what_a_policy_refuses_in_the_middle_is_an_error_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Scenario, *_: object) -> Outcome:
+    def refuse(self: Scenario, *_: object) -> SimulationOutcome:
         raise PolicyError("a table must be square")
 
     monkeypatch.setattr(Scenario, "_run", refuse)
@@ -129,7 +129,7 @@ def test_what_a_policy_lacks_is_said_before_anything_runs() -> None:
     seen: list[int] = []
     with pytest.raises(SimulatorError, match="policy sjf-bsbf: nobody says what jobs do to each other"):
         run_batch(
-            Batch((SCENARIO,), (Choice("fifo"), Choice("sjf-bsbf"))),
+            SimulationBatch((SCENARIO,), (PolicyChoice("fifo"), PolicyChoice("sjf-bsbf"))),
             workers=1,
             progress=lambda done, _: seen.append(done),
         )
@@ -144,24 +144,26 @@ def test_a_scenario_travels_between_processes() -> None:
 
 def test_a_batch_runs_all_seeds_of_a_policy_after_each_other() -> None:
     late = Scenario(WORKLOAD.with_columns(submit_s=WORKLOAD.submit_s + 9), parse_cluster("1x2"), seed=2)
-    batch = Batch((SCENARIO, late), (Choice("fifo"), Choice("srsf")))
+    batch = SimulationBatch((SCENARIO, late), (PolicyChoice("fifo"), PolicyChoice("srsf")))
     seen: list[tuple[int, int]] = []
     found = ran(run_batch(batch, workers=1, progress=lambda done, total: seen.append((done, total))))
     assert [(run.policy, run.seed) for run in found] == [("fifo", None), ("fifo", 2), ("srsf", None), ("srsf", 2)]
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [run.lanes for run in found] == [None] * 4
-    charts = ran(run_batch(Batch((SCENARIO, late), (Choice("fifo"),), charts=True), workers=1))
+    charts = ran(run_batch(SimulationBatch((SCENARIO, late), (PolicyChoice("fifo"),), charts=True), workers=1))
     assert [run.lanes is not None for run in charts] == [True, False]
 
 
 def test_a_wrong_parameter_is_said_before_anything_runs() -> None:
     with pytest.raises(PolicyError, match="no parameter 'min_run_s'"):
-        run_batch(Batch((SCENARIO,), (Choice("srsf"), Choice("fifo", {"min_run_s": 1}))), workers=2)
+        run_batch(
+            SimulationBatch((SCENARIO,), (PolicyChoice("srsf"), PolicyChoice("fifo", {"min_run_s": 1}))), workers=2
+        )
 
 
 def test_jobs_are_preempted_at_once_while_that_is_free() -> None:
     dear = replace(SCENARIO, costs=Costs(restart_s=30))
     own = replace(SCENARIO, workload=WORKLOAD.with_columns(restart_s=WORKLOAD.restart_s + 5))
-    assert SCENARIO.policy("srtf", {}) == Ordered("srtf", min_run_s=0.0)
-    assert dear.policy("srtf", {}) == own.policy("srtf", {}) == Ordered("srtf", min_run_s=60.0)
-    assert SCENARIO.policy("srtf", {"min_run_s": 7}) == Ordered("srtf", min_run_s=7.0)
+    assert SCENARIO.policy("srtf", {}) == SortKeyPolicy("srtf", min_run_s=0.0)
+    assert dear.policy("srtf", {}) == own.policy("srtf", {}) == SortKeyPolicy("srtf", min_run_s=60.0)
+    assert SCENARIO.policy("srtf", {"min_run_s": 7}) == SortKeyPolicy("srtf", min_run_s=7.0)

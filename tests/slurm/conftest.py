@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[ContainerCluster]:
     """Two nodes with four GPUs each. sodad does not run: a test that starts it stops it."""
-    cluster = Cluster.up(f"test-{secrets.token_hex(3)}", progress=print)
+    cluster = ContainerCluster.up(f"test-{secrets.token_hex(3)}", progress=print)
     try:
         yield cluster
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 PYTHON = "/opt/slurm-soda/bin/python"
 STORE = "/var/lib/slurm-soda/soda.db"
@@ -38,7 +38,7 @@ print(json.dumps([{k: v.decode("latin-1") if isinstance(v, bytes) else v for k, 
 
 @dataclass
 class DaemonSite:
-    cluster: Cluster
+    cluster: ContainerCluster
 
     def train(self, user: str, gpus: int, seconds: float, signal: str = "TERM", *, consents: bool = True) -> int:
         """Submit a training, which consents to preemption or not; gives its job id."""
@@ -69,7 +69,7 @@ class DaemonSite:
         rows: list[dict[str, Any]] = json.loads(asked.check().stdout)
         return rows
 
-    def life(self) -> int:
+    def daemon_epoch(self) -> int:
         """Process id of a sodad that has begun its life in the store; 0 while there is none."""
         pid = self.cluster.exec("root", ("cat", "/run/cluster/sodad.pid")).stdout.strip()
         return int(pid) if pid and self.store(f"select 1 from epoch where pid = {pid}") else 0

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from slurm_soda.wire.errors import SodaError
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
-from slurm_soda.wire.seal import HEADER, Munge
 
 KEPT = Path(sys.argv[1])
 
@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status, said = 200, ""
         try:
-            Munge().check(body, self.headers.get(HEADER, ""), {0})
+            Munge().check(body, self.headers.get(CREDENTIAL_HEADER, ""), {0})
             report = NodeReport.from_json(body)
             with KEPT.open("a", encoding="ascii") as file:
                 file.write(json.dumps(report.to_dict()) + "\n")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.containers.execution import Completed
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.container_commands import ContainerCommandResult
 
 pytestmark = pytest.mark.slurm
 
@@ -29,10 +29,10 @@ STATE = "/var/lib/slurm-soda/arrays.json"
 class Site:
     """Commands on the controller."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ContainerCluster) -> None:
         self.cluster = cluster
 
-    def root(self, *argv: str) -> Completed:
+    def root(self, *argv: str) -> ContainerCommandResult:
         return self.cluster.exec("root", argv)
 
     def arrays(self, *argv: str, status: int = 0) -> Any:
@@ -86,7 +86,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def before(cluster: Cluster) -> Iterator[tuple[Site, dict[str, str]]]:
+def before(cluster: ContainerCluster) -> Iterator[tuple[Site, dict[str, str]]]:
     site = Site(cluster)
     yield site, site.partitions()
     site.empty()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.demo.burst.run import with_parameters
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.demo.cpu_burst.burst_runs import add_scheduler_parameters
 from tests.slurm.daemon_site import STORE, DaemonSite
 
 pytestmark = pytest.mark.slurm
@@ -30,14 +30,14 @@ SLURM_WAIT_S = 121
 
 
 @pytest.fixture
-def site(cluster: Cluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     """Arrays with 8 cores of each node for CPU jobs, and an enforcing sodad; all of it gone afterwards."""
     conf = cluster.copy_out("/etc/slurm/slurm.conf")
     found = DaemonSite(cluster)
     with ExitStack() as undo:  # each step in any case, the last one first
         undo.callback(lambda: cluster.exec("root", ("scontrol", "reconfigure")).check())
         undo.callback(lambda: cluster.copy_in(conf, "/etc/slurm/slurm.conf"))
-        cluster.copy_in(with_parameters(conf.decode()).encode(), "/etc/slurm/slurm.conf")
+        cluster.copy_in(add_scheduler_parameters(conf.decode()).encode(), "/etc/slurm/slurm.conf")
         cluster.exec("root", ("scontrol", "reconfigure")).check()
         cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
         undo.callback(lambda: cluster.exec("root", ("sodactl", "arrays", "revert", "--wait"), timeout_s=120).check())

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.policies.plan import JobNotes, Plan
-from slurm_soda.slurm_ext.accounting import AccountedJob, Accounting
-from slurm_soda.slurm_ext.actuator import (
-    RESTART_GAP_S,
-    apply,
+from slurm_soda.slurm_ext.cli_client import CliSlurmClient
+from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.read.sacct import JobAccounting, SacctReader
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot
+from slurm_soda.slurm_ext.write.job_changes import (
+    MIN_RESTART_GAP_S,
+    apply_changes,
     order_changes,
     release_changes,
-    requeue,
-    signal,
-    start_now,
+    requeue_change,
+    signal_change,
+    start_now_change,
 )
-from slurm_soda.slurm_ext.cli.backend import CliSlurm
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.slurm_ext.client import JobRecord, Update
-from slurm_soda.slurm_ext.errors import SlurmCommandError
-from slurm_soda.slurm_ext.ordering import SITE_FACTOR_LIMIT
-from slurm_soda.slurm_ext.snapshot import build_snapshot
+from slurm_soda.slurm_ext.write.site_factors import SITE_FACTOR_LIMIT
 
 pytestmark = pytest.mark.slurm
 
@@ -39,20 +39,22 @@ HOSTILE = "evil \udcff\udcfe 'q' \"dq\" | \n   Nodes=n9 GRES=gpu:9 \x1f\x1e\\ $(
 class InController:
     """Runs commands in the controller's container, as root."""
 
-    cluster: Cluster
+    cluster: ContainerCluster
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         said = self.cluster.exec("root", argv, input=stdin, timeout_s=timeout_s, environment=env)
         status = None if said.status == TIMED_OUT else said.status
         out, err = (part.encode("utf-8", "surrogateescape") for part in (said.stdout, said.stderr))
-        return Completed(tuple(argv), status, out, err)
+        return CompletedCommand(tuple(argv), status, out, err)
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[CliSlurm]:
+def client(cluster: ContainerCluster) -> Iterator[CliSlurmClient]:
     cluster.exec("root", ["scancel", "--user=alice"]).check()
-    _within(60, lambda: all(job.state != "COMPLETING" for job in CliSlurm(InController(cluster)).jobs()))
-    yield CliSlurm(InController(cluster))
+    _within(60, lambda: all(job.state != "COMPLETING" for job in CliSlurmClient(InController(cluster)).jobs()))
+    yield CliSlurmClient(InController(cluster))
     cluster.exec("root", ["scancel", "--user=alice"]).check()
 
 
@@ -63,18 +65,18 @@ def _within(limit_s: float, condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def submit(cluster: Cluster, *argv: str, script: str = "#!/bin/sh\nsleep 300\n") -> int:
+def submit(cluster: ContainerCluster, *argv: str, script: str = "#!/bin/sh\nsleep 300\n") -> int:
     words = ["sbatch", "--parsable", "--output=/dev/null", "--time=10", *argv]
     return int(cluster.exec("alice", words, input=script).check().stdout)
 
 
-def fill(cluster: Cluster, client: CliSlurm) -> None:
+def fill(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     """Let a job run that leaves nothing free, so that what is submitted now waits."""
     job_id = submit(cluster, "--nodes=2", "--exclusive")
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
 
 
-def job_of(client: CliSlurm, job_id: int) -> JobRecord:
+def job_of(client: CliSlurmClient, job_id: int) -> SlurmJob:
     """What Slurm says of a job now."""
     return next(job for job in client.jobs() if job.job_id == job_id)
 
@@ -85,7 +87,7 @@ def plan_of(order: Sequence[int]) -> Plan:
     return Plan("test", np.array(order, dtype=np.int64), none, (), notes)
 
 
-def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: Cluster, client: CliSlurm) -> None:
+def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     asked = {
         ("--gpus=3",): (3, 0),
         ("--gres=gpu:2", "--nodes=2"): (4, 2),
@@ -98,7 +100,7 @@ def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: Cluster, cli
     assert found == ids
 
 
-def test_hostile_text_passes_through(cluster: Cluster, client: CliSlurm) -> None:
+def test_hostile_text_passes_through(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     # Through printf, because the Docker API carries arguments as JSON, which has no such bytes.
     octal = "".join(f"\\{byte:03o}" for byte in HOSTILE.encode("utf-8", "surrogateescape"))
     line = (
@@ -109,7 +111,7 @@ def test_hostile_text_passes_through(cluster: Cluster, client: CliSlurm) -> None
     assert (job.name, job.comment, job.user, job.state) == (HOSTILE, HOSTILE, "alice", "PENDING")
 
 
-def test_kinds_of_jobs(cluster: Cluster, client: CliSlurm) -> None:
+def test_kinds_of_jobs(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     array = submit(cluster, "--hold", "--array=1-3,7")
     later = submit(cluster, "--begin=now+1hour")
     bound = submit(cluster, "--hold", "--nodelist=n1", "--no-requeue", "--cpus-per-task=3")
@@ -119,7 +121,7 @@ def test_kinds_of_jobs(cluster: Cluster, client: CliSlurm) -> None:
     assert (jobs[bound].req_node_names, jobs[bound].requeue, jobs[bound].cpus_per_task) == ("n1", False, 3)
 
 
-def test_nodes_show_what_jobs_hold(cluster: Cluster, client: CliSlurm) -> None:
+def test_nodes_show_what_jobs_hold(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     job_id = submit(cluster, "--nodes=2", "--gpus-per-node=3", "--ntasks-per-node=2")
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
     job = job_of(client, job_id)
@@ -131,7 +133,7 @@ def test_nodes_show_what_jobs_hold(cluster: Cluster, client: CliSlurm) -> None:
     assert {n.cpus_allocated for n in nodes.values()} == {cpus for _, _, cpus in held}
 
 
-def test_a_drained_node_is_not_usable(cluster: Cluster, client: CliSlurm) -> None:
+def test_a_drained_node_is_not_usable(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     cluster.exec("root", ["scontrol", "update", "nodename=n2", "state=drain", "reason=test\nNodeName=n1 x"]).check()
     try:
         assert {node.name: node.usable for node in client.nodes()} == {"n1": True, "n2": False}
@@ -139,7 +141,9 @@ def test_a_drained_node_is_not_usable(cluster: Cluster, client: CliSlurm) -> Non
         cluster.exec("root", ["scontrol", "update", "nodename=n2", "state=resume"]).check()
 
 
-def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cluster, client: CliSlurm) -> None:
+def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(
+    cluster: ContainerCluster, client: CliSlurmClient
+) -> None:
     fill(cluster, client)
     ids = [submit(cluster, "--gpus-per-node=1", "--nodes=2") for _ in range(6)]
     wanted = [ids[i] for i in (4, 0, 5, 2, 1, 3)]
@@ -147,7 +151,7 @@ def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cl
     def changes() -> list[object]:
         world = build_snapshot(time.time(), client.jobs(), client.nodes(), client.site_factors(), {}, {})
         found = order_changes(world, plan_of(wanted))
-        assert [result.error for result in apply(client, found)] == [""] * len(found)
+        assert [result.error for result in apply_changes(client, found)] == [""] * len(found)
         return list(found)
 
     assert changes()
@@ -156,54 +160,60 @@ def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(cluster: Cl
     assert [changes() for _ in range(10)] == [[]] * 10
 
     released = release_changes(client.jobs(), client.site_factors(), now_s=time.time())
-    apply(client, released)
+    apply_changes(client, released)
     assert set(client.site_factors().values()) <= {0}
 
 
 @pytest.mark.parametrize("factor", [0, 1, -1, SITE_FACTOR_LIMIT, -SITE_FACTOR_LIMIT])
-def test_site_factors_are_what_was_written(cluster: Cluster, client: CliSlurm, factor: int) -> None:
+def test_site_factors_are_what_was_written(cluster: ContainerCluster, client: CliSlurmClient, factor: int) -> None:
     fill(cluster, client)
     job_id = submit(cluster, "--nodes=2", "--exclusive")
-    (result,) = client.update([Update(job_id, (("SiteFactor", str(factor)),))])
+    (result,) = client.update([JobUpdate(job_id, (("SiteFactor", str(factor)),))])
     assert result.error == ""
     assert client.site_factors()[job_id] == factor
 
 
-def test_each_update_has_its_own_result(cluster: Cluster, client: CliSlurm) -> None:
+def test_each_update_has_its_own_result(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     job_id = submit(cluster, "--hold", "--gres=gpu:1", "--nodes=1")
     fields = (("CPUsPerTask", "2"), ("NumCPUs", "2"), ("TresPerNode", "gres/gpu:2"), ("ReqNodeList", "n2"))
     results = client.update(
-        [Update(10**7, (("Nice", "1"),)), Update(job_id, fields), Update(job_id, (("ReqNodeList", "nowhere"),))]
+        [
+            JobUpdate(10**7, (("Nice", "1"),)),
+            JobUpdate(job_id, fields),
+            JobUpdate(job_id, (("ReqNodeList", "nowhere"),)),
+        ]
     )
     assert "Invalid job id" in results[0].error
     assert results[1].error == ""
     assert "Invalid node name" in results[2].error
     job = job_of(client, job_id)
     assert (job.cpus, job.gpus, job.tres_per_node, job.req_node_names) == (2, 2, "gres/gpu:2", "n2")
-    client.update([Update(job_id, (("ReqNodeList", ""),))])
+    client.update([JobUpdate(job_id, (("ReqNodeList", ""),))])
     assert job_of(client, job_id).req_node_names == ""
 
 
-def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: Cluster, client: CliSlurm) -> None:
+def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     script = "#!/bin/sh\ntrap 'touch /tmp/soda-saved' USR1\ntouch /tmp/soda-listens\nwhile :; do sleep 0.2; done\n"
     cluster.exec("root", ["rm", "-f", "/tmp/soda-saved", "/tmp/soda-listens"], node="n1").check()
     job_id = submit(cluster, "--gpus=1", "--nodelist=n1", "--requeue", script=script)
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
     _within(60, lambda: cluster.exec("root", ["test", "-e", "/tmp/soda-listens"], node="n1").status == 0)
-    assert apply(client, [signal(job_id, "USR1", "test")])[0].error == ""
+    assert apply_changes(client, [signal_change(job_id, "USR1", "test")])[0].error == ""
     _within(30, lambda: cluster.exec("root", ["test", "-e", "/tmp/soda-saved"], node="n1").status == 0)
-    assert apply(client, [requeue(job_id, "test")])[0].error == ""
+    assert apply_changes(client, [requeue_change(job_id, "test")])[0].error == ""
     _within(90, lambda: (job_of(client, job_id).state, job_of(client, job_id).reason) == ("PENDING", "BeginTime"))
     job = job_of(client, job_id)
     assert job.restarts == 1
     # As sodad waits: started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it.
-    _within(30, lambda: time.time() >= job.submit_s + RESTART_GAP_S)
-    assert apply(client, [start_now(job_id, "test")])[0].error == ""
+    _within(30, lambda: time.time() >= job.submit_s + MIN_RESTART_GAP_S)
+    assert apply_changes(client, [start_now_change(job_id, "test")])[0].error == ""
     _within(90, lambda: job_of(client, job_id).state not in ("PENDING", "CONFIGURING"))
     assert job_of(client, job_id).state == "RUNNING"
 
 
-def test_a_job_that_has_ended_is_only_run_again_when_that_is_meant(cluster: Cluster, client: CliSlurm) -> None:
+def test_a_job_that_has_ended_is_only_run_again_when_that_is_meant(
+    cluster: ContainerCluster, client: CliSlurmClient
+) -> None:
     job_id = submit(cluster, "--requeue", script="#!/bin/sh\n")
     _within(60, lambda: job_of(client, job_id).state == "COMPLETED")
     client.requeue(job_id)  # Slurm says nothing and does nothing
@@ -212,23 +222,23 @@ def test_a_job_that_has_ended_is_only_run_again_when_that_is_meant(cluster: Clus
     assert job_of(client, job_id).state != "COMPLETED"
 
 
-def test_what_cannot_be_done_is_said(client: CliSlurm) -> None:
+def test_what_cannot_be_done_is_said(client: CliSlurmClient) -> None:
     for call in (lambda: client.requeue(10**7), lambda: client.signal(10**7, "USR1")):
         with pytest.raises(SlurmCommandError, match="Invalid job id"):
             call()
 
 
-def test_accounting_knows_every_run(cluster: Cluster, client: CliSlurm) -> None:
-    accounting = Accounting(InController(cluster))
+def test_accounting_knows_every_run(cluster: ContainerCluster, client: CliSlurmClient) -> None:
+    accounting = SacctReader(InController(cluster))
     job_id = submit(cluster, "--gpus=1", "--requeue", script=FAILS_THE_SECOND_TIME)
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
     client.requeue(job_id)
     _within(90, lambda: job_of(client, job_id).state == "PENDING")
-    time.sleep(RESTART_GAP_S)  # see above
-    client.update([Update(job_id, (("StartTime", "now"),))])
+    time.sleep(MIN_RESTART_GAP_S)  # see above
+    client.update([JobUpdate(job_id, (("StartTime", "now"),))])
     _within(60, lambda: job_of(client, job_id).state == "FAILED")
 
-    def accounted() -> AccountedJob:
+    def accounted() -> JobAccounting:
         return accounting.jobs([job_id, 10**7])[0]
 
     _within(30, lambda: accounted().state == "FAILED" and len(accounted().runs) == 2)
@@ -238,5 +248,5 @@ def test_accounting_knows_every_run(cluster: Cluster, client: CliSlurm) -> None:
     assert abs(found.runs[1].end_s - shown.end_s) <= 2
 
 
-def test_the_version(client: CliSlurm) -> None:
+def test_the_version(client: CliSlurmClient) -> None:
     assert client.version().count(".") == 2

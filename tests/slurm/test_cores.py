@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.records import JobUsage, NodeReport
 
 pytestmark = pytest.mark.slurm
@@ -78,7 +78,7 @@ class Heard:
 class Site:
     """The cluster, its nodes' agents told to tune, and what they report."""
 
-    cluster: Cluster
+    cluster: ContainerCluster
 
     def heard(self) -> Heard:
         heard = Heard()
@@ -133,7 +133,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(cluster: Cluster) -> Iterator[Site]:
+def site(cluster: ContainerCluster) -> Iterator[Site]:
     usable = "test -d /sys/fs/cgroup/cpuset && exec 3<>/dev/fuse"
     if cluster.exec("root", ("sh", "-c", usable), node="n1").status != 0:
         pytest.skip("the stand-in for cpusets needs a host with cgroup v1 and /dev/fuse")
@@ -261,10 +261,10 @@ def test_what_is_left_alone_what_is_one_and_an_agent_that_is_killed(site: Site) 
 HALVE = """
 import sys
 from pathlib import Path
-from slurm_soda.agent.cpusets.sets import CoreSets
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.members import Members
+from slurm_soda.agent.cpusets.core_limits import CoreSets
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.run_records import Run
+from slurm_soda.agent.sampling.job_processes import Members
 from slurm_soda.wire.records import JobOpened
 job, root = int(sys.argv[1]), sys.argv[2]
 start_s = int(next(Path("/var/spool/slurm-soda").glob(f"{job}.*.usage")).name.split(".")[1])

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def site(cluster: Cluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     yield site
     site.clear()

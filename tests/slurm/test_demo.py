@@ -10,13 +10,13 @@ from typing import Any
 import docker
 import pytest
 
-from slurm_soda.containers.hosts import names
-from slurm_soda.demo.driver import Event
-from slurm_soda.demo.dump import DUMPS
-from slurm_soda.demo.run import Phase, Watch
-from slurm_soda.demo.settings import DemoSettings
-from slurm_soda.demo.story import PAGE, REPORT, tell
-from slurm_soda.simulator.traces.sacct import read_dump
+from slurm_soda.containers.docker_resources import list_cluster_names
+from slurm_soda.demo.cluster_runs import DemoObserver, DemoPhase
+from slurm_soda.demo.job_driver import DriverEvent
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings
+from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
+from slurm_soda.demo.job_mix.sacct_dump import DUMP_FILES
+from slurm_soda.simulator.traces.sacct.dump import read_sacct_dump
 
 pytestmark = pytest.mark.slurm
 
@@ -28,9 +28,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     """Report, folder, what was said, and the cluster's name, of one small demo four times as fast as the real one."""
     out, name = tmp_path_factory.mktemp("demo"), f"demo-{secrets.token_hex(3)}"
     said: list[str] = []
-    events: list[tuple[Phase, Event]] = []
-    watch = Watch(said.append, lambda phase, event: events.append((phase, event)))
-    report = tell(DemoSettings(seed=3, jobs=JOBS, time_scale=600.0, out=out, cluster=name), watch)
+    events: list[tuple[DemoPhase, DriverEvent]] = []
+    watch = DemoObserver(said.append, lambda phase, event: events.append((phase, event)))
+    report = run_demo(DemoSettings(seed=3, jobs=JOBS, time_scale=600.0, out=out, cluster=name), watch)
     assert [event["event"] for _, event in events].count("done") == 2
     return report, out, said, name
 
@@ -62,17 +62,17 @@ def test_the_files_are_there_and_the_cluster_is_gone(told: tuple[dict[str, Any],
     assert json.loads((out / REPORT).read_text()) == report
     assert "<h1>" in (out / PAGE).read_text()
     assert (out / "gantt.png").stat().st_size > 10_000
-    assert name not in names(docker.from_env())
+    assert name not in list_cluster_names(docker.from_env())
 
 
 def test_the_dumps_are_what_whatif_reads(told: tuple[dict[str, Any], Path, list[str], str]) -> None:
     report, out, said, _ = told
-    for phase, name in DUMPS.items():
-        run, dump = report["runs"][phase], read_dump(out / name, lenient=False)
+    for phase, name in DUMP_FILES.items():
+        run, dump = report["runs"][phase], read_sacct_dump(out / name, lenient=False)
         read, end_s = dump.trace.workload, dump.trace.observed_end_s
         jct_s = dict(zip(read.label, (end_s - read.submit_s).tolist(), strict=True))
         assert len(run["per_job"]) == JOBS
         assert jct_s == pytest.approx({str(job["job_id"]): job["jct_s"] for job in run["per_job"]})
     assert not [line for line in said if "no prediction" in line]
     assert report["predicted"]["soda"]["policy"] == "tiresias-las"
-    assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMPS)
+    assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMP_FILES)

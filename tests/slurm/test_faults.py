@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def site(cluster: Cluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     site.start()
     yield site
@@ -39,14 +39,14 @@ def test_sodad_killed_at_ten_random_moments(site: DaemonSite) -> None:
             site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
             time.sleep(moments.uniform(0.0, 0.5))
         else:
-            site.wait(lambda: site.life() > 0, "sodad is back and has begun its life")
-            lives.append(site.life())
+            site.wait(lambda: site.daemon_epoch() > 0, "sodad is back and has begun its life")
+            lives.append(site.daemon_epoch())
             time.sleep(moments.uniform(0.0, 3.5))
         if kill % 2:
             jobs.append(site.train("carol", moments.choice([2, 4]), 4))
         site.cluster.kill("sodad")
-    site.wait(lambda: site.life() > 0, "sodad is back and has begun its life")
-    lives.append(site.life())
+    site.wait(lambda: site.daemon_epoch() > 0, "sodad is back and has begun its life")
+    lives.append(site.daemon_epoch())
     site.wait_completed(jobs)
     assert site.check_trail(jobs) > 0, "the kills fell on a run with preemptions"
     epochs = site.store("select pid, ended_s from epoch order by id")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import PYTHON, DaemonSite
 
 pytestmark = pytest.mark.slurm
@@ -22,10 +22,10 @@ SCRIPT = "#!/bin/bash\nenv | grep ^SLURM_ > $HOME/fit-$SLURM_JOB_ID\n"
 
 REPORT = """
 import asyncio, json, sys, time
-from slurm_soda.agent.upload import HttpUploader
-from slurm_soda.wire.cores import CoreFit
+from slurm_soda.agent.reporting.upload import HttpUploader
+from slurm_soda.wire.core_tuning import CoreFit
 from slurm_soda.wire.records import NodeReport
-from slurm_soda.wire.seal import Munge
+from slurm_soda.wire.munge import Munge
 
 job_id, cores = map(int, sys.argv[1:])
 now_s = time.time()
@@ -36,7 +36,7 @@ asyncio.run(uploader.send(NodeReport("n1", "test-fit", 1, now_s, core_fits=(fit,
 
 
 @pytest.fixture
-def site(cluster: Cluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     bound = f"partitionname={BOUND}"
     with ExitStack() as undo:  # each step in any case, the last one first

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import ENFORCE, DaemonSite
 from tests.slurm.test_cores import CURVES, MODELS, SETTINGS, STAND_IN, Site
 
@@ -20,7 +20,7 @@ ASKED = 20
 
 
 @pytest.fixture
-def site(cluster: Cluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     usable = "test -d /sys/fs/cgroup/cpuset && exec 3<>/dev/fuse"
     if cluster.exec("root", ("sh", "-c", usable), node="n1").status != 0:
         pytest.skip("the stand-in for cpusets needs a host with cgroup v1 and /dev/fuse")
@@ -42,7 +42,7 @@ def site(cluster: Cluster) -> Iterator[DaemonSite]:
         yield site
 
 
-def as_before(cluster: Cluster, node: str) -> None:
+def as_before(cluster: ContainerCluster, node: str) -> None:
     """Real cpusets, and an agent that knows no others."""
     with ExitStack() as undo:
         undo.callback(cluster.start, "soda-agent", node=node)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.slurm_ext import codec
-from slurm_soda.slurm_ext.hints import FLAG_BY_KEY, FLAGS, Hints
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, Hints
 
 pytestmark = pytest.mark.slurm
 
@@ -45,28 +45,28 @@ def words(flags: dict[str, str]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _no_jobs_left(cluster: Cluster) -> Iterator[None]:
+def _no_jobs_left(cluster: ContainerCluster) -> Iterator[None]:
     yield
     cluster.exec("root", ["scancel", "--user", USER]).check()
 
 
-def submit(cluster: Cluster, *argv: str, script: str = "#!/bin/sh\nsleep 60\n") -> str:
+def submit(cluster: ContainerCluster, *argv: str, script: str = "#!/bin/sh\nsleep 60\n") -> str:
     """Job id of a held batch job."""
     reply = cluster.exec(USER, ["sbatch", "--parsable", "--hold", "--output=/dev/null", *argv], input=script).check()
     return reply.stdout.strip()
 
 
-def comment(cluster: Cluster, job_id: str) -> str:
+def comment(cluster: ContainerCluster, job_id: str) -> str:
     reply = cluster.exec(USER, ["squeue", "--noheader", "--jobs", job_id, "--format", "%k"]).check()
     return reply.stdout.removesuffix("\n")
 
 
-def queue_length(cluster: Cluster) -> int:
+def queue_length(cluster: ContainerCluster) -> int:
     return cluster.exec(USER, ["squeue", "--noheader", "--user", USER]).check().stdout.count("\n")
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
-def test_help_lists_every_flag(cluster: Cluster, command: str) -> None:
+def test_help_lists_every_flag(cluster: ContainerCluster, command: str) -> None:
     reply = cluster.exec(USER, [command, "--help"], environment={"COLUMNS": "200"}).check().stdout
     for flag in FLAGS:
         shown = flag.option + (f"={flag.metavar}" if flag.metavar else "")
@@ -74,25 +74,25 @@ def test_help_lists_every_flag(cluster: Cluster, command: str) -> None:
         assert flag.usage in reply
 
 
-def test_every_flag_reaches_the_comment(cluster: Cluster) -> None:
+def test_every_flag_reaches_the_comment(cluster: ContainerCluster) -> None:
     job_id = submit(cluster, *words(EVERY_FLAG), "--comment=my own words")
-    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(EVERY_HINT, "my own words")
+    assert codec.decode_comment(comment(cluster, job_id)) == codec.DecodedComment(EVERY_HINT, "my own words")
 
 
-def test_sbatch_lines(cluster: Cluster) -> None:
+def test_sbatch_lines(cluster: ContainerCluster) -> None:
     lines = "".join(f"#SBATCH {word}\n" for word in words(EVERY_FLAG))
     job_id = submit(cluster, script=f"#!/bin/sh\n{lines}sleep 60\n")
-    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(EVERY_HINT, "")
+    assert codec.decode_comment(comment(cluster, job_id)) == codec.DecodedComment(EVERY_HINT, "")
 
 
-def test_the_command_line_overrides_sbatch_lines(cluster: Cluster) -> None:
+def test_the_command_line_overrides_sbatch_lines(cluster: ContainerCluster) -> None:
     job_id = submit(
         cluster, "--soda-model=new", script="#!/bin/sh\n#SBATCH --soda-model=old\n#SBATCH --soda-share=no\n"
     )
-    assert codec.decode(comment(cluster, job_id)).hints == Hints(model="new", share=False)
+    assert codec.decode_comment(comment(cluster, job_id)).hints == Hints(model="new", share=False)
 
 
-def test_without_flags_nothing_is_added(cluster: Cluster) -> None:
+def test_without_flags_nothing_is_added(cluster: ContainerCluster) -> None:
     assert comment(cluster, submit(cluster, "--comment=mine")) == "mine"
     assert comment(cluster, submit(cluster)) == "(null)"
 
@@ -101,35 +101,37 @@ def test_without_flags_nothing_is_added(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "command", [["sbatch", "--wrap=true"], ["salloc", "true"], ["srun", "true"]], ids=lambda command: command[0]
 )
-def test_a_bad_value_is_refused_with_one_line(cluster: Cluster, command: list[str], key: str, value: str) -> None:
+def test_a_bad_value_is_refused_with_one_line(
+    cluster: ContainerCluster, command: list[str], key: str, value: str
+) -> None:
     argv = [command[0], *words({key: value}), *command[1:]]
     reply = cluster.exec(USER, argv)
     assert reply.status == 1
     assert reply.stdout == ""
-    assert reply.stderr == f"{command[0]}: error: {codec.refusal(FLAG_BY_KEY[key], value)}\n"
+    assert reply.stderr == f"{command[0]}: error: {codec.refusal_text(FLAG_BY_KEY[key], value)}\n"
     assert queue_length(cluster) == 0
 
 
-def test_a_bad_value_in_the_script_is_refused_with_one_line(cluster: Cluster) -> None:
+def test_a_bad_value_in_the_script_is_refused_with_one_line(cluster: ContainerCluster) -> None:
     reply = cluster.exec(USER, ["sbatch"], input="#!/bin/sh\n#SBATCH --soda-batch-size=0\ntrue\n")
     assert reply.status == 1
-    assert reply.stderr == f"sbatch: error: {codec.refusal(FLAG_BY_KEY['batch_size'], '0')}\n"
+    assert reply.stderr == f"sbatch: error: {codec.refusal_text(FLAG_BY_KEY['batch_size'], '0')}\n"
 
 
 @pytest.mark.parametrize("text", ['it\'s | "mine"; $(id) %s', "two\nlines\tand tabs", "caf\xe9 \udcff", "  spaces  "])
-def test_the_users_comment_survives(cluster: Cluster, text: str) -> None:
+def test_the_users_comment_survives(cluster: ContainerCluster, text: str) -> None:
     # Through a shell's standard input: the engine's own interface takes words as JSON, which has no room for stray bytes.
     line = shlex.join(["sbatch", "--parsable", "--hold", "--wrap=true", "--soda-model=vgg16", f"--comment={text}"])
     job_id = cluster.exec(USER, ["sh"], input=line).check().stdout.strip()
-    assert codec.decode(comment(cluster, job_id)) == codec.Decoded(Hints(model="vgg16"), text)
+    assert codec.decode_comment(comment(cluster, job_id)) == codec.DecodedComment(Hints(model="vgg16"), text)
 
 
-def test_a_tag_written_by_hand_is_taken_out(cluster: Cluster) -> None:
+def test_a_tag_written_by_hand_is_taken_out(cluster: ContainerCluster) -> None:
     job_id = submit(cluster, "--soda-model=vgg16", "--comment=soda:1:share=yes mine soda:2:x")
     assert comment(cluster, job_id) == "mine soda:1:model=vgg16"
 
 
-def test_a_comment_that_fills_slurms_limit_is_kept(cluster: Cluster) -> None:
+def test_a_comment_that_fills_slurms_limit_is_kept(cluster: ContainerCluster) -> None:
     longest = "x" * codec.COMMENT_MAX_BYTES
     argv = ["sbatch", "--parsable", "--hold", "--soda-model=vgg16", f"--comment={longest}", "--wrap=true"]
     reply = cluster.exec(USER, argv).check()
@@ -138,11 +140,13 @@ def test_a_comment_that_fills_slurms_limit_is_kept(cluster: Cluster) -> None:
     assert reply.stderr.count("\n") == 1
 
 
-def test_the_tag_outlives_the_owners_changes_of_the_comment(cluster: Cluster) -> None:
+def test_the_tag_outlives_the_owners_changes_of_the_comment(cluster: ContainerCluster) -> None:
     job_id = submit(cluster, "--soda-model=vgg16", "--comment=old")
     for text in ("new words", "other soda:1:share=yes", ""):
         cluster.exec(USER, ["scontrol", "update", f"JobId={job_id}", f"Comment={text}"]).check()
-        assert codec.decode(comment(cluster, job_id)) == codec.Decoded(Hints(model="vgg16"), codec.strip(text))
+        assert codec.decode_comment(comment(cluster, job_id)) == codec.DecodedComment(
+            Hints(model="vgg16"), codec.strip_tags(text)
+        )
     cluster.exec(USER, ["scontrol", "update", f"JobId={job_id}", f"Comment={'x' * 1020}"])
     assert comment(cluster, job_id) == "soda:1:model=vgg16"
     cluster.exec("root", ["scontrol", "update", f"JobId={job_id}", "SiteFactor=7"]).check()
@@ -152,20 +156,20 @@ def test_the_tag_outlives_the_owners_changes_of_the_comment(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
-def test_srun_and_salloc_allocate_with_hints(cluster: Cluster, command: str) -> None:
+def test_srun_and_salloc_allocate_with_hints(cluster: ContainerCluster, command: str) -> None:
     argv = [command, "--quiet", *words(EVERY_FLAG), "sh", "-c", 'squeue -h -j "$SLURM_JOB_ID" -o %k']
     reply = cluster.exec(USER, argv).check()
     assert reply.stderr == ""
-    assert codec.decode(reply.stdout.strip()).hints == EVERY_HINT
+    assert codec.decode_comment(reply.stdout.strip()).hints == EVERY_HINT
 
 
-def test_a_job_finds_its_hints_in_its_environment(cluster: Cluster) -> None:
+def test_a_job_finds_its_hints_in_its_environment(cluster: ContainerCluster) -> None:
     reply = cluster.exec(USER, ["salloc", "--quiet", *words(EVERY_FLAG), "env"]).check()
     env = dict(line.split("=", 1) for line in reply.stdout.splitlines() if "=" in line)
     assert codec.hints_from_env(env, "SLURM_SPANK_") == EVERY_HINT
 
 
-def test_inside_a_job_steps_run_and_other_jobs_do_not_inherit(cluster: Cluster) -> None:
+def test_inside_a_job_steps_run_and_other_jobs_do_not_inherit(cluster: ContainerCluster) -> None:
     inner = (
         "srun --soda-model=step true && srun true && echo steps ran;"
         "sbatch --parsable --hold --output=/dev/null --wrap=true;"
@@ -178,7 +182,7 @@ def test_inside_a_job_steps_run_and_other_jobs_do_not_inherit(cluster: Cluster) 
     assert comment(cluster, nested) == "(null)"
 
 
-def test_each_part_of_a_heterogeneous_job_has_its_flags(cluster: Cluster) -> None:
+def test_each_part_of_a_heterogeneous_job_has_its_flags(cluster: ContainerCluster) -> None:
     parts = ["--soda-model=first", "--soda-share=no", ":", "--soda-model=second"]
     job_id = submit(cluster, *parts)
     assert sorted(comment(cluster, job_id).splitlines()) == [
@@ -187,7 +191,7 @@ def test_each_part_of_a_heterogeneous_job_has_its_flags(cluster: Cluster) -> Non
     ]
 
 
-def test_a_submission_wakes_the_daemon(cluster: Cluster) -> None:
+def test_a_submission_wakes_the_daemon(cluster: ContainerCluster) -> None:
     def touched() -> str:
         return cluster.exec("root", ["stat", "--format=%y", "/run/slurm-soda/wake"]).stdout
 
@@ -196,7 +200,7 @@ def test_a_submission_wakes_the_daemon(cluster: Cluster) -> None:
     assert touched() not in ("", before)
 
 
-def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: Cluster) -> None:
+def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: ContainerCluster) -> None:
     path, site_file = "/opt/slurm-soda/lib/soda.lua", "/etc/slurm/job_submit.lua"
     good = cluster.copy_out(path)
 
@@ -219,7 +223,7 @@ def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: Cluster) -> N
     assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "soda:1:model=vgg16"
 
 
-def test_jobs_are_taken_when_the_plugin_is_gone(cluster: Cluster) -> None:
+def test_jobs_are_taken_when_the_plugin_is_gone(cluster: ContainerCluster) -> None:
     path = "/opt/slurm-soda/lib/soda_spank.so"
     cluster.exec("root", ["mv", path, f"{path}.away"]).check()
     try:

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
+from slurm_soda.containers.cluster import ContainerCluster
 
 pytestmark = pytest.mark.slurm
 
@@ -30,7 +30,7 @@ LEFT_BY_US = (
 class Site:
     """Two nodes whose agents share their links out; alice's jobs on them."""
 
-    cluster: Cluster
+    cluster: ContainerCluster
     by_net_cls: bool
     """Jobs are told apart by groups of net_cls, which the jobs can see."""
 
@@ -85,10 +85,10 @@ def _all_in(parts: Sequence[str], text: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def site(cluster: Cluster) -> Iterator[Site]:
+def site(cluster: ContainerCluster) -> Iterator[Site]:
     """Skipped where nothing tells jobs apart."""
     by_net_cls = "cgroup/v1" in cluster.copy_out("/etc/slurm/cgroup.conf").decode()
-    if by_net_cls and not cluster.make_net_cls():
+    if by_net_cls and not cluster.create_net_cls():
         pytest.skip("this engine's kernel has no net_cls, and jobs have no groups of cgroup v2")
     with ExitStack() as undo:  # each step in any case, the last one first
         for node in ("n1", "n2"):

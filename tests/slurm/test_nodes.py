@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.slurm_ext.actuator import RESTART_GAP_S
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
 pytestmark = pytest.mark.slurm
@@ -37,7 +37,7 @@ class Heard:
 class Site:
     """The cluster and what its nodes told the controller."""
 
-    cluster: Cluster
+    cluster: ContainerCluster
 
     def heard(self) -> Heard:
         heard = Heard()
@@ -88,7 +88,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(cluster: Cluster) -> Iterator[Site]:
+def site(cluster: ContainerCluster) -> Iterator[Site]:
     sink = Path(__file__).with_name("report_sink.py").read_bytes()
     cluster.copy_in(sink, "/tmp/report_sink.py")
     start = f"rm -f {KEPT}; setsid {PYTHON} /tmp/report_sink.py {KEPT} </dev/null >/dev/null 2>&1 & echo $!"
@@ -149,7 +149,9 @@ def test_each_run_of_a_requeued_job_has_its_own_record(site: Site) -> None:
     site.cluster.exec("root", ("scontrol", "requeue", str(job_id))).check()
     site.wait_closed(job_id, 0)
     site.wait_state(job_id, "PENDING")  # before, Slurm forgets what it is told
-    time.sleep(RESTART_GAP_S)  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
+    time.sleep(
+        MIN_RESTART_GAP_S
+    )  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
     site.cluster.exec("root", ("scontrol", "update", f"jobid={job_id}", "StartTime=now")).check()
     site.wait_running(job_id)
     site.cluster.exec("root", ("scancel", str(job_id))).check()
@@ -196,7 +198,7 @@ def test_an_agent_that_is_killed_goes_on_with_its_sums(site: Site) -> None:
 
 FORGE = """
 import sys, urllib.request
-from slurm_soda.wire.seal import HEADER, Munge
+from slurm_soda.wire.munge import HEADER, Munge
 body = b'{"node":"n1","agent_id":"evil","seq":1,"sent_s":1}'
 credential = Munge().seal(body)
 for sent in (body, body, body + b" "):

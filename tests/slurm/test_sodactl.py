@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import Cluster
-from slurm_soda.containers.execution import Completed
-from slurm_soda.containers.spec import CONTROLLER
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import CONTROLLER
+from slurm_soda.containers.container_commands import ContainerCommandResult
 
 pytestmark = pytest.mark.slurm
 
@@ -27,10 +27,12 @@ ACCOUNTED_S = 60.0
 class Site:
     """Commands on the controller, and waiting for what they shall show."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ContainerCluster) -> None:
         self.cluster = cluster
 
-    def run(self, *argv: str, user: str = "root", node: str = CONTROLLER, status: int | None = 0) -> Completed:
+    def run(
+        self, *argv: str, user: str = "root", node: str = CONTROLLER, status: int | None = 0
+    ) -> ContainerCommandResult:
         done = self.cluster.exec(user, ["sodactl", *argv], node=node)
         assert status is None or done.status == status, (argv, done)
         return done
@@ -70,7 +72,7 @@ def without_clocks(story: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Site]:
+def running(cluster: ContainerCluster) -> Iterator[Site]:
     """sodad of this module's configuration."""
     cluster.start_daemon(CONFIG)
     yield Site(cluster)

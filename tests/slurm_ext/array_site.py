@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import lay_out
-from slurm_soda.slurm_ext.arranging import Arranger, Wanted
-from slurm_soda.slurm_ext.cli.partitions import CliPartitions
-from slurm_soda.slurm_ext.partitions import wanted_settings
-from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import plan_pool_partitions
+from slurm_soda.slurm_ext.pools.partition_settings import pool_partition_settings
+from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller, WantedPools
+from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol
 
 A100 = NodeClass("a100", 4, 28)
@@ -20,18 +20,18 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.scontrol, self.queue = Scontrol(), QueueOfPartitions()
-        self.port = CliPartitions(self.scontrol)
-        self.arranger = Arranger(self.queue, self.port, folder, lambda: 1000.0, "root")
+        self.port = ScontrolPartitions(self.scontrol)
+        self.arranger = PoolInstaller(self.queue, self.port, folder, lambda: 1000.0, "root")
 
-    def wanted(self, cpu_cores: int = 8, large_nodes: int = 1, bases: tuple[str, ...] = ("gpu",)) -> Wanted:
+    def wanted(self, cpu_cores: int = 8, large_nodes: int = 1, bases: tuple[str, ...] = ("gpu",)) -> WantedPools:
         """Arrays of ``gpu``, and of other partitions with the same nodes, which nobody should have."""
-        shares, present = {A100: Share(cpu_cores, large_nodes)}, self.port.partitions()
-        table = lay_out(bases[0], 1, 0, [("n1", A100), ("n2", A100)], shares)
+        shares, present = {A100: PoolShare(cpu_cores, large_nodes)}, self.port.partitions()
+        table = plan_pool_partitions(bases[0], 1, 0, [("n1", A100), ("n2", A100)], shares)
         for base in bases[1:]:
-            table = table.merged(lay_out(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
-        settings = {part.name: wanted_settings(part, present[part.base]) for part in table}
+            table = table.merged(plan_pool_partitions(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
+        settings = {part.name: pool_partition_settings(part, present[part.base]) for part in table}
         shown = {base: present[base].fields for base in bases}
-        return Wanted(table, settings, shares, RoutingRules(), shown, self.folder / "soda-arrays.conf")
+        return WantedPools(table, settings, shares, RoutingRules(), shown, self.folder / "soda-arrays.conf")
 
     @property
     def names(self) -> set[str]:

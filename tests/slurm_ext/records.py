@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord
+from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 
 NAN = float("nan")
 
 
-def job(job_id: int, **fields: Any) -> JobRecord:
+def job(job_id: int, **fields: Any) -> SlurmJob:
     """A one-GPU job of alice that waits for its turn."""
     values: dict[str, Any] = {
         "array_job_id": job_id, "array_task": "", "state": "PENDING", "reason": "Priority", "user": "alice", "uid": 1001,
@@ -18,18 +18,18 @@ def job(job_id: int, **fields: Any) -> JobRecord:
         "restarts": 0, "nodes": 1, "cpus": 1, "memory_mib": 1000, "gpus": 1, "gpus_per_node": 1, "gpu_type": "",
         "node_names": "", "exit_code": "0:0", "dependency": "",
     }  # fmt: skip
-    return JobRecord(job_id=job_id, **{**values, **fields})
+    return SlurmJob(job_id=job_id, **{**values, **fields})
 
 
-def running(job_id: int, node_names: str, start_s: float = 200.0, **fields: Any) -> JobRecord:
+def running(job_id: int, node_names: str, start_s: float = 200.0, **fields: Any) -> SlurmJob:
     """A job that runs."""
     return job(job_id, state="RUNNING", reason="None", node_names=node_names, start_s=start_s, **fields)
 
 
-def node(name: str, **fields: Any) -> NodeRecord:
+def node(name: str, **fields: Any) -> SlurmNode:
     """An idle node with four GPUs."""
     values: dict[str, Any] = {
         "state": "IDLE", "usable": True, "cpus": 28, "cpus_allocated": 0, "memory_mib": 64_000,
         "memory_allocated_mib": 0, "gpus": 4, "gpus_allocated": 0, "gpu_type": "a100", "partitions": ("main",),
     }  # fmt: skip
-    return NodeRecord(name=name, **{**values, **fields})
+    return SlurmNode(name=name, **{**values, **fields})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from tests.sodactl.conftest import MemorySlurm
 
 FRESH = (
@@ -54,12 +54,14 @@ class Scontrol:
     bound: str = ""
     """What sacctmgr says of associations' partitions."""
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         marked = argv[0] == "sh"
         words = tuple(argv[4:] if marked else argv)
         status, out, err = self._squeue(env) if words[0] == "squeue" else self._answer(words)
         mark = env.get("SODA_END_MARK", "") if marked and status == 0 else ""
-        return Completed(tuple(argv), status, (out + mark).encode("utf-8", "surrogateescape"), err.encode())
+        return CompletedCommand(tuple(argv), status, (out + mark).encode("utf-8", "surrogateescape"), err.encode())
 
     def _squeue(self, env: Mapping[str, str]) -> tuple[int, str, str]:
         """The details, with the separators that were asked for."""
@@ -102,13 +104,13 @@ class Scontrol:
 class QueueOfPartitions(MemorySlurm):
     """A queue whose jobs can be moved, on two nodes with four GPUs and 28 cores."""
 
-    machines: list[NodeRecord] = field(default_factory=lambda: [machine("n1"), machine("n2")])
+    machines: list[SlurmNode] = field(default_factory=lambda: [machine("n1"), machine("n2")])
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         self._answer()
         return list(self.machines)
 
-    def _apply(self, update: Update) -> UpdateResult:
+    def _apply(self, update: JobUpdate) -> JobUpdateResult:
         result = super()._apply(update)
         partition = dict(update.fields).get("Partition")
         if partition and not result.error:
@@ -116,10 +118,10 @@ class QueueOfPartitions(MemorySlurm):
         return result
 
     @staticmethod
-    def _moved(job: JobRecord, partition: str) -> JobRecord:
+    def _moved(job: SlurmJob, partition: str) -> SlurmJob:
         return replace(job, partition=partition)
 
 
-def machine(name: str, gpus: int = 4, cpus: int = 28, gpu_type: str = "a100") -> NodeRecord:
+def machine(name: str, gpus: int = 4, cpus: int = 28, gpu_type: str = "a100") -> SlurmNode:
     """An idle node."""
-    return NodeRecord(name, "IDLE", True, cpus, 0, 64000, 0, gpus, 0, gpu_type, ("gpu",))
+    return SlurmNode(name, "IDLE", True, cpus, 0, 64000, 0, gpus, 0, gpu_type, ("gpu",))

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slurm_soda.policies.plan import JobNotes, Plan, Rewrite
+from slurm_soda.policies.plan import JobNotes, Plan, RequestRewrite
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
-from slurm_soda.slurm_ext.actuator import (
-    Change,
-    apply,
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.write.job_changes import (
+    JobChange,
+    apply_changes,
     order_changes,
     release_changes,
-    requeue,
+    requeue_change,
     rewrite_changes,
-    signal,
-    start_now,
+    signal_change,
+    start_now_change,
 )
-from slurm_soda.slurm_ext.cli.updates import refused
-from slurm_soda.slurm_ext.client import Update, UpdateResult
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 from tests.slurm_ext.records import job
 
 
-def plan(order: Sequence[int], starts: Sequence[int] = (), rewrites: tuple[Rewrite, ...] = ()) -> Plan:
+def plan(order: Sequence[int], starts: Sequence[int] = (), rewrites: tuple[RequestRewrite, ...] = ()) -> Plan:
     none = np.zeros(0, dtype=np.int64)
     notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
     return Plan("fifo", np.array(order, dtype=np.int64), np.array(starts, dtype=np.int64), (), notes, rewrites)
@@ -65,19 +65,19 @@ def test_rewrites_name_only_what_differs_and_pass_the_grammar() -> None:
         2: job(2, cpus=4, cpus_per_task=4),
     }
     rewrites = (
-        Rewrite(1, "fits better", cpus=8, gres="gres/gpu:4", node_names="n1"),
-        Rewrite(2, "nothing new", cpus=4),
-        Rewrite(99, "gone"),
+        RequestRewrite(1, "fits better", cpus=8, gres="gres/gpu:4", node_names="n1"),
+        RequestRewrite(2, "nothing new", cpus=4),
+        RequestRewrite(99, "gone"),
     )
     (change,) = rewrite_changes(plan([1, 2], rewrites=rewrites), jobs)
     assert change.new == {"CPUsPerTask": "4", "NumCPUs": "8", "TresPerNode": "gres/gpu:4", "ReqNodeList": "n1"}
     assert change.old == {"CPUsPerTask": "2", "NumCPUs": "4", "TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
-    assert refused(Update(change.job_id, tuple(change.new.items()))) == ""
+    assert refusal_of_update(JobUpdate(change.job_id, tuple(change.new.items()))) == ""
 
 
 def test_array_jobs_are_not_rewritten() -> None:
     jobs = {1: job(1, array_task="1-4")}
-    assert rewrite_changes(plan([1], rewrites=(Rewrite(1, "more", cpus=8),)), jobs) == []
+    assert rewrite_changes(plan([1], rewrites=(RequestRewrite(1, "more", cpus=8),)), jobs) == []
 
 
 def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
@@ -110,9 +110,9 @@ class Recorder:
 
     calls: list[object] = field(default_factory=list)
 
-    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self.calls.append([u.job_id for u in updates])
-        return [UpdateResult(u.job_id, "no such job" if u.job_id == 13 else "") for u in updates]
+        return [JobUpdateResult(u.job_id, "no such job" if u.job_id == 13 else "") for u in updates]
 
     def signal(self, job_id: int, signal: str) -> None:
         self.calls.append((signal, job_id))
@@ -123,14 +123,21 @@ class Recorder:
             raise SlurmCommandError(("scontrol", "requeue"), 1, "no such job", "look")
 
 
-def order(job_id: int) -> Change:
-    return Change(job_id, "order", {"SiteFactor": "1"}, {"SiteFactor": "0"}, "test")
+def order(job_id: int) -> JobChange:
+    return JobChange(job_id, "order", {"SiteFactor": "1"}, {"SiteFactor": "0"}, "test")
 
 
 def test_changes_are_sent_in_order_and_neighbours_share_a_process() -> None:
     client = Recorder()
-    changes = [order(1), order(13), signal(2, "USR1", "why"), requeue(2, "why"), start_now(3, "why"), order(4)]
-    results = apply(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
+    changes = [
+        order(1),
+        order(13),
+        signal_change(2, "USR1", "why"),
+        requeue_change(2, "why"),
+        start_now_change(3, "why"),
+        order(4),
+    ]
+    results = apply_changes(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
     assert client.calls == [[1, 13], ("USR1", 2), ("requeue", 2), [3, 4]]
     assert [r.change for r in results] == changes
     assert [r.error for r in results] == ["", "no such job", "", "", "", ""]
@@ -138,13 +145,13 @@ def test_changes_are_sent_in_order_and_neighbours_share_a_process() -> None:
 
 def test_a_refusal_is_a_result_and_the_rest_is_sent() -> None:
     client = Recorder()
-    results = apply(client, [requeue(13, "why"), order(1)])  # type: ignore[arg-type]  # only the writing half is needed
+    results = apply_changes(client, [requeue_change(13, "why"), order(1)])  # type: ignore[arg-type]  # only the writing half is needed
     assert "no such job" in results[0].error
     assert results[1].error == ""
 
 
 @pytest.mark.parametrize("changes", [[], [order(1)]])
-def test_no_change_is_no_call(changes: list[Change]) -> None:
+def test_no_change_is_no_call(changes: list[JobChange]) -> None:
     client = Recorder()
-    apply(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
+    apply_changes(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
     assert len(client.calls) == len(changes)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.policies.arrays.kinds import Share
-from slurm_soda.slurm_ext.arranging import LOCK_NAME
-from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record, read_table
+from slurm_soda.policies.pools.kinds import PoolShare
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.hostlist import expand
-from slurm_soda.slurm_ext.routes import ROUTES_NAME, RoutingRules, render_routes
-from slurm_soda.slurm_ext.statefiles import alone
+from slurm_soda.slurm_ext.pools.pool_installer import POOLS_LOCK_NAME
+from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, read_record, read_table
+from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, render_routes
+from slurm_soda.slurm_ext.pools.state_files import hold_lock
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from tests.slurm_ext.array_site import A100, NAMES, Site
 from tests.slurm_ext.scontrol import detail, partition
 from tests.sodactl.conftest import record
@@ -35,7 +35,7 @@ def test_applied_once_and_then_nothing_happens(site: Site) -> None:
     assert site.routed
     found = read_record(site.folder)
     assert found is not None
-    assert (found.phase, found.by, found.shares, set(found.sent)) == ("applied", "root", {A100: Share(8, 1)}, NAMES)
+    assert (found.phase, found.by, found.shares, set(found.sent)) == ("applied", "root", {A100: PoolShare(8, 1)}, NAMES)
     assert read_table(site.folder) == site.wanted().table
     sent = len(site.scontrol.sent)
     assert site.arranger.apply(site.wanted()).steps == ()
@@ -86,7 +86,7 @@ def test_a_refused_change_of_shares_puts_the_old_ones_back(site: Site) -> None:
     assert site.scontrol.partitions == before
     found = read_record(site.folder)
     assert found is not None
-    assert (found.phase, found.shares) == ("applied", {A100: Share(8, 1)})
+    assert (found.phase, found.shares) == ("applied", {A100: PoolShare(8, 1)})
     assert (site.folder / ROUTES_NAME).read_text() == render_routes(site.wanted().table, RoutingRules())
 
 
@@ -100,7 +100,7 @@ def test_an_include_file_that_cannot_be_written_stops_it_at_once(site: Site) -> 
         site.arranger.apply(replace(site.wanted(cpu_cores=9), include_path=nowhere))
     found = read_record(site.folder)
     assert found is not None
-    assert found.shares == {A100: Share(8, 1)}
+    assert found.shares == {A100: PoolShare(8, 1)}
     assert site.include == NAMES
 
 
@@ -244,7 +244,7 @@ def test_no_job_is_routed_to_what_cannot_hold_it(site: Site, before: tuple[int, 
             limit = there["MaxCPUsPerNode"]
             assert there["State"] == "UP"
             assert limit == "UNLIMITED" or int(told["cores"]) <= int(limit)
-            assert int(told["nodes"]) <= len(expand(there["Nodes"]))
+            assert int(told["nodes"]) <= len(expand_hosts(there["Nodes"]))
         if "State=DRAIN" in words:
             assert routes == render_routes(site.wanted(*after).table, RoutingRules())
         return answer
@@ -290,7 +290,7 @@ def test_a_record_from_before_bases_were_kept_is_read(site: Site) -> None:
     site.arranger.apply(site.wanted())
     site.scontrol.used = {"gpu_small_lend"}
     site.arranger.apply(site.wanted(large_nodes=0))
-    file = site.folder / TABLE_NAME
+    file = site.folder / POOLS_RECORD_NAME
     document = json.loads(file.read_text())
     del document["base_of"]
     file.write_text(json.dumps(document))
@@ -307,13 +307,13 @@ def test_partitions_that_a_restart_lost_are_made_again(site: Site) -> None:
 
 
 def test_one_at_a_time(site: Site) -> None:
-    with alone(site.folder / LOCK_NAME), pytest.raises(SlurmError, match="another sodactl or sodad"):
+    with hold_lock(site.folder / POOLS_LOCK_NAME), pytest.raises(SlurmError, match="another sodactl or sodad"):
         site.arranger.apply(site.wanted())
     site.arranger.apply(site.wanted())
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 2, "table": []}'])
 def test_a_record_that_cannot_be_read_is_an_error_with_a_remedy(site: Site, text: str) -> None:
-    (site.folder / TABLE_NAME).write_text(text)
-    with pytest.raises(SlurmReplyError, match=TABLE_NAME):
+    (site.folder / POOLS_RECORD_NAME).write_text(text)
+    with pytest.raises(SlurmReplyError, match=POOLS_RECORD_NAME):
         read_table(site.folder)

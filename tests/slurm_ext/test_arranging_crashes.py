@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.slurm_ext import arranging
-from slurm_soda.slurm_ext.arranging import Wanted
-from slurm_soda.slurm_ext.arrays import read_record
-from slurm_soda.slurm_ext.partitions import include_text
-from slurm_soda.slurm_ext.routes import ROUTES_NAME
+from slurm_soda.slurm_ext.pools import pool_installer
+from slurm_soda.slurm_ext.pools.partition_settings import include_text
+from slurm_soda.slurm_ext.pools.pool_installer import WantedPools
+from slurm_soda.slurm_ext.pools.pools_record import read_record
+from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME
 from tests.slurm_ext.array_site import NAMES, Site
 from tests.slurm_ext.scontrol import detail
 from tests.sodactl.conftest import record
@@ -88,7 +88,7 @@ def wrecks(
                 now.setattr(site.scontrol, "_change", dying.of(site.scontrol._change))
                 now.setattr(site.queue, "_apply", dying.of(site.queue._apply))
                 for name in ("write_whole", "remove"):
-                    now.setattr(arranging, name, dying.of(getattr(arranging, name)))
+                    now.setattr(pool_installer, name, dying.of(getattr(pool_installer, name)))
                 try:
                     act(site)
                 except Crash:
@@ -148,7 +148,7 @@ def test_a_revert_cut_short_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_change_of_include_files_cut_short_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(site: Site) -> Wanted:
+    def elsewhere(site: Site) -> WantedPools:
         return replace(site.wanted(), include_path=site.folder / "other.conf")
 
     seen = 0

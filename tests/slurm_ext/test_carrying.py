@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.slurm_ext.arrays import read_record
-from slurm_soda.slurm_ext.carrying import StuckError
-from slurm_soda.slurm_ext.cli.runner import Completed
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmError
-from slurm_soda.slurm_ext.routes import ROUTES_NAME
+from slurm_soda.slurm_ext.pools.partition_transaction import IncompleteRollbackError
+from slurm_soda.slurm_ext.pools.pools_record import read_record
+from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME
 from tests.slurm_ext.array_site import A100, NAMES, Site
 
 Words = tuple[str, ...]
@@ -63,7 +63,7 @@ def test_without_an_answer_nobody_says_that_nothing_changed(
 ) -> None:
     Failing(site, at, (status, "", stderr), does_it=does_it)
     before = {name: dict(of) for name, of in site.scontrol.partitions.items()}
-    with pytest.raises(StuckError, match=r"was changed is not known.*arrays apply.*arrays revert"):
+    with pytest.raises(IncompleteRollbackError, match=r"was changed is not known.*arrays apply.*arrays revert"):
         site.arranger.apply(site.wanted(10))
     assert phase(site) == ("applying", 10)
     assert site.scontrol.partitions == before  # as far as one can see now
@@ -75,7 +75,7 @@ def test_without_an_answer_nobody_says_that_nothing_changed(
 @pytest.mark.parametrize("at", [0, 2])
 def test_what_cannot_be_taken_back_is_said(site: Site, at: int) -> None:
     Failing(site, at, (None, "", ""), does_it=True, then_down=True)
-    with pytest.raises(StuckError, match=r"not all is known to be as before.*Unable to contact"):
+    with pytest.raises(IncompleteRollbackError, match=r"not all is known to be as before.*Unable to contact"):
         site.arranger.apply(site.wanted(10))
     assert phase(site) == ("applying", 10)
     # Whichever of both limits is in force, no job is routed to what cannot hold it.
@@ -100,7 +100,7 @@ def test_half_a_step_is_taken_back(tmp_path: Path) -> None:
         site.arranger.apply(site.wanted())
     assert site.scontrol.partitions == before
     Failing(site, 1, (1, "", "Invalid OverSubscribe"), then_down=True)
-    with pytest.raises(StuckError, match="Unable to contact"):
+    with pytest.raises(IncompleteRollbackError, match="Unable to contact"):
         site.arranger.apply(site.wanted())
     assert site.names == {"gpu_cpu"}
     assert site.include == NAMES
@@ -110,9 +110,11 @@ def test_a_deletion_without_an_answer_is_tried_again(site: Site) -> None:
     class Deaf:
         """What Slurm was asked to delete it deletes, and does not say so."""
 
-        def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+        def __call__(
+            self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        ) -> CompletedCommand:
             said = site.scontrol(argv, stdin=stdin, timeout_s=timeout_s, env=env)
-            return Completed(tuple(argv), None, b"", b"") if argv[1] == "delete" else said
+            return CompletedCommand(tuple(argv), None, b"", b"") if argv[1] == "delete" else said
 
     object.__setattr__(site.port, "runner", Deaf())
     done = site.arranger.revert()

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.cli.framing import Framing, marked, random_nonce
-from slurm_soda.slurm_ext.cli.runner import LocalRunner
+from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 
-FRAMING = Framing("abcdefgh")
+FRAMING = ReplyFraming("abcdefgh")
 HOSTILE = st.binary(max_size=40).filter(lambda raw: b"\0" not in raw) | st.sampled_from(
     [b"\x1f", b"\x1e", b"\x04", b"\x1e\n", b"abcdefgh", b"\x1fabcdefg", b"|", b"\n\n", b"'\"", b"\xff", b"(null)"]
 )
 
 
-def reply(rows: list[list[bytes]], framing: Framing = FRAMING) -> bytes:
+def reply(rows: list[list[bytes]], framing: ReplyFraming = FRAMING) -> bytes:
     """What a command prints for these fields."""
     field, record = framing.field.encode(), framing.record.encode()
     return b"".join(field.join(row) + record + b"\n" for row in rows) + framing.end.encode()
@@ -30,7 +30,7 @@ def test_any_bytes_come_back_as_they_were(rows: list[list[bytes]]) -> None:
 
 @given(st.lists(st.lists(HOSTILE, min_size=3, max_size=3), min_size=1, max_size=6), st.data())
 def test_no_cut_goes_unnoticed(rows: list[list[bytes]], data: st.DataObject) -> None:
-    whole = reply(rows, framing := Framing("ijklmnop"))
+    whole = reply(rows, framing := ReplyFraming("ijklmnop"))
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(SlurmReplyError, match="cut short"):
         framing.records(whole[:cut], 3, "the list")
@@ -57,8 +57,8 @@ def test_text_behind_the_last_record_is_an_error() -> None:
     ("line", "whole"), [("printf ok", True), ("printf ok; exit 1", False), ("printf ok; kill $$", False)]
 )
 def test_the_mark_follows_success_only(line: str, *, whole: bool) -> None:
-    said = LocalRunner()(
-        marked(["sh", "-c", line]), stdin=b"", timeout_s=10, env={"PATH": "/usr/bin:/bin", **FRAMING.env}
+    said = LocalCommandRunner()(
+        with_end_mark(["sh", "-c", line]), stdin=b"", timeout_s=10, env={"PATH": "/usr/bin:/bin", **FRAMING.env}
     )
     assert said.stdout.endswith(FRAMING.end.encode()) is whole
     assert (said.status == 0) is whole

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.hostlist import compress, expand
+from slurm_soda.slurm_ext.read.hostlist import compress_hosts, expand_hosts
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,18 @@ from slurm_soda.slurm_ext.hostlist import compress, expand
     ],
 )
 def test_expansion(text: str, names: tuple[str, ...]) -> None:
-    assert expand(text) == names
+    assert expand_hosts(text) == names
 
 
 @pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1-999999999]", "n[[1]]"])
 def test_what_is_no_host_list(text: str) -> None:
     with pytest.raises(SlurmReplyError):
-        expand(text)
+        expand_hosts(text)
 
 
 @given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True))
 def test_every_name_listed_is_found(numbers: list[int]) -> None:
-    assert expand(f"n[{','.join(map(str, numbers))}]") == tuple(f"n{n}" for n in numbers)
+    assert expand_hosts(f"n[{','.join(map(str, numbers))}]") == tuple(f"n{n}" for n in numbers)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_every_name_listed_is_found(numbers: list[int]) -> None:
     ],
 )
 def test_compression(names: tuple[str, ...], text: str) -> None:
-    assert compress(names) == text
+    assert compress_hosts(names) == text
 
 
 @given(st.lists(st.from_regex(r"[a-z-]{0,3}[0-9]{0,4}[a-z]?", fullmatch=True).filter(bool), max_size=30))
 def test_what_is_compressed_comes_back(names: list[str]) -> None:
-    assert expand(compress(names)) == tuple(names)
+    assert expand_hosts(compress_hosts(names)) == tuple(names)

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import lay_out
-from slurm_soda.slurm_ext.cli.framing import Framing
-from slurm_soda.slurm_ext.cli.waiting import WaitingJob, parse_waiting, waiting_in
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import plan_pool_partitions
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.moving import stranded
-from slurm_soda.slurm_ext.routes import RoutingRules
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
+from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, parse_waiting, read_waiting_jobs
 from tests.slurm_ext.scontrol import Scontrol, detail
 from tests.sodactl.conftest import record
 
 A100 = NodeClass("a100", 4, 28)
 NODES = [(f"n{number}", A100) for number in range(1, 5)]
-NOW = lay_out("gpu", 1, 0, NODES, {A100: Share(8, 1)})
+NOW = plan_pool_partitions("gpu", 1, 0, NODES, {A100: PoolShare(8, 1)})
 """Three small nodes and a large one; GPU jobs have 20 cores of each."""
 OURS = {part.name: "gpu" for part in NOW} | {"gpu_gone": "gpu", "big_small": "big"}
 RULES = RoutingRules(kill_wait_s=10)
@@ -57,7 +57,7 @@ STAY = [
 @pytest.mark.parametrize(("fields", "detail"), STAY)
 def test_who_can_start_stays(fields: dict[str, Any], detail: WaitingJob | None) -> None:
     waiting = {7: detail} if detail else {}
-    assert stranded(NOW, RULES, OURS, [record(7, **fields)], waiting) == {}
+    assert reroute_stranded_jobs(NOW, RULES, OURS, [record(7, **fields)], waiting) == {}
 
 
 MOVE = [
@@ -92,20 +92,20 @@ MOVE = [
 @pytest.mark.parametrize(("fields", "detail", "wanted"), MOVE)
 def test_who_cannot_is_moved(fields: dict[str, Any], detail: WaitingJob | None, wanted: str) -> None:
     waiting = {7: detail} if detail else {}
-    assert stranded(NOW, RULES, OURS, [record(7, **fields)], waiting) == {7: wanted}
+    assert reroute_stranded_jobs(NOW, RULES, OURS, [record(7, **fields)], waiting) == {7: wanted}
 
 
 def test_what_squeue_tells() -> None:
     scontrol = Scontrol(waiting={7: detail(batch=0, shared="NO", cpus=3), 9: detail(
         reservation="r", most_nodes=2, features="a&b", excluded="n[1-2]", per_tres="gres/gpu:8")})  # fmt: skip
-    assert waiting_in(scontrol, ["gpu", "gpu_small"], 1.0) == {
+    assert read_waiting_jobs(scontrol, ["gpu", "gpu_small"], 1.0) == {
         7: WaitingJob(7, False, True, 3, most_nodes=1),
         9: WaitingJob(9, True, False, 4, "r", 2, "a&b", "n[1-2]", "gres/gpu:8"),
     }
 
 
 def test_text_of_users_cannot_forge_a_job_and_a_half_reply_is_none() -> None:
-    framing = Framing("Recorded")
+    framing = ReplyFraming("Recorded")
     cells = framing.field.join(["7", "1", "OK", "1", "(null)", "2K", "a|b\n8|1", "", "N/A"])
     reply = f"{cells}{framing.record}\n".encode()
     found = parse_waiting(reply + framing.end.encode(), framing)
@@ -118,4 +118,4 @@ def test_squeue_that_fails_is_an_error() -> None:
     scontrol = Scontrol()
     scontrol._squeue = lambda env: (1, "", "Unable to contact slurm controller")  # type: ignore[method-assign]
     with pytest.raises(SlurmCommandError, match="Unable to contact"):
-        waiting_in(scontrol, ["gpu"], 1.0)
+        read_waiting_jobs(scontrol, ["gpu"], 1.0)

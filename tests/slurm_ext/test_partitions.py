@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.layout import lay_out
-from slurm_soda.slurm_ext.cli.framing import Framing
-from slurm_soda.slurm_ext.cli.partitions import CliPartitions, PartitionRecord, parse_partitions
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.partitions import plan_pool_partitions
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.partitions import (
-    Step,
-    calls,
-    differences,
+from slurm_soda.slurm_ext.pools.partition_settings import (
+    PartitionChange,
     include_text,
-    not_carried,
-    steps,
-    wanted_settings,
+    list_foreign_changes,
+    list_settings_not_inherited,
+    plan_partition_changes,
+    pool_partition_settings,
+    split_into_calls,
 )
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition, parse_partitions
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from tests.slurm_ext.scontrol import FRESH, Scontrol, partition
 
 A100 = NodeClass("a100", 4, 28)
-PARTS = lay_out("gpu", 1, 0, [("n1", A100), ("n2", A100)], {A100: Share(8, 1)}).partitions
+PARTS = plan_pool_partitions("gpu", 1, 0, [("n1", A100), ("n2", A100)], {A100: PoolShare(8, 1)}).partitions
 RICH = (
     "PartitionName=t1 AllowGroups=root AllowAccounts=acc DenyQos=normal AllocNodes=n1,ctl Default=NO CpuBind=cores "
     " QoS=normal DefaultTime=NONE DisableRootJobs=YES ExclusiveUser=YES ExclusiveTopo=NO GraceTime=0 Hidden=YES MaxNodes=3"
@@ -33,8 +33,8 @@ RICH = (
 """As Slurm 24.11.5 showed it."""
 
 
-def parsed(line: str) -> PartitionRecord:
-    framing = Framing("Recorded")
+def parsed(line: str) -> SlurmPartition:
+    framing = ReplyFraming("Recorded")
     (record,) = parse_partitions((line + "\n" + framing.end).encode(), framing).values()
     return record
 
@@ -42,7 +42,7 @@ def parsed(line: str) -> PartitionRecord:
 def test_what_a_base_has_its_arrays_have() -> None:
     base = parsed(RICH)
     assert (base.name, base.nodes, base.tier, base.is_default) == ("t1", ("n1",), 1, False)
-    assert wanted_settings(PARTS["gpu_cpu"], base) == {
+    assert pool_partition_settings(PARTS["gpu_cpu"], base) == {
         "Nodes": "n[1-2]", "PriorityTier": "0", "PreemptMode": "OFF", "GraceTime": "0", "MinNodes": "1",
         "MaxCPUsPerNode": "8", "AllowGroups": "root", "AllowAccounts": "acc", "DenyQos": "normal", "AllocNodes": "n1,ctl",
         "CpuBind": "cores", "QoS": "normal", "DisableRootJobs": "YES", "ExclusiveUser": "YES", "Hidden": "YES",
@@ -50,14 +50,14 @@ def test_what_a_base_has_its_arrays_have() -> None:
         "RootOnly": "YES", "OverSubscribe": "FORCE:2", "OverTimeLimit": "3", "DefMemPerCPU": "100", "MaxMemPerCPU": "300",
         "JobDefaults": "DefCpuPerGPU=3,DefMemPerGPU=5", "TRESBillingWeights": "CPU=1.0,GRES/gpu=2", "State": "DRAIN",
     }  # fmt: skip
-    assert not_carried(base) == []
-    odd = PartitionRecord("x", partition(Nodes="n1", SelectTypeParameters="CR_CORE", Colour="red"))
-    assert not_carried(odd) == ["SelectTypeParameters=CR_CORE", "Colour=red"]
+    assert list_settings_not_inherited(base) == []
+    odd = SlurmPartition("x", partition(Nodes="n1", SelectTypeParameters="CR_CORE", Colour="red"))
+    assert list_settings_not_inherited(odd) == ["SelectTypeParameters=CR_CORE", "Colour=red"]
 
 
 def test_a_plain_base_says_little() -> None:
-    plain = PartitionRecord("gpu", partition(Nodes="n[1-2]", MinNodes="0"))
-    assert wanted_settings(PARTS["gpu_small_lend"], plain) == {
+    plain = SlurmPartition("gpu", partition(Nodes="n[1-2]", MinNodes="0"))
+    assert pool_partition_settings(PARTS["gpu_small_lend"], plain) == {
         "Nodes": "n2", "PriorityTier": "0", "PreemptMode": "REQUEUE", "GraceTime": "0", "MinNodes": "0",
         "MaxCPUsPerNode": "20", "State": "UP",
     }  # fmt: skip
@@ -65,9 +65,9 @@ def test_a_plain_base_says_little() -> None:
 
 @pytest.mark.parametrize(("own", "cores"), [("6", "6"), ("10", "8"), ("UNLIMITED", "8")])
 def test_a_base_with_a_limit_of_its_own_keeps_it(own: str, cores: str) -> None:
-    base = PartitionRecord("gpu", partition(MaxCPUsPerNode=own))
-    assert wanted_settings(PARTS["gpu_cpu"], base)["MaxCPUsPerNode"] == cores
-    lent = wanted_settings(PARTS["gpu_cpu_lend"], base).get("MaxCPUsPerNode")
+    base = SlurmPartition("gpu", partition(MaxCPUsPerNode=own))
+    assert pool_partition_settings(PARTS["gpu_cpu"], base)["MaxCPUsPerNode"] == cores
+    lent = pool_partition_settings(PARTS["gpu_cpu_lend"], base).get("MaxCPUsPerNode")
     assert lent == (None if own == "UNLIMITED" else own)
 
 
@@ -80,35 +80,35 @@ def test_the_file_is_never_empty_and_has_the_file_s_words() -> None:
 def test_steps_are_the_difference() -> None:
     old = {"a": {"Nodes": "n1", "MaxCPUsPerNode": "8"}, "b": {"Nodes": "n1"}, "c": {"Nodes": "n1"}}
     new = {"a": {"Nodes": "n1", "MaxTime": "5"}, "c": {"Nodes": "n1"}, "d": {"Nodes": "n2"}}
-    assert steps(old, new) == [
-        Step(
+    assert plan_partition_changes(old, new) == [
+        PartitionChange(
             "update",
             "a",
             {"MaxCPUsPerNode": "UNLIMITED", "MaxTime": "5"},
             {"MaxCPUsPerNode": "8", "MaxTime": "UNLIMITED"},
         ),
-        Step("create", "d", {"Nodes": "n2"}, {}),
-        Step("retire", "b", {}, {"Nodes": "n1"}),
+        PartitionChange("create", "d", {"Nodes": "n2"}, {}),
+        PartitionChange("retire", "b", {}, {"Nodes": "n1"}),
     ]
-    assert steps(new, new) == []
+    assert plan_partition_changes(new, new) == []
     with pytest.raises(SlurmError, match="cannot take DefaultTime=5 back"):
-        steps({"a": {"DefaultTime": "5"}}, {"a": {}})
+        plan_partition_changes({"a": {"DefaultTime": "5"}}, {"a": {}})
 
 
 def test_two_settings_that_slurm_does_not_take_at_once_are_set_apart() -> None:
-    step = Step("create", "a", {"Nodes": "n1", "MaxCPUsPerNode": "8", "OverSubscribe": "FORCE:2"}, {})
-    assert calls(step) == [
+    step = PartitionChange("create", "a", {"Nodes": "n1", "MaxCPUsPerNode": "8", "OverSubscribe": "FORCE:2"}, {})
+    assert split_into_calls(step) == [
         ("create", {"Nodes": "n1", "MaxCPUsPerNode": "8"}), ("update", {"OverSubscribe": "FORCE:2"}),
     ]  # fmt: skip
     assert step.command == "scontrol create PartitionName=a Nodes=n1 MaxCPUsPerNode=8 OverSubscribe=FORCE:2"
 
 
 def test_differences_leave_out_what_slurm_works_out() -> None:
-    assert differences(partition(TotalCPUs="1"), partition(TRES="x")) == []
+    assert list_foreign_changes(partition(TotalCPUs="1"), partition(TRES="x")) == []
     changed = partition(MaxTime="5", State="DOWN")
-    assert differences(partition(), changed) == ["MaxTime is 5, was UNLIMITED", "State is DOWN, was UP"]
-    assert differences(partition(), changed, passing=("State",)) == ["MaxTime is 5, was UNLIMITED"]
-    assert differences(partition(DenyQos="q"), partition()) == ["DenyQos is unset, was q"]
+    assert list_foreign_changes(partition(), changed) == ["MaxTime is 5, was UNLIMITED", "State is DOWN, was UP"]
+    assert list_foreign_changes(partition(), changed, passing=("State",)) == ["MaxTime is 5, was UNLIMITED"]
+    assert list_foreign_changes(partition(DenyQos="q"), partition()) == ["DenyQos is unset, was q"]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_differences_leave_out_what_slurm_works_out() -> None:
 )
 def test_replies_that_cannot_be_read(stdout: bytes, words: str) -> None:
     with pytest.raises(SlurmReplyError, match=words):
-        parse_partitions(stdout, Framing("Recorded"))
+        parse_partitions(stdout, ReplyFraming("Recorded"))
 
 
 def test_through_scontrol() -> None:
     scontrol = Scontrol()
-    port = CliPartitions(scontrol)
+    port = ScontrolPartitions(scontrol)
     port.create("x", {"Nodes": "n1", "MaxCPUsPerNode": "8"})
     port.update("x", {"State": "DRAIN"})
     assert port.partitions()["x"].fields == dict(parsed(f"PartitionName=x {FRESH}").fields) | {
@@ -147,5 +147,5 @@ def test_through_scontrol() -> None:
 def test_nothing_strange_is_sent(bad: dict[str, str]) -> None:
     scontrol = Scontrol()
     with pytest.raises(SlurmReplyError, match="is not given"):
-        CliPartitions(scontrol).create("x", bad)
+        ScontrolPartitions(scontrol).create("x", bad)
     assert scontrol.sent == []

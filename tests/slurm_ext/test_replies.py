@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.snapshot import JobState
-from slurm_soda.slurm_ext.accounting import parse_accounting
-from slurm_soda.slurm_ext.cli.allocations import parse_allocation
-from slurm_soda.slurm_ext.cli.backend import CliSlurm
-from slurm_soda.slurm_ext.cli.framing import Framing
-from slurm_soda.slurm_ext.cli.jobs import JobReader, squeue_env
-from slurm_soda.slurm_ext.cli.nodes import parse_nodes
-from slurm_soda.slurm_ext.cli.priorities import parse_site_factors
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.slurm_ext.cli.updates import outcomes
-from slurm_soda.slurm_ext.client import JobRecord
+from slurm_soda.slurm_ext.cli_client import CliSlurmClient
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
-from slurm_soda.slurm_ext.snapshot import build_snapshot
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.sacct import parse_accounting
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
+from slurm_soda.slurm_ext.read.scontrol_nodes import parse_nodes
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot
+from slurm_soda.slurm_ext.read.sprio import parse_site_factors
+from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader, squeue_environment
+from slurm_soda.slurm_ext.write.scontrol_updates import parse_update_errors
 
 REPLIES = Path(__file__).parent / "replies"
 VERSIONS = sorted(path.name for path in REPLIES.iterdir())
-FRAMING = Framing("RecordedReply")
+FRAMING = ReplyFraming("RecordedReply")
 
 EVIL_NAME = "evil\udcff\udcfe 'q' \"dq\" |\n   Nodes=n9 CPU_IDs=0-1 GRES=gpu:9"
 EVIL_TEXT = 'c\udc80|\n"x\t{} \\\\ \x1b[31m \x1f\x1e '
@@ -39,8 +39,8 @@ def reply(version: str, name: str) -> bytes:
     return (REPLIES / version / f"{name}.txt").read_bytes()
 
 
-def by_name(version: str, name: str = "squeue") -> dict[str, JobRecord]:
-    return {job.name: job for job in JobReader().parse(reply(version, name), FRAMING)}
+def by_name(version: str, name: str = "squeue") -> dict[str, SlurmJob]:
+    return {job.name: job for job in SqueueReader().parse(reply(version, name), FRAMING)}
 
 
 ASKED = {
@@ -90,7 +90,7 @@ def test_states_and_reasons(version: str, name: str, state: str, reason: str) ->
 
 
 def test_arrays_are_one_record_and_heterogeneous_jobs_know_their_leader(version: str) -> None:
-    jobs = JobReader().parse(reply(version, "squeue"), FRAMING)
+    jobs = SqueueReader().parse(reply(version, "squeue"), FRAMING)
     (array,) = (job for job in jobs if job.name == "array")
     assert (array.array_task, array.array_job_id) == ("0-5", array.job_id)
     leader, second = (job for job in jobs if job.name == "het" or job.het_job_id)
@@ -122,7 +122,7 @@ def test_nodes(version: str) -> None:
 
 def test_nodes_and_running_jobs_agree(version: str) -> None:
     nodes = {node.name: node for node in parse_nodes(reply(version, "nodes"), FRAMING)}
-    running = [job for job in JobReader().parse(reply(version, "squeue"), FRAMING) if job.state == "RUNNING"]
+    running = [job for job in SqueueReader().parse(reply(version, "squeue"), FRAMING) if job.state == "RUNNING"]
     held = [
         entry
         for job in running
@@ -158,7 +158,7 @@ def test_site_factors_before_and_after_our_updates(version: str) -> None:
 
 
 def test_each_update_has_its_own_outcome(version: str) -> None:
-    found = outcomes(reply(version, "update"), 7, FRAMING.nonce)
+    found = parse_update_errors(reply(version, "update"), 7, FRAMING.nonce)
     assert [bool(error) for error in found] == [False, True, True, False, False, False, False]
     assert "Invalid job id" in str(found[1])
     assert "no longer pending" in str(found[2])
@@ -171,7 +171,7 @@ def test_rewrites_show(version: str) -> None:
 
 
 def test_the_snapshot_of_the_recorded_cluster(version: str) -> None:
-    jobs = JobReader().parse(reply(version, "squeue"), FRAMING)
+    jobs = SqueueReader().parse(reply(version, "squeue"), FRAMING)
     nodes = parse_nodes(reply(version, "nodes"), FRAMING)
     evil = next(job for job in jobs if job.name == EVIL_NAME)
     snapshot = build_snapshot(evil.submit_s + 60, jobs, nodes, {}, {}, {}, requeued={evil.job_id})
@@ -193,7 +193,7 @@ def test_accounting_run_by_run(version: str) -> None:
 
 
 PARSERS: dict[str, Callable[[bytes], object]] = {
-    "squeue": lambda raw: JobReader().parse(raw, FRAMING),
+    "squeue": lambda raw: SqueueReader().parse(raw, FRAMING),
     "nodes": lambda raw: parse_nodes(raw, FRAMING),
     "sprio": lambda raw: parse_site_factors(raw, FRAMING),
     "sacct": lambda raw: parse_accounting(raw, FRAMING),
@@ -232,28 +232,30 @@ class Replayed:
     status: int | None = 0
     seen: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         self.seen.append((argv, env))
-        return Completed(tuple(argv), self.status, self.stdout, self.stderr)
+        return CompletedCommand(tuple(argv), self.status, self.stdout, self.stderr)
 
 
 def test_one_process_lists_all_jobs_and_its_nonce_is_not_in_public_arguments(version: str) -> None:
     runner = Replayed(reply(version, "squeue"))
-    assert len(CliSlurm(runner, nonce=lambda: FRAMING.nonce).jobs()) == len(by_name(version)) + 1
+    assert len(CliSlurmClient(runner, nonce=lambda: FRAMING.nonce).jobs()) == len(by_name(version)) + 1
     ((argv, env),) = runner.seen
     assert FRAMING.nonce not in " ".join(argv)
-    assert env["SQUEUE_FORMAT2"] == squeue_env(FRAMING)["SQUEUE_FORMAT2"]
+    assert env["SQUEUE_FORMAT2"] == squeue_environment(FRAMING)["SQUEUE_FORMAT2"]
     assert env["SLURM_TIME_FORMAT"] == "%s"
 
 
 def test_an_unchanged_job_is_the_same_object_in_the_next_cycle(version: str) -> None:
-    client = CliSlurm(Replayed(reply(version, "squeue")), nonce=lambda: FRAMING.nonce)
+    client = CliSlurmClient(Replayed(reply(version, "squeue")), nonce=lambda: FRAMING.nonce)
     assert all(a is b for a, b in zip(client.jobs(), client.jobs(), strict=True))
 
 
 def test_a_failed_command_is_an_error_even_with_output(version: str) -> None:
     for status in (1, None):
-        client = CliSlurm(
+        client = CliSlurmClient(
             Replayed(reply(version, "squeue"), b"slurm_load_jobs error", status), nonce=lambda: FRAMING.nonce
         )
         with pytest.raises(SlurmCommandError, match="slurm_load_jobs error"):
@@ -270,14 +272,14 @@ def test_a_failed_command_is_an_error_even_with_output(version: str) -> None:
 )
 def test_an_unknown_word_makes_the_reply_unreadable(version: str, damage: tuple[bytes, bytes], text: str) -> None:
     with pytest.raises(SlurmReplyError, match=text):
-        JobReader().parse(reply(version, "squeue").replace(*damage), FRAMING)
+        SqueueReader().parse(reply(version, "squeue").replace(*damage), FRAMING)
 
 
 def test_a_job_that_is_listed_twice_makes_the_reply_unreadable(version: str) -> None:
     raw = reply(version, "squeue")
     end = FRAMING.end.encode()
     with pytest.raises(SlurmReplyError, match="twice"):
-        JobReader().parse(raw.removesuffix(end) + raw, FRAMING)
+        SqueueReader().parse(raw.removesuffix(end) + raw, FRAMING)
 
 
 def test_an_unknown_node_state_makes_the_reply_unreadable(version: str) -> None:
@@ -290,4 +292,4 @@ def test_an_unknown_node_state_makes_the_reply_unreadable(version: str) -> None:
 )
 def test_the_version(version: str, said: bytes, version_found: str) -> None:
     assert version in VERSIONS
-    assert CliSlurm(Replayed(said)).version() == version_found
+    assert CliSlurmClient(Replayed(said)).version() == version_found

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.slurm_ext.cli.framing import Framing
-from slurm_soda.slurm_ext.cli.limits import cluster_memory_limit, parse_limits
-from slurm_soda.slurm_ext.cli.requests import parse_request
-from slurm_soda.slurm_ext.cli.updates import refused
-from slurm_soda.slurm_ext.client import Update
-from slurm_soda.slurm_ext.cpus import cpu_change
+from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.scontrol_request import parse_request
+from slurm_soda.slurm_ext.write.cpu_changes import cpu_change
+from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 
-FRAMING = Framing("RecordedReply")
+FRAMING = ReplyFraming("RecordedReply")
 REPLIES = Path(__file__).parent / "replies"
 
 
@@ -84,7 +84,7 @@ def test_what_ties_cpus_to_something_else(values: dict[str, Any], text: str) -> 
     ],
 )
 def test_tasks_on_each_node(values: dict[str, Any], tasks: int) -> None:
-    assert told(**values).even_tasks == tasks
+    assert told(**values).even_tasks_per_node == tasks
 
 
 def test_limits_of_partitions() -> None:
@@ -98,8 +98,8 @@ def test_limits_of_partitions() -> None:
         "mm": PartitionLimits("mm", 8, 1000),
         "node": PartitionLimits("node", 0, 0),
     }
-    assert cluster_memory_limit(framed("A = 1\nMaxMemPerCPU            = 2048\n"), FRAMING) == 2048
-    assert cluster_memory_limit(framed("MaxMemPerNode           = UNLIMITED\n"), FRAMING) == 0
+    assert parse_cluster_memory_limit(framed("A = 1\nMaxMemPerCPU            = 2048\n"), FRAMING) == 2048
+    assert parse_cluster_memory_limit(framed("MaxMemPerNode           = UNLIMITED\n"), FRAMING) == 0
 
 
 def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
@@ -109,5 +109,5 @@ def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
     assert change.new == {"CPUsPerTask": "3", "NumCPUs": "12", "MinCPUsNode": "6", "MinMemoryNode": "10000"}
     assert change.old == {"CPUsPerTask": "10", "NumCPUs": "40", "MinCPUsNode": "20", "MinMemoryCPU": "500"}
     for fields in (change.new, change.old):
-        assert not refused(Update(7, tuple(fields.items())))
+        assert not refusal_of_update(JobUpdate(7, tuple(fields.items())))
     assert "MinMemoryNode" not in cpu_change(request, 12, 0, "why").new

@@ -5,32 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.slurm_ext.cli.runner import ENVIRONMENT, LocalRunner
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 
 PATH = {"PATH": "/usr/bin:/bin"}
 
 
 def test_it_hands_over_bytes_and_brings_bytes_back() -> None:
-    said = LocalRunner()(["cat"], stdin=b"\xff\x00\n", timeout_s=10, env=PATH)
+    said = LocalCommandRunner()(["cat"], stdin=b"\xff\x00\n", timeout_s=10, env=PATH)
     assert (said.status, said.stdout, said.stderr) == (0, b"\xff\x00\n", b"")
 
 
 def test_the_environment_is_exactly_the_one_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_FORMAT", "%A")
-    said = LocalRunner()(["/usr/bin/env"], stdin=b"", timeout_s=10, env=ENVIRONMENT)
-    assert dict(line.split("=", 1) for line in said.stdout.decode().splitlines()) == dict(ENVIRONMENT)
+    said = LocalCommandRunner()(["/usr/bin/env"], stdin=b"", timeout_s=10, env=SLURM_ENVIRONMENT)
+    assert dict(line.split("=", 1) for line in said.stdout.decode().splitlines()) == dict(SLURM_ENVIRONMENT)
 
 
 def test_arguments_reach_the_program_untouched() -> None:
     argv = ["printf", "%s|", "a b", "$(id)", "'q'", '"', "*"]
-    assert LocalRunner()(argv, stdin=b"", timeout_s=10, env=PATH).stdout == b"""a b|$(id)|'q'|"|*|"""
+    assert LocalCommandRunner()(argv, stdin=b"", timeout_s=10, env=PATH).stdout == b"""a b|$(id)|'q'|"|*|"""
 
 
 def test_at_the_time_limit_the_command_and_its_children_are_gone(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     line = f"echo early; sleep 60 & echo $! > {pid_file}; wait"
-    said = LocalRunner()(["sh", "-c", line], stdin=b"", timeout_s=0.5, env=PATH)
+    said = LocalCommandRunner()(["sh", "-c", line], stdin=b"", timeout_s=0.5, env=PATH)
     assert (said.status, said.stdout) == (None, b"early\n")
     child = int(pid_file.read_text())
     deadline = time.monotonic() + 10
@@ -47,13 +47,13 @@ def _lives(pid: int) -> bool:
 
 
 def test_a_program_that_is_not_there_is_a_status_not_an_exception() -> None:
-    said = LocalRunner()(["soda-no-such-program"], stdin=b"", timeout_s=10, env=PATH)
+    said = LocalCommandRunner()(["soda-no-such-program"], stdin=b"", timeout_s=10, env=PATH)
     assert said.status == 127
     assert b"soda-no-such-program" in said.stderr
 
 
 def test_a_command_that_does_not_read_its_input_is_no_error() -> None:
-    assert LocalRunner()(["true"], stdin=b"x" * 1_000_000, timeout_s=10, env=PATH).status == 0
+    assert LocalCommandRunner()(["true"], stdin=b"x" * 1_000_000, timeout_s=10, env=PATH).status == 0
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_command_that_does_not_read_its_input_is_no_error() -> None:
     ],
 )
 def test_a_failure_says_what_was_run_and_what_to_do(line: str, text: str) -> None:
-    said = LocalRunner()(["sh", "-c", line], stdin=b"", timeout_s=0.3, env=PATH)
+    said = LocalCommandRunner()(["sh", "-c", line], stdin=b"", timeout_s=0.3, env=PATH)
     with pytest.raises(SlurmCommandError) as caught:
         said.check("do this")
     assert str(caught.value) == f"sh -c {line} {text}"
 
 
 def test_a_killed_command_has_a_negative_status() -> None:
-    said = LocalRunner()(["sh", "-c", "kill -9 $$"], stdin=b"", timeout_s=10, env=PATH)
+    said = LocalCommandRunner()(["sh", "-c", "kill -9 $$"], stdin=b"", timeout_s=10, env=PATH)
     assert said.status == -9

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.snapshot import JobState
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.ordering import UNKNOWN_SITE_FACTOR
-from slurm_soda.slurm_ext.snapshot import JobMemory, build_snapshot, needs_allocation, preemptible
-from slurm_soda.slurm_ext.states import ENDED, KNOWN, policy_state
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, KNOWN_STATES, policy_state
+from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot, is_preemptible, needs_allocation
+from slurm_soda.slurm_ext.write.site_factors import UNKNOWN_SITE_FACTOR
 from tests.slurm_ext.records import job, node, running
 
 NOW = 1000.0
@@ -49,9 +49,9 @@ def test_what_a_policy_may_do_with_a_job(state: str, reason: str, expected: JobS
 
 
 def test_every_known_state_is_either_live_or_ended() -> None:
-    for state in KNOWN - ENDED:
+    for state in KNOWN_STATES - ENDED_STATES:
         policy_state(state, "None")
-    for state in ENDED:
+    for state in ENDED_STATES:
         with pytest.raises(KeyError):
             policy_state(state, "None")
 
@@ -96,7 +96,7 @@ def test_the_site_factor_of_a_job_that_waits_out_a_requeue_is_unknown() -> None:
     ],
 )
 def test_who_may_be_requeued(fields: dict[str, object], *, expected: bool) -> None:
-    assert preemptible(running(1, "n1", **fields)) is expected
+    assert is_preemptible(running(1, "n1", **fields)) is expected
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_components_of_heterogeneous_jobs_are_left_alone() -> None:
 def test_service_counts_ended_runs_and_the_present_one() -> None:
     jobs = [running(1, "n1", start_s=900.0, gpus=2), job(2, gpus=4), running(3, "n1", start_s=900.0, gpus=2)]
     memory = {
-        1: JobMemory(first_start_s=300.0, executed_s=50.0, preemptions=1),
-        2: JobMemory(first_start_s=100.0, executed_s=30.0),
-        3: JobMemory(run_since_s=960.0),
+        1: JobRunHistory(first_start_s=300.0, executed_s=50.0, preemptions=1),
+        2: JobRunHistory(first_start_s=100.0, executed_s=30.0),
+        3: JobRunHistory(run_since_s=960.0),
     }
     table = build_snapshot(NOW, jobs, [node("n1")], {}, memory, {}).jobs
     assert table.executed_s.tolist() == [150.0, 30.0, 40.0]
@@ -142,14 +142,14 @@ def test_waiting_counts_from_the_latest_of_submission_run_end_and_promotion() ->
         running(5, "n1"),
         job(6, reason="JobHeldUser"),
     ]
-    memory = {4: JobMemory(waiting_since_s=950.0)}
+    memory = {4: JobRunHistory(waiting_since_s=950.0)}
     table = build_snapshot(NOW, jobs, [node("n1")], {}, memory, {}, requeued={3}).jobs
     assert table.waited_s.tolist() == [600.0, 300.0, 600.0, 50.0, 0.0, 0.0]
 
 
 def test_the_first_submission_is_remembered() -> None:
     snapshot = build_snapshot(
-        NOW, [job(1, submit_s=900.0), job(2, submit_s=5.0)], [], {}, {1: JobMemory(submit_s=7.0)}, {}
+        NOW, [job(1, submit_s=900.0), job(2, submit_s=5.0)], [], {}, {1: JobRunHistory(submit_s=7.0)}, {}
     )
     assert snapshot.jobs.submit_s.tolist() == [7.0, 5.0]
 

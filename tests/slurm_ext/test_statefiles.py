@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.slurm_ext.arrays import TABLE_NAME, read_record
 from slurm_soda.slurm_ext.errors import SlurmError
-from slurm_soda.slurm_ext.partitions import include_text
-from slurm_soda.slurm_ext.statefiles import write_whole
+from slurm_soda.slurm_ext.pools.partition_settings import include_text
+from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, read_record
+from slurm_soda.slurm_ext.pools.state_files import write_state_file
 from tests.slurm_ext.array_site import Site
 
 THEIRS = 64_030
@@ -21,11 +21,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "f"
-    write_whole(file, "one")
-    write_whole(file, "two")
+    write_state_file(file, "one")
+    write_state_file(file, "two")
     assert (file.read_text(), file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("two", 0o644, [file])
     with pytest.raises(SlurmError, match="cannot be written"):
-        write_whole(tmp_path / "missing" / "f", "x")
+        write_state_file(tmp_path / "missing" / "f", "x")
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "directory", "pipe"])
@@ -39,7 +39,7 @@ def test_only_a_regular_file_is_written(tmp_path: Path, kind: str) -> None:
     else:
         os.mkfifo(file)
     with pytest.raises(SlurmError, match=r"is (a link|no regular file) and is not written"):
-        write_whole(file, "x", beside=tmp_path)
+        write_state_file(file, "x", beside=tmp_path)
     assert (other.read_text(), (tmp_path / "nowhere").exists()) == ("precious", False)
 
 
@@ -56,7 +56,7 @@ class Two:
         os.chown(self.include, THEIRS, 7)
 
     def write(self, file: Path) -> None:
-        write_whole(file, "new", beside=self.state)
+        write_state_file(file, "new", beside=self.state)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_root_writes_slurm_users_file_for_it(two: Two) -> None:
     two.write(two.include)
     found = two.include.stat()
     assert (two.include.read_text(), found.st_uid, found.st_gid, found.st_mode & 0o777) == ("new", THEIRS, 7, 0o644)
-    write_whole(two.state / TABLE_NAME, "{}")
-    assert (two.state / TABLE_NAME).stat().st_uid == THEIRS
+    write_state_file(two.state / POOLS_RECORD_NAME, "{}")
+    assert (two.state / POOLS_RECORD_NAME).stat().st_uid == THEIRS
 
 
 @as_root
@@ -106,7 +106,7 @@ def test_root_refuses_a_record_that_names_another_file(tmp_path: Path) -> None:
     site.arranger.apply(site.wanted())
     passwd = tmp_path / "passwd"
     passwd.write_text("# root's\n")
-    record = site.folder / TABLE_NAME
+    record = site.folder / POOLS_RECORD_NAME
     record.write_text(record.read_text().replace(str(include), str(passwd)))
     with pytest.raises(SlurmError, match=f"{passwd} belongs to user 0"):
         site.arranger.revert()
@@ -136,7 +136,7 @@ def test_text_that_no_partition_has_is_not_written(tmp_path: Path, name: str, se
     site = Site(tmp_path)
     site.arranger.apply(site.wanted())
     include = (tmp_path / "soda-arrays.conf").read_text()
-    file = tmp_path / TABLE_NAME
+    file = tmp_path / POOLS_RECORD_NAME
     document = json.loads(file.read_text())
     document["sent"][name] = settings
     file.write_text(json.dumps(document))
@@ -159,7 +159,7 @@ def test_text_that_no_partition_has_is_not_written(tmp_path: Path, name: str, se
 def test_a_record_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
     site = Site(tmp_path)
     site.arranger.apply(site.wanted())
-    file = tmp_path / TABLE_NAME
+    file = tmp_path / POOLS_RECORD_NAME
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(SlurmError, match="not a record of arrays"):
         read_record(tmp_path)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.cli.backend import CliSlurm
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.slurm_ext.cli.updates import outcomes, refused, script
-from slurm_soda.slurm_ext.client import Update, UpdateResult
+from slurm_soda.slurm_ext.cli_client import CliSlurmClient
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.write.scontrol_updates import parse_update_errors, refusal_of_update, scontrol_script
 
 NONCE = "abcdefgh"
 
 
-def one(name: str, value: str, job_id: int = 7) -> Update:
-    return Update(job_id, ((name, value),))
+def one(name: str, value: str, job_id: int = 7) -> JobUpdate:
+    return JobUpdate(job_id, ((name, value),))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def one(name: str, value: str, job_id: int = 7) -> Update:
     ],
 )  # fmt: skip
 def test_what_may_be_sent(name: str, value: str) -> None:
-    assert refused(one(name, value)) == ""
+    assert refusal_of_update(one(name, value)) == ""
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_what_may_be_sent(name: str, value: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_never_sent(name: str, value: str) -> None:
-    assert name in refused(one(name, value))
+    assert name in refusal_of_update(one(name, value))
 
 
 def test_an_update_names_a_job_and_a_field() -> None:
-    assert refused(Update(0, (("SiteFactor", "1"),)))
-    assert refused(Update(7, ()))
+    assert refusal_of_update(JobUpdate(0, (("SiteFactor", "1"),)))
+    assert refusal_of_update(JobUpdate(7, ()))
 
 
 @given(st.text(max_size=30))
 def test_no_text_makes_a_second_line_or_a_second_field(value: str) -> None:
     update = one("ReqNodeList", value)
-    if not refused(update):
-        lines = script([update], NONCE).decode("ascii").splitlines()
+    if not refusal_of_update(update):
+        lines = scontrol_script([update], NONCE).decode("ascii").splitlines()
         assert len(lines) == 2
         assert len(lines[0].split()) == 3
 
@@ -71,7 +71,7 @@ Update of this parameter is not supported: X=1
 Request aborted
 invalid keyword: soda-{NONCE}-2
 """
-    assert outcomes(stderr.encode(), 4, NONCE) == [
+    assert parse_update_errors(stderr.encode(), 4, NONCE) == [
         "", "Invalid job id specified for job 9",
         "Update of this parameter is not supported: X=1; Request aborted", None,
     ]  # fmt: skip
@@ -80,16 +80,16 @@ invalid keyword: soda-{NONCE}-2
 def test_tasks_of_an_array_that_run_or_ended_are_no_error() -> None:
     mark = f"invalid keyword: soda-{NONCE}-0\n"
     past = "10026_1-2: Job is no longer pending execution\n10026_3: Job has already finished\n"
-    assert outcomes(f"{past}{mark}".encode(), 1, NONCE) == [""]
+    assert parse_update_errors(f"{past}{mark}".encode(), 1, NONCE) == [""]
     other = "10026_4: Invalid qos specification"
-    assert outcomes(f"{past}{other}\n{mark}".encode(), 1, NONCE) == [other]
+    assert parse_update_errors(f"{past}{other}\n{mark}".encode(), 1, NONCE) == [other]
 
 
 @given(st.integers(0, 6), st.data())
 def test_a_cut_never_makes_a_success(count: int, data: st.DataObject) -> None:
     whole = "".join(f"no such job {at}\ninvalid keyword: soda-{NONCE}-{at}\n" for at in range(count)).encode()
     cut = data.draw(st.integers(0, len(whole)))
-    found = outcomes(whole[:cut], count, NONCE)
+    found = parse_update_errors(whole[:cut], count, NONCE)
     assert len(found) == count
     assert "" not in found
 
@@ -102,7 +102,9 @@ class Scontrol:
     asked: list[list[int]] = field(default_factory=list)
     stops_after: int = 10**9
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         lines = stdin.decode().splitlines()
         jobs = [int(line.split()[1].removeprefix("JobId=")) for line in lines[::2]]
         before = [job for batch in self.asked for job in batch]
@@ -113,7 +115,7 @@ class Scontrol:
             text = said[min(before.count(job), len(said) - 1)]
             out += f"{text}\n" if text else ""
             out += f"invalid keyword: {mark}\n"
-        return Completed(tuple(argv), 1, b"", out.encode())
+        return CompletedCommand(tuple(argv), 1, b"", out.encode())
 
 
 BUSY = "Resource temporarily unavailable for job 2"
@@ -121,43 +123,43 @@ BUSY = "Resource temporarily unavailable for job 2"
 
 def test_one_process_for_all_and_one_more_for_what_was_busy() -> None:
     scontrol = Scontrol({2: [BUSY, BUSY, ""], 3: ["Invalid job id specified for job 3"]})
-    results = CliSlurm(scontrol).update([one("SiteFactor", "1", job) for job in (1, 2, 3)])
-    assert results == [UpdateResult(1), UpdateResult(2), UpdateResult(3, "Invalid job id specified for job 3")]
+    results = CliSlurmClient(scontrol).update([one("SiteFactor", "1", job) for job in (1, 2, 3)])
+    assert results == [JobUpdateResult(1), JobUpdateResult(2), JobUpdateResult(3, "Invalid job id specified for job 3")]
     assert scontrol.asked == [[1, 2, 3], [2], [2]]
 
 
 def test_what_stays_busy_is_an_error_in_the_end() -> None:
     scontrol = Scontrol({2: [BUSY]})
-    assert CliSlurm(scontrol).update([one("SiteFactor", "1", 2)]) == [UpdateResult(2, BUSY)]
+    assert CliSlurmClient(scontrol).update([one("SiteFactor", "1", 2)]) == [JobUpdateResult(2, BUSY)]
     assert len(scontrol.asked) == 4
 
 
 def test_what_must_not_be_sent_does_not_keep_the_others_back() -> None:
     scontrol = Scontrol({})
-    first, second = CliSlurm(scontrol).update([one("SiteFactor", "x", 1), one("SiteFactor", "1", 2)])
+    first, second = CliSlurmClient(scontrol).update([one("SiteFactor", "x", 1), one("SiteFactor", "1", 2)])
     assert "job 1: SiteFactor='x' is not sent" in first.error
-    assert second == UpdateResult(2)
+    assert second == JobUpdateResult(2)
     assert scontrol.asked == [[2]]
 
 
 def test_nothing_to_send_runs_nothing() -> None:
     scontrol = Scontrol({})
-    assert CliSlurm(scontrol).update([]) == []
+    assert CliSlurmClient(scontrol).update([]) == []
     assert scontrol.asked == []
 
 
 def test_updates_behind_a_stop_are_not_called_done() -> None:
-    results = CliSlurm(Scontrol({}, stops_after=1)).update([one("SiteFactor", "1", job) for job in (1, 2)])
+    results = CliSlurmClient(Scontrol({}, stops_after=1)).update([one("SiteFactor", "1", job) for job in (1, 2)])
     assert results[0].error == ""
     assert "not known to be done" in results[1].error
 
 
 def test_no_answer_at_all_is_a_failed_command() -> None:
     with pytest.raises(SlurmCommandError, match="slurmctld"):
-        CliSlurm(Scontrol({}, stops_after=0)).update([one("SiteFactor", "1")])
+        CliSlurmClient(Scontrol({}, stops_after=0)).update([one("SiteFactor", "1")])
 
 
 @pytest.mark.parametrize("name", ["", "usr1", "USR1; id", "-9", "KILL 8"])
 def test_only_signal_names_are_sent(name: str) -> None:
     with pytest.raises(SlurmReplyError, match="is no signal name"):
-        CliSlurm(Scontrol({})).signal(1, name)
+        CliSlurmClient(Scontrol({})).signal(1, name)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.cli.values import (
-    Tres,
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.slurm_values import (
+    TrackableResources,
     cpu_time_s,
-    gpu_request,
-    integer,
     memory_mib,
+    parse_gpu_request,
+    parse_integer,
+    parse_tres,
     peak_mib,
     span_s,
     task_count,
     time_s,
-    tres,
 )
-from slurm_soda.slurm_ext.errors import SlurmReplyError
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,23 @@ def test_peak_memory(text: str, mib: float | None) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("cpu=2,mem=2000M,node=2,billing=2,gres/gpu=8", Tres(2, 2000, 2, 8)),
-        ("cpu=1,mem=62.50G,node=1,gres/gpu=2,gres/gpu:a100=2", Tres(1, 64000, 1, 2, "a100")),
-        ("cpu=1,node=1,gres/gpu:a100=2,gres/gpu:v100=1", Tres(1, 0, 1, 3)),
-        ("cpu=1,node=1,gres/cog=2", Tres(1, 0, 1, 0)),
-        ("billing=1.5K,cpu=2K,node=1", Tres(2000, 0, 1, 0)),
-        ("N/A", Tres()),
-        ("", Tres()),
+        ("cpu=2,mem=2000M,node=2,billing=2,gres/gpu=8", TrackableResources(2, 2000, 2, 8)),
+        ("cpu=1,mem=62.50G,node=1,gres/gpu=2,gres/gpu:a100=2", TrackableResources(1, 64000, 1, 2, "a100")),
+        ("cpu=1,node=1,gres/gpu:a100=2,gres/gpu:v100=1", TrackableResources(1, 0, 1, 3)),
+        ("cpu=1,node=1,gres/cog=2", TrackableResources(1, 0, 1, 0)),
+        ("billing=1.5K,cpu=2K,node=1", TrackableResources(2000, 0, 1, 0)),
+        ("N/A", TrackableResources()),
+        ("", TrackableResources()),
     ],
 )
-def test_tres(text: str, expected: Tres) -> None:
-    assert tres(text) == expected
+def test_tres(text: str, expected: TrackableResources) -> None:
+    assert parse_tres(text) == expected
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=x", "cpu=1,,node=1", "mem=1Q"])
 def test_tres_that_cannot_be_read(text: str) -> None:
     with pytest.raises(SlurmReplyError):
-        tres(text)
+        parse_tres(text)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_tres_that_cannot_be_read(text: str) -> None:
     ],
 )
 def test_gpu_requests(text: str, expected: tuple[int, str]) -> None:
-    assert gpu_request(text) == expected
+    assert parse_gpu_request(text) == expected
 
 
 @pytest.mark.parametrize(("text", "count"), [("3", 3), ("4294967294", 1), ("0", 1), ("N/A", 1)])
@@ -123,4 +123,4 @@ def test_times_and_numbers() -> None:
     with pytest.raises(SlurmReplyError, match="job 1 is '2026-11-20T22:48:24', not a whole number"):
         time_s("2026-11-20T22:48:24", "job 1")
     with pytest.raises(SlurmReplyError):
-        integer("1 2", "job 1")
+        parse_integer("1 2", "job 1")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Action, Cycle, Epoch, Job
-from slurm_soda.slurm_ext.cli.runner import LocalRunner, Runner
-from slurm_soda.slurm_ext.client import JobRecord, NodeRecord, Update, UpdateResult
+from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Epoch, Job
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.slurm_ext.requests import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.states import waits_for_resources
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.sodactl.main import run
-from slurm_soda.sodactl.site import Outside
+from slurm_soda.sodactl.site_access import CommandContext
 
 NOW_S = 1_700_000_000.0
 SUBMIT_S = NOW_S - 1000
@@ -39,7 +39,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def record(job_id: int = 7, **values: Any) -> JobRecord:
+def record(job_id: int = 7, **values: Any) -> SlurmJob:
     defaults: dict[str, Any] = {
         "array_job_id": 0, "array_task": "", "state": "PENDING", "reason": "Priority", "user": "alice", "uid": 1000,
         "account": "acc", "partition": "main", "qos": "normal", "name": "train", "comment": "", "submit_s": SUBMIT_S,
@@ -47,7 +47,7 @@ def record(job_id: int = 7, **values: Any) -> JobRecord:
         "restarts": 0, "nodes": 1, "cpus": 4, "memory_mib": 1000, "gpus": 2, "gpus_per_node": 2, "gpu_type": "",
         "node_names": "", "exit_code": "0:0", "dependency": "", "hints": Hints(),
     }  # fmt: skip
-    return JobRecord(job_id=job_id, **{**defaults, **values})
+    return SlurmJob(job_id=job_id, **{**defaults, **values})
 
 
 def stored_job(job_id: int = 7, **values: Any) -> Job:
@@ -62,21 +62,21 @@ def stored_job(job_id: int = 7, **values: Any) -> Job:
 class MemorySlurm:
     """A Slurm with a queue and SiteFactors, and with the refusals that the real one has."""
 
-    queue: list[JobRecord] = field(default_factory=list)
+    queue: list[SlurmJob] = field(default_factory=list)
     factors: dict[int, int] = field(default_factory=dict)
     refuse: dict[int, str] = field(default_factory=dict)
     down: bool = False
-    sent: list[Update] = field(default_factory=list)
+    sent: list[JobUpdate] = field(default_factory=list)
 
     def _answer(self) -> None:
         if self.down:
             raise SlurmCommandError(("squeue",), 1, "Unable to contact slurm controller", "is slurmctld up?")
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> list[SlurmJob]:
         self._answer()
         return list(self.queue)
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[SlurmNode]:
         self._answer()
         return []
 
@@ -95,20 +95,20 @@ class MemorySlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         raise AssertionError("sodactl asks for no limits")
 
-    def update(self, updates: Sequence[Update]) -> list[UpdateResult]:
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer()
         return [self._apply(update) for update in updates]
 
-    def _apply(self, update: Update) -> UpdateResult:
+    def _apply(self, update: JobUpdate) -> JobUpdateResult:
         self.sent.append(update)
         if update.job_id in self.refuse:
-            return UpdateResult(update.job_id, self.refuse[update.job_id])
+            return JobUpdateResult(update.job_id, self.refuse[update.job_id])
         fields = dict(update.fields)
         if "SiteFactor" in fields:
             self.factors[update.job_id] = int(fields["SiteFactor"])
         if fields.get("StartTime") == "now":
             self.queue = [replace(j, reason="Priority") if j.job_id == update.job_id else j for j in self.queue]
-        return UpdateResult(update.job_id)
+        return JobUpdateResult(update.job_id)
 
     def signal(self, job_id: int, signal: str) -> None:
         raise AssertionError("sodactl sends no signals")
@@ -142,12 +142,12 @@ class Bench:
     slurm: MemorySlurm
     config: Path
     capture: Callable[[], tuple[str, str]]
-    commands: Runner = field(default_factory=LocalRunner)
+    commands: CommandRunner = field(default_factory=LocalCommandRunner)
     uid: int = 0
     pids: set[int] = field(default_factory=lambda: {4242})
 
     def __call__(self, *argv: str, status: int | None = 0) -> Result:
-        outside = Outside(
+        outside = CommandContext(
             connect=lambda settings: self.slurm, runner=lambda: self.commands, now_s=lambda: NOW_S, who=lambda: "root",
             uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids,
         )  # fmt: skip

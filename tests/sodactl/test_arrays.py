@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.store.schema import Job, Run
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, machine, partition
 from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
 
@@ -112,7 +112,7 @@ def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -
     for number in range(30):
         job = stored_job(100 + number, state="COMPLETED", gpus=1, cpus=2, submit_s=NOW_S - 9000)
         soda.add(job)
-        soda.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 8000, end_s=NOW_S - 1000, node_names="n1", gpus=1))
+        soda.add(JobRun(job_pk=job.id, restart=0, start_s=NOW_S - 8000, end_s=NOW_S - 1000, node_names="n1", gpus=1))
     assert soda.store.url  # the jobs are in the store that the command reads
     (share,) = soda("arrays", "plan", "--json").document["shares"]
     assert (share["cpu_cores"], share["large_nodes"]) == (20, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.arrays_schema import ArrayRun
+from slurm_soda.daemon.store.tables.pools import PoolRunRow
 
 from .conftest import NOW_S, Bench
 
@@ -17,7 +17,7 @@ def run(soda: Bench, job_id: int, **values: Any) -> None:
         "borrowing": True, "gpus": 0, "cpus": 4, "queued_s": 60.0, "start_s": NOW_S - 800, "end_s": NOW_S - 500,
         "aborted": False,
     }  # fmt: skip
-    soda.add(ArrayRun(job_id=job_id, **{**defaults, **values}))
+    soda.add(PoolRunRow(job_id=job_id, **{**defaults, **values}))
 
 
 @pytest.fixture

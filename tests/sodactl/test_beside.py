@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.knowledge_schema import KnownValue, RunTimeTold
-from slurm_soda.daemon.store.schema import Run
-from slurm_soda.policies.sharing.knowledge import Source
-from slurm_soda.slurm_ext.client import NodeRecord
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow, RunTimePrediction
+from slurm_soda.daemon.store.tables.scheduling import JobRun
+from slurm_soda.policies.sharing.job_kinds import Source
+from slurm_soda.slurm_ext.client import SlurmNode
+from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -22,12 +22,12 @@ KEYS = {
 }  # fmt: skip
 
 
-def known(model: str, quantity: str, value: float, **more: Any) -> KnownValue:
+def known(model: str, quantity: str, value: float, **more: Any) -> ProfileValueRow:
     values: dict[str, Any] = {
         "model": model, "batch": 0, "gpu_type": "", "gpus": 1, "partner": "", "partner_batch": 0, "quantity": quantity,
         "source": Source.MEASURED, "value": value, "error": 0.0, "observations": 3, "origin": "", "at_s": NOW_S,
     }  # fmt: skip
-    return KnownValue(**{**values, **more, "source": int(more.get("source", Source.MEASURED))})
+    return ProfileValueRow(**{**values, **more, "source": int(more.get("source", Source.MEASURED))})
 
 
 def hints(model: str | None = "resnet50", **more: Any) -> Hints:
@@ -48,7 +48,7 @@ def site(soda: Bench) -> Bench:
     soda.daemon()
     job = stored_job(OLD, state="RUNNING", gpus=1, user="bob")
     soda.add(job, stored_job(NEW, gpus=1))
-    soda.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 400, gpus=1, node_names="n1"))
+    soda.add(JobRun(job_pk=job.id, restart=0, start_s=NOW_S - 400, gpus=1, node_names="n1"))
     soda.slurm.queue = [record(NEW, gpus=1, hints=hints()), running()]
     soda.add(
         known("resnet50", "iteration_s", 0.5, batch=64, error=0.05),
@@ -238,7 +238,7 @@ def test_who_has_no_time_limit_is_not_compared(soda: Bench) -> None:
 def test_work_left_by_like_jobs(site: Bench) -> None:
     with site.store.write() as session:
         session.add(
-            RunTimeTold(job_pk=1, at_s=SUBMIT_S, told_by="history", run_s=1000.0, error_s=100.0, jobs=12, basis="of bob",
+            RunTimePrediction(job_pk=1, at_s=SUBMIT_S, told_by="history", run_s=1000.0, error_s=100.0, jobs=12, basis="of bob",
                         curve=[[0.0, 1000.0, 100.0], [800.0, 1200.0, 50.0]], actual_s=None)
         )  # fmt: skip
     site.slurm.queue = [record(NEW, gpus=1, hints=hints()), running(hints=Hints(model="lm", batch_size=20))]
@@ -267,8 +267,8 @@ def test_memory_that_only_the_owners_know(soda: Bench) -> None:
     assert told["decision"]["trials"][0]["refused"] == "needs 9000 MiB where 8000 are free"
 
 
-def node(name: str, gpu_type: str) -> NodeRecord:
-    return NodeRecord(name, "IDLE", usable=True, cpus=8, cpus_allocated=0, memory_mib=1000, memory_allocated_mib=0, gpus=4,
+def node(name: str, gpu_type: str) -> SlurmNode:
+    return SlurmNode(name, "IDLE", usable=True, cpus=8, cpus_allocated=0, memory_mib=1000, memory_allocated_mib=0, gpus=4,
                       gpus_allocated=0, gpu_type=gpu_type, partitions=("main",))  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.registry import policy_names
-from slurm_soda.sodactl.compare import DEFAULTS
+from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.sodactl.main import run
+from slurm_soda.sodactl.simulation.compare import DEFAULT_POLICIES
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 FEW = ("--jobs", "40", "--load", "20", "--policy", "fifo", "--policy", "srsf")
@@ -37,15 +37,15 @@ def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
 
 def test_without_policies_the_well_known_ones_take_part(compare: Compare) -> None:
     found = compare("--jobs", 20, "--workers", 1)
-    assert [row["policy"] for row in found["policies"]] == [name for name in DEFAULTS if name in policy_names()]
-    assert set(DEFAULTS) <= set(policy_names())
+    assert [row["policy"] for row in found["policies"]] == [name for name in DEFAULT_POLICIES if name in policy_names()]
+    assert set(DEFAULT_POLICIES) <= set(policy_names())
     assert found["baseline"] == "fifo"
     assert (found["source"], found["cluster"], found["seeds"]) == ("generated: small", "16x4", [1])
 
 
 def test_all_well_known_policies_stand_costly_restarts(compare: Compare) -> None:
     found = compare("--jobs", 80, "--load", 2, "--workers", 1, "--restart-cost-s", 62, "--checkpoint-cost-s", 5)
-    assert [row["policy"] for row in found["policies"]] == list(DEFAULTS)
+    assert [row["policy"] for row in found["policies"]] == list(DEFAULT_POLICIES)
     assert all(row["unfinished"] == 0 for row in found["policies"])
 
 

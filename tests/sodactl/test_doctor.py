@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.store.schema import NodeEvent, NodeSeen, Run
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.sodactl.checks import hooks
-from slurm_soda.sodactl.checks.finding import parse_config, values_of
-from slurm_soda.sodactl.checks.slurm import node_gres
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobRun, NodeEvent
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.sodactl.checks import slurm_hooks
+from slurm_soda.sodactl.checks.check_result import list_config_values, parse_config
+from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 
 from .conftest import NOW_S, SUBMIT_S, Bench, Result, stored_job
 
@@ -27,22 +27,24 @@ GOOD_LUA = f'local soda_found, soda = pcall(dofile, "{LUA_DIR}/soda.lua")\n'
 class RecordedSlurm:
     """Answers commands from recorded replies; what it does not know is a program that is not there."""
 
-    replies: dict[tuple[str, ...], Completed] = field(default_factory=dict)
+    replies: dict[tuple[str, ...], CompletedCommand] = field(default_factory=dict)
 
     def say(self, *argv: str, stdout: str = "", status: int | None = 0, stderr: str = "") -> None:
-        self.replies[argv] = Completed(argv, status, stdout.encode("utf-8", "surrogateescape"), stderr.encode())
+        self.replies[argv] = CompletedCommand(argv, status, stdout.encode("utf-8", "surrogateescape"), stderr.encode())
 
     def change(self, argv: tuple[str, ...], old: str, new: str) -> None:
         text = self.replies[argv].stdout.decode()
         assert old in text
         self.say(*argv, stdout=text.replace(old, new))
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         if tuple(argv) == ("unmunge",):
-            return Completed(
+            return CompletedCommand(
                 tuple(argv), 0 if stdin == b"MUNGE:credential:" else 2, b"", b"unmunge: Error: Invalid credential"
             )
-        return self.replies.get(tuple(argv), Completed(tuple(argv), 127, b"", b"No such file or directory"))
+        return self.replies.get(tuple(argv), CompletedCommand(tuple(argv), 127, b"", b"No such file or directory"))
 
 
 CONFIG = ("scontrol", "show", "config")
@@ -69,7 +71,7 @@ def recorded(soda: Bench, tmp_path: Path) -> RecordedSlurm:
     slurm.say("squeue", "-h", "-a", "-o", "%u", stdout="alice\nalice\nbob\n")
     soda.daemon()
     soda.cycle()
-    soda.add(NodeSeen(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[]))
+    soda.add(AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[]))
     return slurm
 
 
@@ -220,7 +222,11 @@ def test_what_the_caller_may_not_see_is_not_missing() -> None:
         if caller == 0:
             os.seteuid(65534)
         try:
-            found = [hooks.plugin_stack(config), hooks.job_submit(config), next(hooks.scripts(config))]
+            found = [
+                slurm_hooks.check_plugin_stack(config),
+                slurm_hooks.check_job_submit(config),
+                next(slurm_hooks.check_hook_scripts(config)),
+            ]
         finally:
             os.seteuid(caller)
             private.chmod(0o700)
@@ -323,10 +329,10 @@ def test_sodad_gone_or_failing(soda: Bench, recorded: RecordedSlurm) -> None:
 )
 def test_agents(soda: Bench, recorded: RecordedSlurm, seen: dict[str, tuple[float, list[str]]], said: str) -> None:
     with soda.store.write() as session:
-        session.delete(session.get_one(NodeSeen, "n1"))
+        session.delete(session.get_one(AgentHeartbeat, "n1"))
         session.flush()
         for node, (seen_s, faults) in seen.items():
-            session.add(NodeSeen(node=node, agent_id="a", seq=1, seen_s=seen_s, faults=faults))
+            session.add(AgentHeartbeat(node=node, agent_id="a", seq=1, seen_s=seen_s, faults=faults))
     state, found, _ = finding(soda("doctor", "--json"), "agents")
     assert state == "warn"
     assert said in found
@@ -338,7 +344,7 @@ def test_agents(soda: Bench, recorded: RecordedSlurm, seen: dict[str, tuple[floa
 def test_clocks(soda: Bench, recorded: RecordedSlurm, offset_s: float, state: str, said: str) -> None:
     job = stored_job(7, state="RUNNING")
     soda.add(job)
-    soda.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 5))
+    soda.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 5))
     soda.add(NodeEvent(kind="open", job_id=7, restart=0, node="n1", at_s=SUBMIT_S + 5 + offset_s, record={}))
     found = finding(soda("doctor", "--json", status=None), "clocks")
     assert found[0] == state
@@ -348,11 +354,11 @@ def test_clocks(soda: Bench, recorded: RecordedSlurm, offset_s: float, state: st
 def test_the_recorded_configuration_is_read() -> None:
     config = parse_config((REPLIES / "config-24.11.txt").read_text())
     assert (config["SlurmUser"], config["PriorityFlags"], config["KillWait"]) == ("slurm(64030)", "", "10 sec")
-    assert values_of(config, "Prolog") == ["/opt/slurm-soda/libexec/prolog"]
-    assert values_of(config, "ResvProlog") == []
+    assert list_config_values(config, "Prolog") == ["/opt/slurm-soda/libexec/prolog"]
+    assert list_config_values(config, "ResvProlog") == []
     assert config["BOOT_TIME"].startswith("2026-")
 
 
 def test_the_recorded_nodes_are_read() -> None:
     text = (REPLIES / "nodes-24.11.txt").read_text()
-    assert node_gres(text) == [("n1", "gpu:a100:4,cog:g0:1,cog:g1:1,cog:g2:1,cog:g3:1")]
+    assert parse_node_gres(text) == [("n1", "gpu:a100:4,cog:g0:1,cog:g1:1,cog:g2:1,cog:g3:1")]

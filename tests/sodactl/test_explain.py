@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.cores_schema import CoreStart
-from slurm_soda.daemon.store.knowledge_schema import RunTimeTold
-from slurm_soda.daemon.store.schema import Preemption, Run, Setting, Usage
-from slurm_soda.policies.explain import VERDICTS
-from slurm_soda.policies.plan import Verdict
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
+from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.registry.explain import VERDICTS
+from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -32,7 +32,7 @@ def note(verdict: str = "wait", position: int = 2, queue: int = 0) -> dict[str, 
 def site(soda: Bench) -> Bench:
     """Job 7 waits behind 5 (running), 6 and 8."""
     soda.daemon()
-    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    soda.add(AdminSetting(key="mode", value="enforce", changed_s=NOW_S))
     soda.add(
         stored_job(5, state="RUNNING", note=note("run", 0)), stored_job(6, gpus=8, note=note("start", 1)),
         stored_job(8, gpus=4, note=note("wait", 2)), stored_job(7, note=note("wait", 3)),
@@ -67,8 +67,8 @@ def test_why_it_waits(site: Bench) -> None:
         assert f"  {line}\n" in out
 
 
-@pytest.mark.parametrize("verdict", list(Verdict), ids=lambda verdict: verdict.name)
-def test_every_verdict_has_its_sentence(site: Bench, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", list(JobVerdict), ids=lambda verdict: verdict.name)
+def test_every_verdict_has_its_sentence(site: Bench, verdict: JobVerdict) -> None:
     site.add(stored_job(9, note=note(verdict.name.lower())))
     site.slurm.queue.append(record(9))
     document = site("explain", "9", "--json").document
@@ -110,10 +110,10 @@ def test_runs_service_and_preemptions(site: Bench) -> None:
     job = stored_job(9, state="RUNNING", preemptions=2, executed_s=100, first_start_s=SUBMIT_S + 10, note=note("run", 0),
                      hints={"checkpoint": "USR1@30"})  # fmt: skip
     site.add(job)
-    site.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names="n1"))
-    site.add(Run(job_pk=job.id, restart=1, start_s=NOW_S - 50, gpus=2, node_names="n[1-2]"))
+    site.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names="n1"))
+    site.add(JobRun(job_pk=job.id, restart=1, start_s=NOW_S - 50, gpus=2, node_names="n[1-2]"))
     site.add(
-        Usage(
+        JobNodeUsage(
             job_id=9,
             restart=0,
             node="n1",
@@ -162,7 +162,7 @@ def test_runs_service_and_preemptions(site: Bench) -> None:
 def test_a_promotion_during_the_run_forgives_what_came_before(site: Bench) -> None:
     job = stored_job(9, state="RUNNING", executed_s=0)
     site.add(job)
-    site.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 100, promoted_s=NOW_S - 30, gpus=2))
+    site.add(JobRun(job_pk=job.id, restart=0, start_s=NOW_S - 100, promoted_s=NOW_S - 30, gpus=2))
     assert site("explain", "9", "--json").document["attained_gpu_s"] == 60
 
 
@@ -197,7 +197,7 @@ def test_a_long_trail_is_cut_in_text_only(site: Bench) -> None:
 def test_an_ended_job(site: Bench, forgotten: bool) -> None:
     job = stored_job(9, state="COMPLETED", end_s=NOW_S - 10)
     site.add(job)
-    site.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=NOW_S - 10, gpus=2))
+    site.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=NOW_S - 10, gpus=2))
     if not forgotten:
         site.slurm.queue.append(record(9, state="COMPLETED", end_s=NOW_S - 10))
     text = reasons(site, 9)
@@ -276,7 +276,9 @@ def test_cores_of_a_waiting_job(
 ) -> None:
     soda.daemon()
     soda.add(stored_job(7))
-    soda.add(CoreStart(job_id=7, submit_s=SUBMIT_S, at_s=1.0, asked_cores=asked, cores=cores, left_alone=left_alone))
+    soda.add(
+        CpuProposalRow(job_id=7, submit_s=SUBMIT_S, at_s=1.0, asked_cores=asked, cores=cores, left_alone=left_alone)
+    )
     soda.slurm.queue = [record(7, cpus=present)]
     document = soda("explain", "7", "--json").document
     assert text in document["reasons"]
@@ -292,10 +294,10 @@ def expect(soda: Bench, job_id: int = 7, **values: Any) -> None:
     soda.add(job)
     defaults: dict[str, Any] = {"at_s": SUBMIT_S, "told_by": "history", "run_s": 1000.0, "error_s": 300.0, "jobs": 12,
                                 "basis": "of alice, on 2 GPUs", "curve": CURVE}  # fmt: skip
-    soda.add(RunTimeTold(job_pk=job.id, **{**defaults, **values}))
+    soda.add(RunTimePrediction(job_pk=job.id, **{**defaults, **values}))
     soda.slurm.queue = [record(job_id, state=job.state)]
     if job.state != "PENDING":
-        soda.add(Run(job_pk=job.id, restart=0, start_s=NOW_S - 600, end_s=job.end_s, gpus=2))
+        soda.add(JobRun(job_pk=job.id, restart=0, start_s=NOW_S - 600, end_s=job.end_s, gpus=2))
 
 
 def test_what_is_expected_of_its_run_time_and_from_whom(soda: Bench) -> None:

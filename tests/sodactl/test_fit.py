@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
 
 from .conftest import HOSTILE, SUBMIT_S, Bench, stored_job
 
@@ -23,11 +23,11 @@ def fitted(soda: Bench, job_id: int, cores: int = 4, **values: Any) -> None:
         "category": "cv", "model": "", "hints": {}, "nodes": 1, "gpus": 1, "asked_cores": 1, "start_cores": 3,
         "most_cores": 8, "steps": 3, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
     }  # fmt: skip
-    soda.add(CoreFitted(job_id=job_id, cores=cores, **{**defaults, **values}))
+    soda.add(CpuFitRow(job_id=job_id, cores=cores, **{**defaults, **values}))
 
 
 def thought(soda: Bench, job_id: int, asked: int = 20, **values: Any) -> None:
-    soda.add(CoreStart(job_id=job_id, submit_s=SUBMIT_S, at_s=SUBMIT_S, asked_cores=asked, cores=3, **values))
+    soda.add(CpuProposalRow(job_id=job_id, submit_s=SUBMIT_S, at_s=SUBMIT_S, asked_cores=asked, cores=3, **values))
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def test_filters(site: Bench, argv: list[str], ids: list[int]) -> None:
 
 def test_one_job_with_all_that_was_tried(site: Bench) -> None:
     for step, cores in enumerate((3, 1, 4)):
-        site.add(CoreMeasured(job_id=1, restart=0, node="n1", at_s=SUBMIT_S + 60 * step, search=0, step=step, cores=cores,
+        site.add(CpuMeasurementRow(job_id=1, restart=0, node="n1", at_s=SUBMIT_S + 60 * step, search=0, step=step, cores=cores,
                               most_cores=8, gpus=1, utilisation_ratio=0.2 * cores, spread_ratio=0.01,
                               samples=60))  # fmt: skip
-    site.add(CoreMeasured(job_id=1, restart=0, node="n9", at_s=SUBMIT_S - 1e6, search=0, step=0, cores=2, most_cores=8,
+    site.add(CpuMeasurementRow(job_id=1, restart=0, node="n9", at_s=SUBMIT_S - 1e6, search=0, step=0, cores=2, most_cores=8,
                           gpus=1, utilisation_ratio=0.2, spread_ratio=0.01, samples=60))  # fmt: skip
     document = site("fit", "--job", "1", "--json").document
     (row,) = document["jobs"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.daemon.store.schema import Run, Usage
-from slurm_soda.sodactl.history import parse_since
+from slurm_soda.daemon.store.tables.scheduling import JobNodeUsage, JobRun
+from slurm_soda.sodactl.live.history import parse_since
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, stored_job
 
@@ -23,9 +23,9 @@ def finished(soda: Bench, job_id: int = 7, **values: object) -> None:
 def test_the_figures_of_one_job(soda: Bench) -> None:
     job = stored_job(7, state="COMPLETED", end_s=SUBMIT_S + 100, preemptions=1, hints={"model": "vgg16"}, cpu_s=80.0)
     soda.add(job)
-    soda.add(Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 30, gpus=2))
-    soda.add(Run(job_pk=job.id, restart=1, start_s=SUBMIT_S + 50, end_s=SUBMIT_S + 100, gpus=2))
-    soda.add(Usage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 30, samples=9, gpu_count=2,
+    soda.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 30, gpus=2))
+    soda.add(JobRun(job_pk=job.id, restart=1, start_s=SUBMIT_S + 50, end_s=SUBMIT_S + 100, gpus=2))
+    soda.add(JobNodeUsage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 30, samples=9, gpu_count=2,
                    gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=9000, cpu_s=70,
                    memory_peak_mib=512))  # fmt: skip
     document = soda("history", "--json").document

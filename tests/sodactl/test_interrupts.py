@@ -10,7 +10,7 @@ import pytest
 
 _NOW = """
 import os, signal, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 interruptible()
 try:
     os.kill(os.getpid(), signal.{name})
@@ -21,7 +21,7 @@ except KeyboardInterrupt:
 
 _IN_A_LOCK = """
 import os, queue, signal, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 
 class Lock:
     def __init__(self, real): self.real, self.acquire, self.release = real, real.acquire, real.release
@@ -43,7 +43,7 @@ except KeyboardInterrupt:
 
 _IN_A_FINALISER = """
 import os, signal, time, weakref
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 
 class Pool: pass
 
@@ -59,7 +59,7 @@ except KeyboardInterrupt:
 
 _IN_ANOTHER_FINALISER = """
 import io, os, signal, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 
 def end():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -87,7 +87,7 @@ except KeyboardInterrupt:
 
 _WHILE_CLEANING_UP = """
 import os, signal, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 interruptible()
 try:
     os.kill(os.getpid(), signal.SIGHUP)
@@ -101,7 +101,7 @@ except KeyboardInterrupt:
 
 _UNDER_NOHUP = """
 import os, signal, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 interruptible()
 try:
@@ -116,7 +116,7 @@ except KeyboardInterrupt:
 
 _WHILE_WAITING = """
 import queue, signal, threading
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 interruptible()
 threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGHUP)).start()
 try:
@@ -128,7 +128,7 @@ except KeyboardInterrupt:
 
 _IN_AN_IMPORT = """
 import os, pathlib, signal, sys, tempfile, time
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 interruptible()
 with tempfile.TemporaryDirectory() as folder:
     sys.path.insert(0, folder)
@@ -148,7 +148,7 @@ _COMMAND = """
 import os, signal, sys, threading, types
 import click
 from slurm_soda.sodactl import main
-from slurm_soda.sodactl.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import interruptible
 
 @click.command()
 def wait():

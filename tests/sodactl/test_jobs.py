@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.schema import Setting
-from slurm_soda.slurm_ext.hints import Hints
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -23,7 +23,7 @@ NOTE: dict[str, Any] = {"verdict": "wait", "queue": 1, "position": 4, "score": 1
 
 @pytest.fixture
 def advising(soda: Bench) -> None:
-    soda.add(Setting(key="mode", value="advise", changed_s=NOW_S))
+    soda.add(AdminSetting(key="mode", value="advise", changed_s=NOW_S))
 
 
 def test_while_sodad_observes_old_verdicts_are_not_shown(soda: Bench) -> None:

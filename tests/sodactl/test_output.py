@@ -28,14 +28,14 @@ from .conftest import HOSTILE
     ],
 )  # fmt: skip
 def test_what_is_not_plain_text_is_spelled_out(text: str, shown: str) -> None:
-    assert output.printable(text) == shown
+    assert output.escape_unprintable(text) == shown
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape")))
 def test_printable_is_printable_and_needs_no_second_time(text: str) -> None:
-    once = output.printable(text)
+    once = output.escape_unprintable(text)
     assert once.isprintable()
-    assert output.printable(once) == once
+    assert output.escape_unprintable(once) == once
 
 
 @given(st.binary())
@@ -69,15 +69,15 @@ def test_a_table_holds_a_hostile_cell_on_one_line(text: str, capsys: pytest.Capt
     ],
 )  # fmt: skip
 def test_durations_for_people(seconds: float | None, shown: str) -> None:
-    assert output.duration(seconds) == shown
+    assert output.format_duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
     ("call", "shown"),
     [
-        (output.percent(0.456), "46 %"), (output.percent(None), "-"), (output.amount(12345.6, "MiB"), "12,346 MiB"),
-        (output.amount(None, "MiB"), "-"), (output.hints_text({"model": "x", "share": "no"}), "model=x share=no"),
-        (output.instant(None), "-"), (output.instant(math.nan), "-"),
+        (output.format_percent(0.456), "46 %"), (output.format_percent(None), "-"), (output.format_amount(12345.6, "MiB"), "12,346 MiB"),
+        (output.format_amount(None, "MiB"), "-"), (output.format_hints({"model": "x", "share": "no"}), "model=x share=no"),
+        (output.format_instant(None), "-"), (output.format_instant(math.nan), "-"),
     ],
 )  # fmt: skip
 def test_figures_for_people(call: str, shown: str) -> None:

@@ -13,20 +13,20 @@ from typing import Any
 import httpx
 import pytest
 
-from slurm_soda.daemon.api import ApiServer, make_app
+from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.api.routes import ViewRoutes
+from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
 from slurm_soda.daemon.config import load_settings
-from slurm_soda.daemon.knowledge.pairs import PairKnown
-from slurm_soda.daemon.looks import Looks
-from slurm_soda.daemon.reports import ReportWriter
-from slurm_soda.daemon.store.cores import sound
-from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
-from slurm_soda.daemon.store.knowledge_schema import KnownValue
-from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Run, Setting, Usage
-from slurm_soda.daemon.transfer import TransferError, decode
-from slurm_soda.slurm_ext.cli.runner import Completed
-from slurm_soda.slurm_ext.hints import Hints
-from slurm_soda.sodactl import past
-from slurm_soda.wire.seal import Munge
+from slurm_soda.daemon.learning.pair_view import PairView
+from slurm_soda.daemon.store.cpu_fit import storable_text
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
+from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, JobNodeUsage, JobRun, Preemption
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.sodactl.live import view_source
+from slurm_soda.wire.munge import Munge
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -49,20 +49,22 @@ class Scontrol:
 
     hosts: Sequence[str]
 
-    def __call__(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> Completed:
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
         assert list(argv) == ["scontrol", "show", "config"]
         lines = [f"SlurmctldHost[{at}]        = {host}\n" for at, host in enumerate(self.hosts)]
-        return Completed(tuple(argv), 0, "".join(lines).encode(), b"")
+        return CompletedCommand(tuple(argv), 0, "".join(lines).encode(), b"")
 
 
 @pytest.fixture
 def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
-    monkeypatch.setattr(past, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
+    monkeypatch.setattr(view_source, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
-    looks = Looks(soda.store, clock, lambda: load_settings(soda.config.with_name("sodad.toml")))
+    looks = ViewRoutes(soda.store, clock, lambda: load_settings(soda.config.with_name("sodad.toml")))
     soda.config.with_name("sodad.toml").write_text(soda.config.read_text())
     api = settings.api.model_copy(update={"host": "127.0.0.1", "port": 0})
     server = ApiServer(make_app(writer, Munge(), api, looks), api)
@@ -82,18 +84,18 @@ def fill(soda: Bench, text: str = "train") -> None:
     soda.daemon()
     soda.cycle(error=text, started_s=NOW_S - 70)
     soda.cycle(pending=3, timings_s={"observe": 0.25, "observe.jobs": 0.125}, facts={"problems": [text]})
-    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    soda.add(AdminSetting(key="mode", value="enforce", changed_s=NOW_S))
     note = {"verdict": "wait", "queue": 1, "position": 3, "score": 12.5, "score_name": "attained_gpu_s"}
     job = stored_job(7, name=text, partition=text, reason=text, preemptions=1, executed_s=100, first_start_s=SUBMIT_S + 10,
                      hints={"checkpoint": "USR1@30"}, note=note)  # fmt: skip
     soda.add(job, stored_job(5, gpus=8, note={**note, "position": 1, "score": None}), stored_job(6, note={}))
     soda.add(
-        Run(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names=text),
-        Usage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 110, samples=9, gpu_count=2,
+        JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 110, gpus=2, node_names=text),
+        JobNodeUsage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 110, samples=9, gpu_count=2,
               gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=9000, cpu_s=70, memory_peak_mib=512),
         Preemption(job_id=7, submit_s=SUBMIT_S, restart=0, phase="requeued", created_s=NOW_S - 4, deadline_s=NOW_S + 26,
                    updated_s=NOW_S, for_jobs=[5], reason=text),
-        NodeSeen(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[text]),
+        AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[text]),
     )  # fmt: skip
     soda.action(reason=text, error=text)
     soda.action(epoch_id=None, kind="undo", finished_s=None)
@@ -120,14 +122,14 @@ def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids
     kind = {"gpu_type": "", "gpus": 1, "at_s": NOW_S, "source": 0}
     soda.add(
         *(
-            KnownValue(model="resnet50", batch=batch, quantity=quantity, value=value, error=0.5, **kind)
+            ProfileValueRow(model="resnet50", batch=batch, quantity=quantity, value=value, error=0.5, **kind)
             for batch, quantity, value in [
                 (64, "iteration_s", 0.5), (32, "iteration_s", 0.3), (64, "memory_mib", 9000.0), (32, "memory_mib", 5000.0)
             ]
         ),
-        KnownValue(model="lm", batch=0, quantity="memory_mib", value=4000.0, error=None, **kind),
-        KnownValue(model="", batch=0, quantity="device_mib", value=12_000.0, error=0.0, **kind),
-        KnownValue(model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind),
+        ProfileValueRow(model="lm", batch=0, quantity="memory_mib", value=4000.0, error=None, **kind),
+        ProfileValueRow(model="", batch=0, quantity="device_mib", value=12_000.0, error=0.0, **kind),
+        ProfileValueRow(model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind),
     )  # fmt: skip
     mine, its = Hints(model="ResNet-50", batch_size=64, iterations=900), Hints(model="lm", max_slowdown=1.5)
     soda.slurm.queue = [record(5, gpus=1, hints=its), record(7, gpus=1, hints=mine)]
@@ -173,8 +175,8 @@ ALONE = {"iteration_s": None, "memory_mib": None, "throughput": None, "footprint
     ],
 )
 def test_what_is_no_pair_is_not_believed(body: Any) -> None:
-    with pytest.raises(TransferError):
-        decode(PairKnown, json.dumps(body).encode())
+    with pytest.raises(ViewJsonError):
+        decode_view(PairView, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
@@ -204,9 +206,9 @@ def test_sodad_tells_of_cores_what_the_store_holds(soda: Bench, sodad: str, argv
     figures = {"restart": 0, "node": "n1", "at_s": SUBMIT_S + 60, "search": 0, "cores": 3, "most_cores": 8, "gpus": 2,
                "utilisation_ratio": 0.5}  # fmt: skip
     soda.add(
-        CoreStart(job_id=7, submit_s=SUBMIT_S, at_s=NOW_S, asked_cores=20, cores=None, left_alone=sound(text, 255)),
-        CoreMeasured(job_id=7, step=0, spread_ratio=0.1, samples=60, **figures),
-        CoreFitted(job_id=7, submit_s=SUBMIT_S, user="alice", nodes=1, asked_cores=20, start_cores=3, steps=0,
+        CpuProposalRow(job_id=7, submit_s=SUBMIT_S, at_s=NOW_S, asked_cores=20, cores=None, left_alone=storable_text(text, 255)),
+        CpuMeasurementRow(job_id=7, step=0, spread_ratio=0.1, samples=60, **figures),
+        CpuFitRow(job_id=7, submit_s=SUBMIT_S, user="alice", nodes=1, asked_cores=20, start_cores=3, steps=0,
                    start_ratio=0.5, reason="best_fit", **figures),
     )  # fmt: skip
     at_home = [soda(*argv, "--json"), soda(*argv)]
@@ -225,7 +227,7 @@ def test_it_is_told_without_slurm_too(soda: Bench, sodad: str) -> None:
 def test_sodads_configuration_counts_not_the_login_nodes(soda: Bench, sodad: str) -> None:
     fill(soda)
     with soda.store.write() as session:
-        session.delete(session.get_one(Setting, "mode"))
+        session.delete(session.get_one(AdminSetting, "mode"))
     own = 'mode = "advise"\n[policy]\nname = "tiresias-las"\nparameters = {thresholds_gpu_s = [200.0, 500.0]}\n'
     soda.config.with_name("sodad.toml").write_text(own)
     leave(soda, sodad)

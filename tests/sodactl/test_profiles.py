@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.knowledge_schema import KnownValue, ObservedJob, RunTimeTold
+from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow, RunTimePrediction
 
 from .conftest import HOSTILE, NOW_S, Bench, stored_job
 
@@ -25,12 +25,12 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def measured(quantity: str = "iteration_s", **more: Any) -> KnownValue:
+def measured(quantity: str = "iteration_s", **more: Any) -> ProfileValueRow:
     values: dict[str, Any] = {
         "model": "resnet50", "batch": 64, "gpu_type": "v100", "gpus": 1, "partner": "", "partner_batch": 0,
         "quantity": quantity, "source": 0, "value": 0.25, "error": 0.02, "observations": 7, "origin": "", "at_s": NOW_S,
     }  # fmt: skip
-    return KnownValue(**{**values, **more})
+    return ProfileValueRow(**{**values, **more})
 
 
 def test_nothing_is_known_at_first(soda: Bench) -> None:
@@ -159,7 +159,9 @@ def test_how_good_predicted_run_times_were(soda: Bench) -> None:
     for job_id, (told_s, actual_s) in enumerate([(100.0, 200.0), (400.0, 200.0), (100.0, None)], 1):
         job = stored_job(job_id, state="COMPLETED")
         soda.add(job)
-        soda.add(RunTimeTold(job_pk=job.id, at_s=1.0, told_by="history", run_s=told_s, error_s=None, actual_s=actual_s))
+        soda.add(
+            RunTimePrediction(job_pk=job.id, at_s=1.0, told_by="history", run_s=told_s, error_s=None, actual_s=actual_s)
+        )
     (row,) = soda("profiles", "list", "--json").document["run_times"]
     assert (row["told_by"], row["jobs"], row["error_s"]) == ("history", 2, 150.0)
     assert row["factor"] == pytest.approx(2.0)
@@ -175,7 +177,7 @@ def test_names_of_others_do_nothing_to_a_terminal(soda: Bench, name: str) -> Non
 
 
 def test_models_complete(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from slurm_soda.sodactl import model_names  # noqa: PLC0415
+    from slurm_soda.sodactl.profiles import model_names  # noqa: PLC0415
 
     soda.add(measured(), measured(model="vgg16"))
     monkeypatch.setattr(model_names, "load_settings", lambda path: _settings(soda))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.knowledge.reading import read_knowledge, read_model
-from slurm_soda.daemon.store.knowledge_schema import KnownModel
-from slurm_soda.policies.sharing.knowledge import Source, Workload
+from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles, read_slowdown_model
+from slurm_soda.daemon.store.tables.kind_profiles import StoredSlowdownModel
+from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 
 from .conftest import Bench
 
@@ -46,13 +46,13 @@ def trained(soda: Bench, tmp_path: Path) -> Bench:
     return soda
 
 
-def kind(model: str) -> Workload:
-    return Workload(model, 8, "V100")
+def kind(model: str) -> JobKind:
+    return JobKind(model, 8, "V100")
 
 
 def test_a_pair_that_nobody_measured_is_predicted_with_an_error(trained: Bench) -> None:
     with trained.store.read() as session:
-        knowledge = read_knowledge(session)
+        knowledge = read_kind_profiles(session)
     missing = knowledge.xi(kind("Alpha"), [kind("beta")])
     assert missing.source is Source.PREDICTED
     assert missing.error > 0
@@ -76,10 +76,10 @@ def test_training_is_undone_like_any_change(trained: Bench) -> None:
     trained("profiles", "train")
     trained("profiles", "undo")
     with trained.store.read() as session:
-        assert read_model(session) is not None, "the one before is back"
+        assert read_slowdown_model(session) is not None, "the one before is back"
     trained("profiles", "undo")
     with trained.store.read() as session:
-        assert read_model(session) is None
+        assert read_slowdown_model(session) is None
 
 
 def test_too_little_to_learn_from(soda: Bench) -> None:
@@ -88,6 +88,6 @@ def test_too_little_to_learn_from(soda: Bench) -> None:
 
 
 def test_a_model_of_another_version_is_as_none(soda: Bench) -> None:
-    soda.add(KnownModel(at_s=1.0, summary="", document={"format": "of tomorrow"}))
+    soda.add(StoredSlowdownModel(at_s=1.0, summary="", document={"format": "of tomorrow"}))
     with soda.store.read() as session:
-        assert read_knowledge(session).xi(kind("a"), [kind("b")]).source is Source.PRIOR
+        assert read_kind_profiles(session).xi(kind("a"), [kind("b")]).source is Source.PRIOR

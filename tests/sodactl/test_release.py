@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.store.schema import Action, Setting
+from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -39,7 +39,7 @@ def test_everything_of_ours_goes_and_nothing_else(site: Bench) -> None:
     assert sent == [(7, zero), (8, zero), (9, zero), (9, now), (10, zero), (11, zero), (12, zero)]
     assert site.slurm.factors == RELEASED
     with site.store.read() as session:
-        setting = session.get_one(Setting, "mode")
+        setting = session.get_one(AdminSetting, "mode")
         assert (setting.value, setting.changed_by) == ("observe", "root (release-all)")
         kept = [(a.job_id, a.kind, a.state, a.submit_s, a.epoch_id) for a in session.scalars(select(Action))]
     assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id, _ in sent]
@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(site: Bench) -> None:
     assert document["mode_set"] is None
     assert site.slurm.sent == []
     with site.store.read() as session:
-        assert session.get(Setting, "mode") is None
+        assert session.get(AdminSetting, "mode") is None
         assert list(session.scalars(select(Action))) == []
     assert "7 changes would be sent" in site("release-all", "-n").out
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.store.schema import Setting
-from slurm_soda.policies.registry import policy_names
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.policies.registry.catalog import policy_names
 
 from .conftest import NOW_S, Bench
 
@@ -30,7 +30,7 @@ def test_mode_sets_and_says_who(soda: Bench, mode: str) -> None:
     assert out.startswith(f"mode {mode}: ")
     assert "set by root at 2023-11-14 22:13:20" in out
     with soda.store.read() as session:
-        setting = session.get_one(Setting, "mode")
+        setting = session.get_one(AdminSetting, "mode")
         assert (setting.value, setting.changed_s, setting.changed_by) == (mode, NOW_S, "root")
 
 

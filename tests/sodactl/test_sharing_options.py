@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from slurm_soda.learning.interference import fit_interference
-from slurm_soda.policies.sharing.predicting.documents import encode
-from slurm_soda.policies.sharing.predicting.tables import parse
+from slurm_soda.policies.sharing.prediction.model_json import encode_model
+from slurm_soda.policies.sharing.prediction.speed_tables import parse_speed_table
 from slurm_soda.sodactl.main import run
 
 KINDS = ("('A3C', 1)", "('CycleGAN', 1)", "('LM (batch size 40)', 1)", "('LM (batch size 80)', 1)")
@@ -137,8 +137,8 @@ def test_a_pipe_is_no_model(files: tuple[str, ...], tmp_path: Path, capsys: pyte
 def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="the extra learn is not installed")
     path = tmp_path / "model.json"
-    table = parse(json.loads((tmp_path / "pairs.json").read_text()))
-    path.write_text(json.dumps(encode(fit_interference(table, method="mean"))))
+    table = parse_speed_table(json.loads((tmp_path / "pairs.json").read_text()))
+    path.write_text(json.dumps(encode_model(fit_interference(table, method="mean"))))
     chosen = (*files, "--knowledge", "predicted", "--predictor", str(path))
     found = simulated(capsys, *chosen)
     assert found["sharing"]["predictor"] == str(path)

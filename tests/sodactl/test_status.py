@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.schema import NodeSeen, Preemption, Setting
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
@@ -78,16 +78,16 @@ def test_an_error_is_said_and_remembered(soda: Bench) -> None:
 
 def test_the_setting_overrides_the_file(soda: Bench) -> None:
     soda.daemon()
-    soda.add(Setting(key="mode", value="enforce", changed_s=NOW_S, changed_by="root"))
+    soda.add(AdminSetting(key="mode", value="enforce", changed_s=NOW_S, changed_by="root"))
     assert soda("status", "--json").document["mode"] == "enforce"
 
 
 def test_faults_silence_and_preemptions(soda: Bench) -> None:
     soda.daemon()
     soda.add(
-        NodeSeen(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[]),
-        NodeSeen(node="n2", agent_id="b", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=["NVML: \x1b[31mdriver lost"]),
-        NodeSeen(node="n3", agent_id="c", seq=1, seen_s=NOW_S - 300, gpu_count=4, faults=[]),
+        AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=[]),
+        AgentHeartbeat(node="n2", agent_id="b", seq=1, seen_s=NOW_S - 3, gpu_count=4, faults=["NVML: \x1b[31mdriver lost"]),
+        AgentHeartbeat(node="n3", agent_id="c", seq=1, seen_s=NOW_S - 300, gpu_count=4, faults=[]),
         Preemption(job_id=9, submit_s=SUBMIT_S, restart=0, phase="signalled", created_s=NOW_S - 4, deadline_s=NOW_S + 6,
                    updated_s=NOW_S, for_jobs=[11, 12], reason="[bold]2 GPUs for job 11"),
         Preemption(job_id=8, submit_s=SUBMIT_S, restart=0, phase="done", created_s=NOW_S - 4, deadline_s=NOW_S,

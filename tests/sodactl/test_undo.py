@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.store.schema import Action, Setting
+from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -164,7 +164,7 @@ def test_what_slurm_refuses_is_failed(site: Bench) -> None:
 
 
 def test_an_enforcing_daemon_is_warned_of(site: Bench) -> None:
-    site.add(Setting(key="mode", value="enforce", changed_s=NOW_S))
+    site.add(AdminSetting(key="mode", value="enforce", changed_s=NOW_S))
     assert "sodad enforces and will set its order again" in site("undo", "1").err
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.simulator.traces.sacct_columns import COMMAND
+from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.sodactl.main import run
-from slurm_soda.sodactl.whatif import _built_in
+from slurm_soda.sodactl.simulation.whatif import _demo_dump
 
 DOCS = Path(__file__).parents[2] / "docs"
 WhatIf = Callable[..., dict[str, Any]]
@@ -33,7 +33,7 @@ def whatif(capsys: pytest.CaptureFixture[str]) -> WhatIf:
 
 def head(path: Path, lines: int) -> Path:
     """A dump of the first jobs only."""
-    path.write_text("\n".join(_built_in().read_text().splitlines()[:lines]) + "\n")
+    path.write_text("\n".join(_demo_dump().read_text().splitlines()[:lines]) + "\n")
     return path
 
 
@@ -129,7 +129,7 @@ def test_the_page_says_the_same(tmp_path: Path, whatif: WhatIf) -> None:
 
 
 def test_the_manual_gives_the_command_that_is_recommended() -> None:
-    assert COMMAND in (DOCS / "whatif.md").read_text()
+    assert SACCT_COMMAND in (DOCS / "whatif.md").read_text()
 
 
 def test_a_policy_is_there_once_in_each_role(whatif: WhatIf, tmp_path: Path) -> None:

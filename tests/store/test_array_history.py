@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.array_history import past_jobs
-from slurm_soda.daemon.store.cores_schema import CoreFitted
 from slurm_soda.daemon.store.engine import Store, open_store
-from slurm_soda.daemon.store.schema import Job, Run
-from slurm_soda.policies.arrays.history import PastJob
+from slurm_soda.daemon.store.jobs.past_pool_jobs import past_pool_jobs
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 
 NOW_S = 100_000.0
 
@@ -35,7 +35,9 @@ def add_job(
         session.add(job)
         session.flush()
         for restart, (start_s, ended_s, nodes) in zip(restarts, runs, strict=True):
-            session.add(Run(job_pk=job.id, restart=restart, start_s=start_s, end_s=ended_s, node_names=nodes, gpus=1))
+            session.add(
+                JobRun(job_pk=job.id, restart=restart, start_s=start_s, end_s=ended_s, node_names=nodes, gpus=1)
+            )
 
 
 def add_fit(store: Store, job_id: int, search: int, cores: int, node: str = "n1", **values: Any) -> None:
@@ -44,12 +46,12 @@ def add_fit(store: Store, job_id: int, search: int, cores: int, node: str = "n1"
         "start_cores": 4, "most_cores": 8, "steps": 2, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
     }  # fmt: skip
     with store.write() as session:
-        session.add(CoreFitted(job_id=job_id, search=search, cores=cores, node=node, **{**known, **values}))
+        session.add(CpuFitRow(job_id=job_id, search=search, cores=cores, node=node, **{**known, **values}))
 
 
-def ask(store: Store, since_s: float = 0.0) -> list[PastJob]:
+def ask(store: Store, since_s: float = 0.0) -> list[PastPoolJob]:
     with store.read() as session:
-        return past_jobs(session, since_s=since_s, now_s=NOW_S, gpu_types={"n1": "a100", "h1": "h100"})
+        return past_pool_jobs(session, since_s=since_s, now_s=NOW_S, gpu_types={"n1": "a100", "h1": "h100"})
 
 
 def test_runs_are_summed_up_and_the_last_node_tells_the_type(store: Store) -> None:
@@ -58,7 +60,7 @@ def test_runs_are_summed_up_and_the_last_node_tells_the_type(store: Store) -> No
     add_job(store, 3, [(0.0, 10.0, "gone")], gpus=0)
     add_job(store, 4, [])
     assert ask(store) == [
-        PastJob(2, 1, 9, 150.0, None, "h100"), PastJob(4, 3, 4, 10.0, None, "a100"), PastJob(0, 1, 4, 10.0),
+        PastPoolJob(2, 1, 9, 150.0, None, "h100"), PastPoolJob(4, 3, 4, 10.0, None, "a100"), PastPoolJob(0, 1, 4, 10.0),
     ]  # fmt: skip
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from slurm_soda.daemon.store import core_log
-from slurm_soda.daemon.store.core_log import Filters, core_jobs, core_report
-from slurm_soda.daemon.store.cores_schema import CoreMeasured
+from slurm_soda.daemon.store import cpu_fit_report
+from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, read_cpu_fit_jobs, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.schema import Job
+from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
+from slurm_soda.daemon.store.tables.scheduling import Job
 
 
 def add(store: Store, job_id: int, submit_s: float, category: str = "cv", **values: Any) -> None:
@@ -32,7 +32,7 @@ def jobs(store: Store) -> Store:
 
 def listed(store: Store, limit: int = 0, **filters: Any) -> list[int]:
     with store.read() as session:
-        return [job.job_id for job in core_jobs(session, Filters(**filters), limit)]
+        return [job.job_id for job in read_cpu_fit_jobs(session, CpuFitFilters(**filters), limit)]
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_the_store_looks_for_them(jobs: Store) -> None:
 
 
 def test_of_one_job_the_newest_measurements_are_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_log, "MOST_MEASURED", 5)
+    monkeypatch.setattr(cpu_fit_report, "MOST_MEASURED", 5)
     add(store, 7, 100.0)
     with store.write() as session:
         for search in range(4):
             for step in range(3):
                 session.add(
-                    CoreMeasured(
+                    CpuMeasurementRow(
                         job_id=7, restart=0, node="n1", at_s=200.0 + 10 * search + step, search=search, step=step,
                         cores=1, most_cores=4, gpus=1, utilisation_ratio=0.5, spread_ratio=0.0, samples=9,
                     )
                 )  # fmt: skip
     with store.read() as session:
-        report = core_report(session, Filters(job_id=7), 1)
+        report = read_cpu_fit_report(session, CpuFitFilters(job_id=7), 1)
     assert [(row.search, row.step) for row in report.measurements] == [(2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]

@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import select
 
-from slurm_soda.daemon.store.cores import measurements_of, past_fits, save_starts, start_of, was_cut_short
-from slurm_soda.daemon.store.cores_schema import CoreFitted, CoreMeasured, CoreStart
+from slurm_soda.daemon.store.agent_reports import store_report
+from slurm_soda.daemon.store.cpu_fit import measurements_of, past_fits, proposal_of, save_proposals, search_was_given_up
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.ingest import ingest
-from slurm_soda.daemon.store.schema import Job
-from slurm_soda.policies.cores.start import PastFit
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.policies.cpu_fit.start_cores import PastFit
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.records import JobOpened, NodeReport
 
 START_S = 1000.0
@@ -48,7 +48,7 @@ def take(store: Store, *records: CoreFit | CoreMeasurement | JobOpened, node: st
         core_fits=tuple(r for r in records if isinstance(r, CoreFit)),
     )  # fmt: skip
     with store.write() as session:
-        ingest(session, report, START_S)
+        store_report(session, report, START_S)
 
 
 def job(store: Store, job_id: int = 7, **values: Any) -> None:
@@ -72,8 +72,8 @@ def test_what_comes_twice_is_kept_once(store: Store) -> None:
     job(store)
     for _ in range(2):
         take(store, opened(), measurement(), measurement(step=1, at_s=START_S + 120, cores=1), fit())
-    assert [(row.step, row.cores, row.most_cores) for row in rows(store, CoreMeasured)] == [(0, 3, 8), (1, 1, 8)]
-    (kept,) = rows(store, CoreFitted)
+    assert [(row.step, row.cores, row.most_cores) for row in rows(store, CpuMeasurementRow)] == [(0, 3, 8), (1, 1, 8)]
+    (kept,) = rows(store, CpuFitRow)
     assert (kept.user, kept.category, kept.model, kept.cores, kept.most_cores) == ("alice", "cv", "vgg16", 4, 8)
     assert (kept.submit_s, kept.asked_cores, kept.nodes) == (START_S - 100, 8, 1)
 
@@ -81,15 +81,15 @@ def test_what_comes_twice_is_kept_once(store: Store) -> None:
 def test_what_the_user_asked_for_is_not_what_we_made_of_it(store: Store) -> None:
     job(store, cpus=3)
     with store.write() as session:
-        save_starts(session, [CoreStart(job_id=7, submit_s=START_S - 100, at_s=1.0, asked_cores=20, cores=3, source="",
+        save_proposals(session, [CpuProposalRow(job_id=7, submit_s=START_S - 100, at_s=1.0, asked_cores=20, cores=3, source="",
                                       left_alone="")])  # fmt: skip
     take(store, opened(), fit())
-    assert rows(store, CoreFitted)[0].asked_cores == 20
+    assert rows(store, CpuFitRow)[0].asked_cores == 20
 
 
 def test_a_fit_of_a_job_that_no_cycle_saw_has_its_owner_from_the_prolog(store: Store) -> None:
     take(store, opened(nodes=2), fit())
-    (kept,) = rows(store, CoreFitted)
+    (kept,) = rows(store, CpuFitRow)
     assert (kept.user, kept.category, kept.nodes, kept.submit_s, kept.asked_cores) == ("alice", "cv", 2, None, None)
 
 
@@ -98,7 +98,7 @@ def test_a_fit_belongs_to_the_job_that_had_the_id_then(store: Store) -> None:
     job(store)
     job(store, submit_s=START_S + 9000, user="carol", state="PENDING")
     take(store, fit())
-    assert rows(store, CoreFitted)[0].user == "alice"
+    assert rows(store, CpuFitRow)[0].user == "alice"
 
 
 def test_history_has_one_fit_a_job_that_of_its_last_phase(store: Store) -> None:
@@ -131,7 +131,8 @@ def test_a_search_that_was_given_up_is_known_by_run_and_number(store: Store) -> 
     take(store, fit(reason="cut_short", search=1))
     with store.read() as session:
         found = [
-            was_cut_short(session, run, search, START_S) for run, search in (((7, 0), 1), ((7, 0), 0), ((7, 1), 1))
+            search_was_given_up(session, run, search, START_S)
+            for run, search in (((7, 0), 1), ((7, 0), 0), ((7, 1), 1))
         ]
     assert found == [True, False, False]
 
@@ -139,13 +140,13 @@ def test_a_search_that_was_given_up_is_known_by_run_and_number(store: Store) -> 
 def test_the_newest_thought_replaces_the_one_before(store: Store) -> None:
     for cores, why in ((3, ""), (None, "--exclusive")):
         with store.write() as session:
-            save_starts(session, [CoreStart(job_id=7, submit_s=1.0, at_s=2.0, asked_cores=20, cores=cores, source="x",
+            save_proposals(session, [CpuProposalRow(job_id=7, submit_s=1.0, at_s=2.0, asked_cores=20, cores=cores, source="x",
                                           left_alone=why)])  # fmt: skip
     with store.read() as session:
-        kept = start_of(session, 7, 1.0)
+        kept = proposal_of(session, 7, 1.0)
         assert kept is not None
         assert (kept.cores, kept.left_alone, kept.asked_cores) == (None, "--exclusive", 20)
-    assert len(rows(store, CoreStart)) == 1
+    assert len(rows(store, CpuProposalRow)) == 1
 
 
 def test_text_of_any_bytes_is_kept_readable(store: Store) -> None:
@@ -153,6 +154,6 @@ def test_text_of_any_bytes_is_kept_readable(store: Store) -> None:
     take(
         store, opened(user="\udcff" * 200, hints={"category": "\0cv", "model": "m\udc80" * 60}), fit(reason="\udcfe\n")
     )
-    (kept,) = rows(store, CoreFitted)
+    (kept,) = rows(store, CpuFitRow)
     assert kept.user.startswith("\\udcff")
     assert (len(kept.user), len(kept.model), kept.category) == (255, 64, "\\x00cv")

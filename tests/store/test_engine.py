@@ -31,7 +31,7 @@ from slurm_soda.daemon.store.engine import (
     open_store,
     version_of,
 )
-from slurm_soda.daemon.store.schema import Base, Job, Run, Setting
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, Base, Job, JobRun
 
 
 def test_a_fresh_store_is_made_by_the_migrations_and_equals_the_tables(store: Store) -> None:
@@ -60,17 +60,17 @@ def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(store: Store) 
 
 def test_a_run_without_its_job_is_refused(store: Store) -> None:
     with pytest.raises(IntegrityError), store.write() as session:
-        session.add(Run(job_pk=99, restart=0, start_s=1.0))
+        session.add(JobRun(job_pk=99, restart=0, start_s=1.0))
 
 
 def test_reopening_keeps_what_was_written(store_url: str) -> None:
     first = open_store(store_url)
     with first.write() as session:
-        session.add(Setting(key="mode", value="enforce", changed_s=1_700_000_000.25))
+        session.add(AdminSetting(key="mode", value="enforce", changed_s=1_700_000_000.25))
     first.close()
     second = open_store(store_url, migrate=False, create=False)
     with second.read() as session:
-        setting = session.get(Setting, "mode")
+        setting = session.get(AdminSetting, "mode")
         assert setting is not None
         assert (setting.value, setting.changed_s) == ("enforce", 1_700_000_000.25)
     second.close()
@@ -79,22 +79,22 @@ def test_reopening_keeps_what_was_written(store_url: str) -> None:
 def test_a_write_that_raises_leaves_no_trace(store: Store) -> None:
     def write_and_stop() -> None:
         with store.write() as session:
-            session.add(Setting(key="mode", value="enforce", changed_s=1.0))
+            session.add(AdminSetting(key="mode", value="enforce", changed_s=1.0))
             session.flush()
             raise KeyError("stop")
 
     with pytest.raises(KeyError):
         write_and_stop()
     with store.read() as session:
-        assert session.get(Setting, "mode") is None
+        assert session.get(AdminSetting, "mode") is None
 
 
 def test_a_read_throws_changes_away(store: Store) -> None:
     with store.read() as session:
-        session.add(Setting(key="mode", value="enforce", changed_s=1.0))
+        session.add(AdminSetting(key="mode", value="enforce", changed_s=1.0))
         session.flush()
     with store.read() as session:
-        assert session.get(Setting, "mode") is None
+        assert session.get(AdminSetting, "mode") is None
 
 
 def test_a_store_of_a_newer_version_gives_one_clear_error(store_url: str) -> None:
@@ -183,12 +183,12 @@ def test_two_processes_may_make_the_same_store(tmp_path: Path) -> None:
 
 def test_writers_wait_for_each_other_even_when_they_read_first(store: Store) -> None:
     with store.write() as session:
-        session.add(Setting(key="n", value="0", changed_s=0.0))
+        session.add(AdminSetting(key="n", value="0", changed_s=0.0))
 
     def count_up() -> None:
         for _ in range(20):
             with store.write() as session:
-                setting = session.get_one(Setting, "n")
+                setting = session.get_one(AdminSetting, "n")
                 setting.value = str(int(setting.value) + 1)
 
     threads = [threading.Thread(target=count_up) for _ in range(4)]
@@ -197,12 +197,12 @@ def test_writers_wait_for_each_other_even_when_they_read_first(store: Store) -> 
     for thread in threads:
         thread.join()
     with store.read() as session:
-        assert session.get_one(Setting, "n").value == "80"
+        assert session.get_one(AdminSetting, "n").value == "80"
 
 
 def test_a_reader_without_rights_to_write_still_reads(store: Store, tmp_path: Path) -> None:
     with store.write() as session:
-        session.add(Setting(key="mode", value="advise", changed_s=0.0))
+        session.add(AdminSetting(key="mode", value="advise", changed_s=0.0))
     engine = create_engine(f"sqlite:///file:{tmp_path}/soda.db?mode=ro&uri=true")
     assert version_of(engine) == SCHEMA_VERSION
 

@@ -12,8 +12,8 @@ from sqlalchemy import delete
 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.history import FinishedJob, finished_jobs
-from slurm_soda.daemon.store.schema import Job, Run, Usage
+from slurm_soda.daemon.store.jobs.finished_jobs import FinishedJob, finished_jobs
+from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 
 SUBMIT_S = 1_700_000_000.0
 
@@ -24,19 +24,19 @@ def job(job_id: int = 7, **values: Any) -> Job:
     return Job(job_id=job_id, **{**defaults, **values})
 
 
-def run(restart: int, start: float, end: float | None) -> Run:
-    return Run(restart=restart, start_s=SUBMIT_S + start, end_s=None if end is None else SUBMIT_S + end, gpus=2)
+def run(restart: int, start: float, end: float | None) -> JobRun:
+    return JobRun(restart=restart, start_s=SUBMIT_S + start, end_s=None if end is None else SUBMIT_S + end, gpus=2)
 
 
-def usage(restart: int = 0, node: str = "n1", first: float = 0, last: float = 10, **values: Any) -> Usage:
+def usage(restart: int = 0, node: str = "n1", first: float = 0, last: float = 10, **values: Any) -> JobNodeUsage:
     defaults: dict[str, Any] = {"job_id": 7, "samples": 5, "gpu_count": 2, "gpu_util_ratio": 0.5, "cpu_s": 10.0,
                                 "gpu_util_last_ratio": 0.5, "gpu_memory_peak_mib": 1000.0,
                                 "memory_peak_mib": 300.0}  # fmt: skip
     times = {"first_s": SUBMIT_S + first, "last_s": SUBMIT_S + last}
-    return Usage(restart=restart, node=node, **times, **{**defaults, **values})
+    return JobNodeUsage(restart=restart, node=node, **times, **{**defaults, **values})
 
 
-def put(store: Store, entry: Job, runs: list[Run], records: list[Usage]) -> None:
+def put(store: Store, entry: Job, runs: list[JobRun], records: list[JobNodeUsage]) -> None:
     with store.write() as session:
         session.add(entry)
         session.flush()
@@ -88,7 +88,7 @@ def test_a_run_without_an_end_ends_with_the_job(store: Store) -> None:
          "an older job of this id", "a later job of this id"],
 )  # fmt: skip
 def test_usage_adds_up(
-    store: Store, records: list[Usage], expected: tuple[float | None, float | None, float | None, float | None]
+    store: Store, records: list[JobNodeUsage], expected: tuple[float | None, float | None, float | None, float | None]
 ) -> None:
     put(store, job(), [run(0, 10, 30), run(1, 50, 100)], records)
     row = only(store)
@@ -139,7 +139,7 @@ def test_run_and_queue_time_are_the_completion_time(store: Store, edges: list[fl
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     end = (edges[-1] if edges else 0) + late
     with store.write() as session:
-        session.execute(delete(Run))
+        session.execute(delete(JobRun))
         session.execute(delete(Job))
     put(store, job(end_s=SUBMIT_S + end), [run(i, start, stop) for i, (start, stop) in enumerate(pairs)], [])
     row = only(store)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.wire.cores import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
+from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport
 

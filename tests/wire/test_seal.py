@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.wire.errors import SealError
-from slurm_soda.wire.seal import Munge, Sender, run_bounded
+from slurm_soda.wire.errors import MungeError
+from slurm_soda.wire.munge import Munge, MungeSender, run_program
 
 BODY = b'{"node":"n1"}'
 CREDENTIAL = "MUNGE:AwQFAAACy4mpN6mM5ZljdS9o49l+uGEvdZQ7Q326uJUdUofNXhz3Li==:"
@@ -42,13 +42,13 @@ class Recorded:
 
 def test_the_digest_is_sealed_and_nothing_secret_is_in_argv() -> None:
     run = Recorded((0, CREDENTIAL.encode() + b"\n", b""))
-    assert Munge(run).seal(BODY) == CREDENTIAL
+    assert Munge(run).encode(BODY) == CREDENTIAL
     assert run.asked == [(("munge",), PAYLOAD)]
 
 
 def test_a_good_credential_tells_who_sent_it() -> None:
     run = Recorded(answer(0))
-    assert Munge(run).check(BODY, CREDENTIAL, {0}) == Sender(0, "172.17.0.4")
+    assert Munge(run).check(BODY, CREDENTIAL, {0}) == MungeSender(0, "172.17.0.4")
     assert run.asked == [(("unmunge", "--numeric", "--keys=STATUS,UID,ENCODE_HOST"), CREDENTIAL.encode())]
 
 
@@ -69,7 +69,7 @@ def test_a_good_credential_tells_who_sent_it() -> None:
     ],
 )
 def test_everything_else_is_refused_in_one_line(outcome: tuple[int, bytes, bytes] | Exception, said: str) -> None:
-    with pytest.raises(SealError) as caught:
+    with pytest.raises(MungeError) as caught:
         Munge(Recorded(outcome)).check(BODY, CREDENTIAL, {0})
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -80,23 +80,23 @@ def test_everything_else_is_refused_in_one_line(outcome: tuple[int, bytes, bytes
 )
 def test_what_munge_never_made_does_not_reach_unmunge(junk: str) -> None:
     run = Recorded(answer(0))
-    with pytest.raises(SealError, match="not one that munge made"):
+    with pytest.raises(MungeError, match="not one that munge made"):
         Munge(run).check(BODY, junk, {0})
     assert not run.asked
 
 
 def test_a_munge_that_fails_says_what_to_do() -> None:
-    with pytest.raises(SealError, match="status 6: munge: Error: no socket; check that munged runs"):
-        Munge(Recorded((6, b"", b"munge: Error:\n no socket\n"))).seal(BODY)
+    with pytest.raises(MungeError, match="status 6: munge: Error: no socket; check that munged runs"):
+        Munge(Recorded((6, b"", b"munge: Error:\n no socket\n"))).encode(BODY)
 
 
 def test_programs_run_with_a_fixed_environment_and_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/evil.so")
-    status, out, _ = run_bounded(("env",), b"", 10)
+    status, out, _ = run_program(("env",), b"", 10)
     assert status == 0
     assert b"evil" not in out
     with pytest.raises(subprocess.TimeoutExpired):
-        run_bounded(("sleep", "30"), b"", 0.05)
+        run_program(("sleep", "30"), b"", 0.05)
 
 
 @pytest.fixture
@@ -123,11 +123,11 @@ def munged(tmp_path: Path) -> Iterator[Munge]:
 
 
 def test_real_munge_vouches_once_and_only_for_this_body(munged: Munge) -> None:
-    credential = munged.seal(BODY)
+    credential = munged.encode(BODY)
     assert munged.check(BODY, credential, {os.getuid()}).uid == os.getuid()
-    with pytest.raises(SealError, match="was used before"):
+    with pytest.raises(MungeError, match="was used before"):
         munged.check(BODY, credential, {os.getuid()})
-    with pytest.raises(SealError, match="about another body"):
-        munged.check(BODY + b" ", munged.seal(BODY), {os.getuid()})
-    with pytest.raises(SealError, match=f"uid {os.getuid()} "):
-        munged.check(BODY, munged.seal(BODY), {os.getuid() + 1})
+    with pytest.raises(MungeError, match="about another body"):
+        munged.check(BODY + b" ", munged.encode(BODY), {os.getuid()})
+    with pytest.raises(MungeError, match=f"uid {os.getuid()} "):
+        munged.check(BODY, munged.encode(BODY), {os.getuid() + 1})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.wire.errors import SpoolError
-from slurm_soda.wire.spool import MAX_FILE_BYTES, Spool, record_name, split
+from slurm_soda.wire.spool import MAX_FILE_BYTES, Spool, record_name, split_record_name
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def test_other_names_are_never_touched(directory: Path, name: str) -> None:
     with pytest.raises(SpoolError):
         spool.write(name, b"x")
     with pytest.raises(SpoolError):
-        split(name)
+        split_record_name(name)
 
 
 @given(st.integers(1, 4294967295), st.integers(0, 10**11 - 1), st.sampled_from(["open", "close", "usage"]))
 def test_names_can_be_taken_apart_again(job_id: int, start_s: int, kind: str) -> None:
-    assert split(record_name(job_id, start_s, kind)) == (job_id, start_s, kind)
+    assert split_record_name(record_name(job_id, start_s, kind)) == (job_id, start_s, kind)
 
 
 def test_a_directory_that_others_may_enter_is_refused(directory: Path) -> None:
@@ -110,12 +110,12 @@ def test_usage_of_the_oldest_runs_goes_first_and_events_last(directory: Path) ->
             spool.write(record_name(50 - start_s, start_s, kind), b"x")
     assert spool.trim(30) == 0
     assert spool.trim(29) == 4
-    left = {split(name) for name in spool.names()}
+    left = {split_record_name(name) for name in spool.names()}
     assert {start_s for _, start_s, kind in left if kind == "usage"} == set(range(4, 10))
     assert sum(kind != "usage" for _, _, kind in left) == 20
     assert spool.trim(10) == 17
-    assert {kind for _, _, kind in map(split, spool.names())} == {"open", "close"}
-    assert min(start_s for _, start_s, _ in map(split, spool.names())) == 5
+    assert {kind for _, _, kind in map(split_record_name, spool.names())} == {"open", "close"}
+    assert min(start_s for _, start_s, _ in map(split_record_name, spool.names())) == 5
 
 
 def test_leftovers_of_dead_writers_are_cleared_and_those_of_living_ones_kept(directory: Path) -> None:

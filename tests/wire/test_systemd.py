@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.wire.systemd import Notifier
+from slurm_soda.wire.systemd import SystemdNotifier
 
 
 @pytest.fixture(params=["file", "abstract"])
@@ -24,7 +24,7 @@ def named(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 def test_systemd_is_told(named: tuple[str, socket.socket]) -> None:
     name, systemd = named
-    notifier = Notifier({"NOTIFY_SOCKET": name})
+    notifier = SystemdNotifier({"NOTIFY_SOCKET": name})
     notifier.ready()
     notifier.alive()
     notifier.status("3 jobs\nwait \udcff")
@@ -35,4 +35,4 @@ def test_systemd_is_told(named: tuple[str, socket.socket]) -> None:
 
 @pytest.mark.parametrize("name", [None, "", "relative", "@", "/nobody/listens"])
 def test_nothing_fails_without_systemd(name: str | None) -> None:
-    Notifier({} if name is None else {"NOTIFY_SOCKET": name}).ready()
+    SystemdNotifier({} if name is None else {"NOTIFY_SOCKET": name}).ready()

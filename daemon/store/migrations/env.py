@@ -5,8 +5,8 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
-from slurm_soda.daemon.store import arrays_schema, cores_schema, knowledge_schema  # noqa: F401 - their tables belong to the metadata
-from slurm_soda.daemon.store.schema import Base
+from slurm_soda.daemon.store.tables import cpu_fit, kind_profiles, pools  # noqa: F401 - their tables belong to the metadata
+from slurm_soda.daemon.store.tables.scheduling import Base
 
 
 def _run(connection: Connection) -> None:

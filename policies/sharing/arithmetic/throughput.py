@@ -63,9 +63,9 @@ class Throughput:
         Raises:
             PolicyError: a batch without samples, or a sub-batch larger than the batch.
         """
-        steps, last = passes(batch, batch if sub_batch is None else sub_batch)
+        steps, last = accumulation_passes(batch, batch if sub_batch is None else sub_batch)
         before = (steps - 1) * self.comp_s(batch if sub_batch is None else sub_batch)
-        return before + overlapped_s(self.comp_s(last), self.comm_s, self.overlap)
+        return before + overlap_s(self.comp_s(last), self.comm_s, self.overlap)
 
     def samples_per_s(self, batch: int, sub_batch: int | None = None) -> float:
         """Throughput of one GPU (Equation 14)."""
@@ -73,7 +73,7 @@ class Throughput:
         return batch / taken_s if taken_s else math.inf
 
 
-def passes(batch: int, sub_batch: int) -> tuple[int, int]:
+def accumulation_passes(batch: int, sub_batch: int) -> tuple[int, int]:
     """Accumulation steps that keep the batch, and the samples of the last one."""
     if not 1 <= sub_batch <= batch:
         raise PolicyError(f"a sub-batch must have 1 to {batch} samples (the batch), not {sub_batch!r}")
@@ -81,7 +81,7 @@ def passes(batch: int, sub_batch: int) -> tuple[int, int]:
     return steps, batch - (steps - 1) * sub_batch
 
 
-def overlapped_s(comp_s: float, comm_s: float, overlap: float) -> float:
+def overlap_s(comp_s: float, comm_s: float, overlap: float) -> float:
     """(comp^d + comm^d)^(1/d), scaled by the longer one so that nothing overflows."""
     longer, shorter = max(comp_s, comm_s), min(comp_s, comm_s)
     if shorter == 0.0:

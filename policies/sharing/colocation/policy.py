@@ -10,35 +10,35 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.assembly import assemble, rank, rankable
-from slurm_soda.policies.demand import Shape
-from slurm_soda.policies.fifo import Fifo
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.room import Claim
-from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION
-from slurm_soda.policies.sharing.colocation.agreement import Agreement
-from slurm_soda.policies.sharing.colocation.grounds import ColocationGrounds, Terms
-from slurm_soda.policies.sharing.colocation.occupancy import (
-    Judge,
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION
+from slurm_soda.policies.sharing.colocation.constraints import ColocationConstraints
+from slurm_soda.policies.sharing.colocation.reasons import ColocationCriteria, ColocationReasons
+from slurm_soda.policies.sharing.colocation.speedup_models import (
+    GpuLoad,
     LinearSpeedup,
-    Load,
+    LoadSample,
     OccupancyThreshold,
-    Sample,
+    SpeedupModel,
     fit_speedup,
     fit_threshold,
 )
-from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
-from slurm_soda.policies.sharing.telling.encounters import Encounters
-from slurm_soda.policies.sharing.tenancy import Tenancy
-from slurm_soda.policies.sharing.view import Known, SharingSnapshot
+from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
+from slurm_soda.policies.sharing.snapshot import KindEstimates, SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
-from slurm_soda.policies.walk import Walk
 
-MOST = 3
-JUDGES = ("threshold", "linear")
+MAX_JOBS_PER_GPU = 3
+SPEEDUP_MODELS = ("threshold", "linear")
 _ONE_GPU = OccupancyThreshold(1.0)
 """Where too few pairs are known for a fit: jobs together ask for no more than one GPU."""
 
@@ -54,14 +54,14 @@ class Colocation:
     Attributes:
         most: jobs on one GPU.
         mps: kernels of several jobs run at once; without it they take turns, and busy time counts instead of occupancy.
-        judge: one of :data:`JUDGES`.
+        judge: one of :data:`SPEEDUP_MODELS`.
         limit: most summed occupancy; None: fitted.
         bound_caution: against owners' bounds, slowdowns count as so many of their expected errors worse than known.
     """
 
-    most: int = MOST
+    most: int = MAX_JOBS_PER_GPU
     mps: bool = True
-    judge: str = JUDGES[0]
+    judge: str = SPEEDUP_MODELS[0]
     limit: float | None = None
     bound_caution: float = BOUND_CAUTION
 
@@ -84,11 +84,11 @@ class Colocation:
         finds no room.
         """
         if not isinstance(snapshot, SharingSnapshot):
-            return unshared(Fifo(skip=True).decide(snapshot), self.name)
+            return mark_unshared(Fifo(skip=True).decide(snapshot), self.name)
         return _Pass(self, snapshot).run()
 
 
-def load_of_kind(known: Known, kind: Workload, *, mps: bool) -> Load | None:
+def estimate_load(known: KindEstimates, kind: JobKind, *, mps: bool) -> GpuLoad | None:
     """What a kind asks of a GPU in a second of running alone; None where nobody knows.
 
     From its profile, if there is one. Else from two of its like on one GPU: they ask for as many GPUs as either is slowed
@@ -97,19 +97,19 @@ def load_of_kind(known: Known, kind: Workload, *, mps: bool) -> Load | None:
     """
     profile = known.profile(kind)
     if profile is not None and not mps and profile.utilisation_ratio is not None:
-        return Load(profile.utilisation_ratio.value)
+        return GpuLoad(profile.utilisation_ratio.value)
     throughput = known.throughput(kind)
     if profile is not None and profile.occupancy_s is not None and throughput is not None and mps and kind.batch:
         taken_s = throughput.iteration_s(kind.batch)
         bandwidth_s = profile.bandwidth_s.value if profile.bandwidth_s is not None else 0.0
-        return Load(profile.occupancy_s.value / taken_s, bandwidth_s / taken_s) if taken_s > 0 else None
+        return GpuLoad(profile.occupancy_s.value / taken_s, bandwidth_s / taken_s) if taken_s > 0 else None
     if known.fits((kind, kind)) is not True:
         return None
     xi = known.xi(kind, (kind,))
-    return None if xi is None else Load(max(xi.value, 1.0) / 2)
+    return None if xi is None else GpuLoad(max(xi.value, 1.0) / 2)
 
 
-def samples_of(known: Known, loads: Mapping[Workload, Load]) -> list[Sample]:
+def collect_load_samples(known: KindEstimates, loads: Mapping[JobKind, GpuLoad]) -> list[LoadSample]:
     """Summed loads of all pairs that are known, with the speed-up for equal work: 2 over the larger slowdown."""
     found = []
     for one, other in combinations_with_replacement(loads, 2):
@@ -121,7 +121,7 @@ def samples_of(known: Known, loads: Mapping[Workload, Load]) -> list[Sample]:
     return found
 
 
-def judge_of(policy: Colocation, samples: list[Sample]) -> Judge:
+def choose_speedup_model(policy: Colocation, samples: list[LoadSample]) -> SpeedupModel:
     """The limit as set, or what fits the samples best."""
     if policy.limit is not None:
         return OccupancyThreshold(policy.limit)
@@ -135,23 +135,23 @@ class _Pass:
 
     def __init__(self, policy: Colocation, snapshot: SharingSnapshot) -> None:
         self._policy, self._snapshot = policy, snapshot
-        self._walk = Walk(snapshot)
-        self._tenancy = Tenancy(snapshot, self._walk.room)
-        self._company = Company(snapshot, self._tenancy)
-        self._agreement = Agreement(snapshot.known, self._company, policy.bound_caution)
+        self._placing = PlacementPass(snapshot)
+        self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
+        self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
+        self._agreement = ColocationConstraints(snapshot.known, self._interference_view, policy.bound_caution)
         known, sharing = snapshot.known, snapshot.sharing
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
-        loads = {kind: load_of_kind(known, kind, mps=policy.mps) for kind in there}
+        loads = {kind: estimate_load(known, kind, mps=policy.mps) for kind in there}
         self._loads = {kind: load for kind, load in loads.items() if load is not None}
-        self._judge = judge_of(policy, samples_of(known, self._loads))
+        self._judge = choose_speedup_model(policy, collect_load_samples(known, self._loads))
         self._occupancy = np.array([self._own(row).occupancy_s for row in range(len(snapshot.jobs))])
-        devices = len(self._tenancy.node)
+        devices = len(self._gpu_occupancy.node)
         self._sum, self._bandwidth, self._count = (
             np.zeros(devices),
             np.zeros(devices),
             np.zeros(devices, dtype=np.int64),
         )
-        for device, rows in enumerate(self._tenancy.tenants):
+        for device, rows in enumerate(self._gpu_occupancy.tenants):
             for row in rows:
                 self._settle(row, device)
         self._devices: dict[int, tuple[int, ...]] = {}
@@ -163,15 +163,15 @@ class _Pass:
 
     def run(self) -> SharingPlan:
         """Walk the order."""
-        jobs, walk = self._snapshot.jobs, self._walk
-        ranked = rank(rankable(self._snapshot), self._occupancy, jobs.submit_s)
-        rows = walk.candidates(ranked)
-        refused: dict[tuple[int, float, Workload | None], int] = {}
-        for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
+        jobs, placing = self._snapshot.jobs, self._placing
+        ranked = rank_rows(find_rankable_rows(self._snapshot), self._occupancy, jobs.submit_s)
+        rows = placing.candidates(ranked)
+        refused: dict[tuple[int, float, JobKind | None], int] = {}
+        for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
             alone = math.isinf(self._occupancy[row])
-            kind = None if alone else self._company.kind(row)
+            kind = None if alone else self._interference_view.kind(row)
             key = (code, float(self._snapshot.sharing.max_slowdown[row]), kind)
-            shape = walk.demand.shapes[code]
+            shape = placing.demand.shapes[code]
             if key not in refused:  # while jobs only come, nobody after it finds more room
                 if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
                     continue
@@ -180,12 +180,12 @@ class _Pass:
                 self._refused[row] = refused[key]
         return self._plan(ranked, self._occupancy)
 
-    def _own(self, row: int) -> Load:
+    def _own(self, row: int) -> GpuLoad:
         """Infinite for a job that shares with nobody."""
         sharing = self._snapshot.sharing
-        kind = self._company.kind(row)
+        kind = self._interference_view.kind(row)
         load = self._loads.get(kind) if kind is not None and sharing.shares[row] else None
-        return Load(math.inf, 0.0) if load is None else load
+        return GpuLoad(math.inf, 0.0) if load is None else load
 
     def _settle(self, row: int, device: int) -> None:
         load = self._own(row)
@@ -193,19 +193,19 @@ class _Pass:
         self._bandwidth[device] += load.bandwidth_s
         self._count[device] += 1
 
-    def _least(self, row: int, code: int, shape: Shape) -> bool:
+    def _least(self, row: int, code: int, shape: RequestShape) -> bool:
         """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is told to gain."""
-        pieces = self._walk.room.now.find(shape)
+        pieces = self._placing.free_capacity.now.find(shape)
         if pieces is not None:
             return self._alone(row, shape)
-        tenancy = self._tenancy
-        ok = self._mask(code) & ~tenancy.taken & (self._count < self._policy.most) & (self._count > 0)
+        gpu_occupancy = self._gpu_occupancy
+        ok = self._mask(code) & ~gpu_occupancy.taken & (self._count < self._policy.most) & (self._count > 0)
         ok &= np.isfinite(self._sum) & self._gains(self._own(row))
-        picked = tenancy.pick(shape, self._ranked(row, code, ok))
+        picked = gpu_occupancy.pick(shape, self._ranked(row, code, ok))
         if picked is None:
             return False
         devices, pieces = picked
-        self._walk.room.hold(tenancy.take(devices, pieces))
+        self._placing.free_capacity.hold(gpu_occupancy.take(devices, pieces))
         self._beside.append(row)
         self._record(row, tuple(devices), pieces)
         return True
@@ -213,10 +213,12 @@ class _Pass:
     def _mask(self, code: int) -> BoolColumn:
         """Devices on nodes that a shape may use."""
         if code not in self._masks:
-            self._masks[code] = self._tenancy.classes.mask(self._walk.demand.shapes[code])[self._tenancy.node]
+            self._masks[code] = self._gpu_occupancy.classes.mask(self._placing.demand.shapes[code])[
+                self._gpu_occupancy.node
+            ]
         return self._masks[code]
 
-    def _gains(self, own: Load) -> BoolColumn:
+    def _gains(self, own: GpuLoad) -> BoolColumn:
         """Where the judge predicts a speed-up."""
         together: FloatColumn = self._sum + own.occupancy_s
         if isinstance(self._judge, OccupancyThreshold):
@@ -226,45 +228,49 @@ class _Pass:
             with np.errstate(invalid="ignore"):
                 delta = judge.constant + judge.by_occupancy * together
                 return delta + judge.by_bandwidth * (self._bandwidth + own.bandwidth_s) >= 1
-        return np.array([self._judge.predicted(Load(float(one))) >= 1 for one in together], dtype=np.bool_)
+        return np.array([self._judge.predicted(GpuLoad(float(one))) >= 1 for one in together], dtype=np.bool_)
 
     def _ranked(self, row: int, code: int, ok: BoolColumn) -> Iterator[int]:
         """Free GPUs, then the others by summed occupancy."""
-        yield from self._tenancy.free(self._tenancy.classes.mask(self._walk.demand.shapes[code]))
+        yield from self._gpu_occupancy.free(self._gpu_occupancy.classes.mask(self._placing.demand.shapes[code]))
         devices = np.flatnonzero(ok)
         for device in devices[np.argsort(self._sum[devices], kind="stable")].tolist():
-            if self._agreement.allowed(row, self._tenancy.tenants[device]):
+            if self._agreement.allowed(row, self._gpu_occupancy.tenants[device]):
                 yield device
 
-    def _alone(self, row: int, shape: Shape) -> bool:
-        pieces = self._walk.room.now.find(shape)
+    def _alone(self, row: int, shape: RequestShape) -> bool:
+        pieces = self._placing.free_capacity.now.find(shape)
         if pieces is None:
             return False
-        self._walk.room.hold(Claim(pieces, at_once=True))
-        self._record(row, self._tenancy.take_empty(pieces), pieces)
+        self._placing.free_capacity.hold(JobPlacement(pieces, at_once=True))
+        self._record(row, self._gpu_occupancy.take_empty(pieces), pieces)
         return True
 
-    def _record(self, row: int, devices: tuple[int, ...], pieces: Sequence[Piece]) -> None:
-        self._walk.record(row, Claim(list(pieces), at_once=True))
+    def _record(self, row: int, devices: tuple[int, ...], pieces: Sequence[NodeAllocation]) -> None:
+        self._placing.record(row, JobPlacement(list(pieces), at_once=True))
         if devices:
-            self._tenancy.settle(row, devices)
+            self._gpu_occupancy.settle(row, devices)
             self._devices[row] = tuple(sorted(devices))
             for device in devices:
                 self._settle(row, device)
 
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
-        plan = assemble(self._walk, self._policy.name, ranked, score=score, score_name="occupancy")
+        plan = build_plan(self._placing, self._policy.name, ranked, score=score, score_name="occupancy")
         facts = {"gpus_active": float(np.count_nonzero(self._count))}
         if isinstance(self._judge, OccupancyThreshold):
             facts["occupancy_limit"] = self._judge.most_occupancy_s
-        made = shared(plan, self._snapshot.jobs.job_id, self._devices, facts)
+        made = make_sharing_plan(plan, self._snapshot.jobs.job_id, self._devices, facts)
         return replace(made, decisions=self._grounds().asked())
 
-    def _grounds(self) -> ColocationGrounds:
-        tenancy, code = self._tenancy, self._walk.demand.code
-        encounters = Encounters(self._snapshot, self._company, tenancy.tenants, self._devices)
-        terms = Terms(
-            self._judge, self._policy.most, self._own, self._agreement.allowed, self._agreement.worst,
-            lambda row: np.flatnonzero(self._mask(int(code[row])) & ~tenancy.taken),
-        )  # fmt: skip
-        return ColocationGrounds(encounters, terms, self._beside, self._refused)
+    def _grounds(self) -> ColocationReasons:
+        gpu_occupancy, code = self._gpu_occupancy, self._placing.demand.code
+        encounters = CoRunnersLookup(self._snapshot, self._interference_view, gpu_occupancy.tenants, self._devices)
+        terms = ColocationCriteria(
+            self._judge,
+            self._policy.most,
+            self._own,
+            self._agreement.allowed,
+            self._agreement.worst,
+            lambda row: np.flatnonzero(self._mask(int(code[row])) & ~gpu_occupancy.taken),
+        )
+        return ColocationReasons(encounters, terms, self._beside, self._refused)

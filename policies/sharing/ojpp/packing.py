@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.demand import FULL
-from slurm_soda.policies.sharing.ojpp.balance import Balance
+from slurm_soda.policies.sharing.arithmetic.memory_demand import FULL_DEVICE
+from slurm_soda.policies.sharing.ojpp.slowdown_balance import SlowdownBalance
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class PackingJobs:
     """Jobs of equal workers, one row each (Section 3.1). All shares are of one device.
 
     Attributes:
@@ -51,7 +51,7 @@ class Jobs:
         for column in columns:
             if not np.all((column >= 0) & (column <= 1)):
                 raise PolicyError("shares and probabilities of jobs must be from 0 to 1")
-        if np.any(self.base + self.extra > FULL):
+        if np.any(self.base + self.extra > FULL_DEVICE):
             raise PolicyError("a worker must fit one device: its base and extra memory exceed it")
         if np.any(self.workers < 1):
             raise PolicyError("a job must have at least one worker")
@@ -61,7 +61,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PackingRules:
     """What must hold on every device; infinite bounds hold always.
 
     Attributes:
@@ -76,7 +76,7 @@ class Rules:
     collision: float = math.inf
     interference: float = math.inf
     balance: float = math.inf
-    calmest: bool = True
+    least_slowdown_first: bool = True
     apart: bool = True
     most: float = math.inf
 
@@ -88,7 +88,7 @@ class Rules:
             raise PolicyError(f"a device must be allowed at least one worker, not {self.most!r}")
 
 
-def checked_slowdowns(slowdown: FloatColumn) -> FloatColumn:
+def check_slowdowns(slowdown: FloatColumn) -> FloatColumn:
     """A table of slowdowns, [i, q] of model i beside one worker of model q: (shared - alone) / alone (Equation 6).
 
     Speed-ups are noise and become 0.
@@ -110,8 +110,8 @@ class Packing:
     it makes a difference. What models may still join is found out when somebody asks, once for all changes until then.
     """
 
-    def __init__(self, jobs: Jobs, slowdown: FloatColumn, devices: int, rules: Rules) -> None:
-        self.jobs, self.rules, self.slowdown = jobs, rules, checked_slowdowns(slowdown)
+    def __init__(self, jobs: PackingJobs, slowdown: FloatColumn, devices: int, rules: PackingRules) -> None:
+        self.jobs, self.rules, self.slowdown = jobs, rules, check_slowdowns(slowdown)
         if len(jobs) and not 0 <= int(jobs.model.min()) <= int(jobs.model.max()) < len(self.slowdown):
             raise PolicyError(f"models of jobs must be rows of the table of slowdowns, 0 to {len(self.slowdown) - 1}")
         models = len(self.slowdown)
@@ -127,7 +127,7 @@ class Packing:
         """Devices with a worker."""
         self._own_bounds = bool(np.isfinite(jobs.bound).any())
         self._balanced = rules.balance < rules.interference  # else the one bound implies the other
-        self._balance = Balance()
+        self._balance = SlowdownBalance()
         self._stale: set[int] = set()
         """Devices that changed since :meth:`_judge` looked at them."""
 
@@ -186,8 +186,8 @@ class Packing:
     def _borne(self, job: int, devices: slice) -> NDArray[np.bool_]:
         """Which of these devices, judged already, have room for a worker of the job, and all there bear each other."""
         jobs, rules, model = self.jobs, self.rules, self.jobs.model[job]
-        ok: NDArray[np.bool_] = self._open[model, devices] & (self._compute[devices] <= FULL - jobs.compute[job])
-        ok &= np.maximum(self._extra[devices], jobs.extra[job]) + self._base[devices] <= FULL - jobs.base[job]
+        ok: NDArray[np.bool_] = self._open[model, devices] & (self._compute[devices] <= FULL_DEVICE - jobs.compute[job])
+        ok &= np.maximum(self._extra[devices], jobs.extra[job]) + self._base[devices] <= FULL_DEVICE - jobs.base[job]
         if rules.collision < 1:  # with the worker: none or one peak, whether by it or by another
             calm = self._none[devices] + self._one[devices] * (1 - jobs.probability[job])
             ok &= calm >= 1 - rules.collision - _ROUNDING
@@ -204,10 +204,10 @@ class Packing:
         """Shares of computing power and memory left on each device, added, if a worker of the job joined."""
         jobs = self.jobs
         memory = self._base + np.maximum(self._extra, jobs.extra[job]) + jobs.base[job]
-        room: FloatColumn = 2.0 - self._compute - jobs.compute[job] - memory
-        return room
+        free_capacity: FloatColumn = 2.0 - self._compute - jobs.compute[job] - memory
+        return free_capacity
 
-    def suffered(self, job: int) -> FloatColumn:
+    def slowdowns_if_joined(self, job: int) -> FloatColumn:
         """Slowdown that a worker of the job would have on each device."""
         row: FloatColumn = self._suffered[self.jobs.model[job]]
         return row
@@ -242,14 +242,14 @@ class Packing:
             self._count(device)
         if self._balanced:
             for job in places:
-                self._balance.know(job, {device: self.value(job, device) for device in self.places[job]})
+                self._balance.set_slowdowns(job, {device: self.value(job, device) for device in self.places[job]})
         self._stale |= touched
 
     def _changed(self, device: int, left: int | None) -> None:
         self._count(device)
         if self._balanced:
             here = {job: self.value(job, device) for job in self.residents[device]}
-            self._stale |= self._balance.disturbed(device, here, left)
+            self._stale |= self._balance.update_device(device, here, left)
         self._stale.add(device)
 
     def _count(self, device: int) -> None:
@@ -286,7 +286,7 @@ class Packing:
         elif self._balanced or self._own_bounds:
             limits = np.minimum(self.jobs.bound[here], limit)
             if self._balanced:
-                levels = [self._balance.least_beside(job, device) + self.rules.balance for job in here]
+                levels = [self._balance.least_elsewhere(job, device) + self.rules.balance for job in here]
                 limits = np.minimum(limits, levels)
             self._open[:, device] = (grown <= limits[:, None] + _ROUNDING).all(axis=0)
         elif math.isinf(limit):

@@ -8,25 +8,25 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.assembly import assemble, rank, rankable
-from slurm_soda.policies.fifo import Fifo
+from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.sharing.ojpp.grounds import LodgingGrounds
-from slurm_soda.policies.sharing.ojpp.lodging import Lodging
-from slurm_soda.policies.sharing.ojpp.moving import Moved, Trigger, move
-from slurm_soda.policies.sharing.ojpp.packing import Rules
-from slurm_soda.policies.sharing.ojpp.strategies import Strategy, strategy
-from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.ojpp.gang_placer import GangPlacer
+from slurm_soda.policies.sharing.ojpp.packing import PackingRules
+from slurm_soda.policies.sharing.ojpp.reasons import GangPlacementReasons
+from slurm_soda.policies.sharing.ojpp.strategies import Strategy, find_strategy
+from slurm_soda.policies.sharing.ojpp.worker_moves import InterferenceTrigger, PlannedMove, plan_moves
+from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
 
-MOST = 3
+MAX_JOBS_PER_GPU = 3
 SUBMIT, PAPER = "submit", "paper"
 ORDERS = (SUBMIT, PAPER)
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class OjppSettings:
     """How jobs are placed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Placing:
     collision: float = 0.1
     interference: float = 0.2
     balance: float = 0.1
-    most: int = MOST
+    most: int = MAX_JOBS_PER_GPU
     order: str = SUBMIT
     caution: float = 0.0
     opportunistic: bool = False
@@ -54,26 +54,28 @@ class Placing:
         """As set."""
         return self.most
 
-    def lodging(self, snapshot: SharingSnapshot) -> Lodging:
+    def gang_placer(self, snapshot: SharingSnapshot) -> GangPlacer:
         """The cluster as it is, with the bounds that count."""
-        return Lodging(snapshot, self._strategy().rules, self.caution, opportunistic=self.opportunistic)
+        return GangPlacer(snapshot, self._strategy().rules, self.caution, opportunistic=self.opportunistic)
 
-    def ranked(self, lodging: Lodging) -> IntColumn:
+    def ranked(self, gang_placer: GangPlacer) -> IntColumn:
         """Jobs in the order in which they are placed; O(n log n)."""
-        snapshot = lodging.snapshot
-        rows = rankable(snapshot)
+        snapshot = gang_placer.snapshot
+        rows = find_rankable_rows(snapshot)
         if self.order == SUBMIT:
-            return rank(rows, snapshot.jobs.submit_s)
+            return rank_rows(rows, snapshot.jobs.submit_s)
         position = np.empty(len(snapshot.jobs), dtype=np.int64)
-        position[self._strategy().order(lodging.demands.jobs)] = np.arange(len(snapshot.jobs))
-        return rank(rows, position, snapshot.jobs.submit_s)
+        position[self._strategy().order(gang_placer.demands.jobs)] = np.arange(len(snapshot.jobs))
+        return rank_rows(rows, position, snapshot.jobs.submit_s)
 
     def _strategy(self) -> Strategy:
-        return strategy(self.strategy, Rules(self.collision, self.interference, self.balance, most=self.most))
+        return find_strategy(
+            self.strategy, PackingRules(self.collision, self.interference, self.balance, most=self.most)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Ojpp(Placing):
+class Ojpp(OjppSettings):
     """Jobs by submit time, each on the fewest GPUs within the bounds; jobs that find no room are passed.
 
     On a snapshot that does not know single GPUs it is ``fifo-skip``, and says so in its facts (``sharing_known`` is 0).
@@ -91,15 +93,15 @@ class Ojpp(Placing):
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As :meth:`.lodging.Lodging.place`, and O(jobs on GPUs x models) to begin with."""
         if not isinstance(snapshot, SharingSnapshot):
-            return unshared(Fifo(skip=True).decide(snapshot), self.name)
-        lodging = self.lodging(snapshot)
-        ranked = self.ranked(lodging)
-        lodging.place(ranked)
-        return plan_of(lodging, self.name, ranked, (), math.inf)
+            return mark_unshared(Fifo(skip=True).decide(snapshot), self.name)
+        gang_placer = self.gang_placer(snapshot)
+        ranked = self.ranked(gang_placer)
+        gang_placer.place(ranked)
+        return build_placement_plan(gang_placer, self.name, ranked, (), math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Ojpap(Placing):
+class Ojpap(OjppSettings):
     """OJPP that moves workers off devices whose interference, smoothed over time, exceeds the bound (Algorithm 4).
 
     Attributes:
@@ -123,25 +125,32 @@ class Ojpap(Placing):
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """First the moves, then the places of waiting jobs; as :func:`.moving.move` and :class:`Ojpp`."""
         if not isinstance(snapshot, SharingSnapshot):
-            return unshared(Fifo(skip=True).decide(snapshot), self.name)
-        lodging = self.lodging(snapshot)
-        trigger = Trigger(self.weight, self.interval_s)
-        moved = move(lodging, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
-        ranked = self.ranked(lodging)
-        lodging.place(ranked)
+            return mark_unshared(Fifo(skip=True).decide(snapshot), self.name)
+        gang_placer = self.gang_placer(snapshot)
+        trigger = InterferenceTrigger(self.weight, self.interval_s)
+        moved = plan_moves(gang_placer, trigger, self.move_s, self.budget_gpu_s, self.min_run_s)
+        ranked = self.ranked(gang_placer)
+        gang_placer.place(ranked)
         # Slowdowns may have been seen by the next observation.
-        mixed = any(len(rows) > 1 for rows in lodging.packing.residents)
-        return plan_of(lodging, self.name, ranked, moved, snapshot.now_s + self.interval_s if mixed else math.inf)
+        mixed = any(len(rows) > 1 for rows in gang_placer.packing.residents)
+        return build_placement_plan(
+            gang_placer, self.name, ranked, moved, snapshot.now_s + self.interval_s if mixed else math.inf
+        )
 
 
-def plan_of(
-    lodging: Lodging, name: str, ranked: IntColumn, moved: tuple[Moved, ...], next_event_s: float
+def build_placement_plan(
+    gang_placer: GangPlacer, name: str, ranked: IntColumn, moved: tuple[PlannedMove, ...], next_event_s: float
 ) -> SharingPlan:
     """The plan of a finished decision."""
-    jobs = lodging.snapshot.jobs
-    plan = assemble(
-        lodging.walk, name, ranked, score=jobs.submit_s, score_name="submit_s",
-        preempts=tuple(one.preempt for one in moved), next_event_s=next_event_s,
-    )  # fmt: skip
-    made = shared(plan, jobs.job_id, lodging.devices, {"gpus_active": float(lodging.packing.used)})
-    return replace(made, decisions=LodgingGrounds(lodging, moved).asked())
+    jobs = gang_placer.snapshot.jobs
+    plan = build_plan(
+        gang_placer.placing,
+        name,
+        ranked,
+        score=jobs.submit_s,
+        score_name="submit_s",
+        preempts=tuple(one.preempt for one in moved),
+        next_event_s=next_event_s,
+    )
+    made = make_sharing_plan(plan, jobs.job_id, gang_placer.devices, {"gpus_active": float(gang_placer.packing.used)})
+    return replace(made, decisions=GangPlacementReasons(gang_placer, moved).asked())

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.demand import gregariousness
-from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
+from slurm_soda.policies.sharing.arithmetic.memory_demand import gregariousness
+from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
 from slurm_soda.policies.snapshot import IntColumn
 
 STRATEGIES = ("best-fit", "i-greedy", "b-greedy", "c-greedy", "greedy", "ojpp")
@@ -20,10 +20,10 @@ STRATEGIES = ("best-fit", "i-greedy", "b-greedy", "c-greedy", "greedy", "ojpp")
 class Strategy:
     """One line of Table 4: which bounds count, and whether jobs come by collision or by size."""
 
-    rules: Rules
+    rules: PackingRules
     by_gregariousness: bool = False
 
-    def order(self, jobs: Jobs) -> IntColumn:
+    def order(self, jobs: PackingJobs) -> IntColumn:
         """The order in which jobs are placed, O(n log n)."""
         size = (-(jobs.base + jobs.extra), -jobs.compute)
         if not self.by_gregariousness:
@@ -32,7 +32,7 @@ class Strategy:
         return np.lexsort((*size, gregariousness(jobs.probability)))
 
 
-def strategy(name: str, bounds: Rules) -> Strategy:
+def find_strategy(name: str, bounds: PackingRules) -> Strategy:
     """A strategy of the paper by its name in Table 4, with those of the bounds that it heeds.
 
     Raises:
@@ -50,12 +50,12 @@ def strategy(name: str, bounds: Rules) -> Strategy:
     if name not in heeded:
         raise PolicyError(f"there is no strategy {name!r}: choose one of {', '.join(STRATEGIES)}")
     full = name in {"greedy", "ojpp"}
-    rules = Rules(*heeded[name], calmest=full, apart=bounds.apart, most=bounds.most)
+    rules = PackingRules(*heeded[name], least_slowdown_first=full, apart=bounds.apart, most=bounds.most)
     return Strategy(rules, by_gregariousness=name == "ojpp")
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class QueuePlacement:
     """Devices of each job's workers, by the row of the job; empty for a job that found none and waits."""
 
     devices: tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ class Placement:
     """Devices with at least one worker."""
 
 
-def place(packing: Packing, order: Iterable[int]) -> Placement:
+def place_queue(packing: Packing, order: Iterable[int]) -> QueuePlacement:
     """Place whole jobs, one after the other, into a packing that may hold others already.
 
     A job goes to active devices if all of its workers find one there, else to active and new ones (Algorithm 2). A job
@@ -72,7 +72,7 @@ def place(packing: Packing, order: Iterable[int]) -> Placement:
     Complexity: O(w m) for w workers and m devices, in columns; the paper says O(m n) for n jobs of one worker.
     """
     placed = {job: tuple(found) for job in map(int, order) if (found := place_job(packing, job))}
-    return Placement(tuple(placed.get(job, ()) for job in range(len(packing.jobs))), packing.used)
+    return QueuePlacement(tuple(placed.get(job, ()) for job in range(len(packing.jobs))), packing.used)
 
 
 def place_job(packing: Packing, job: int) -> list[int]:
@@ -114,7 +114,7 @@ def _choose(packing: Packing, job: int, low: float, high: float, fresh: bool) ->
     ok = packing.open_to(job, low, high)
     active = np.flatnonzero(ok & packing.active)
     if len(active):
-        if packing.rules.calmest:
+        if packing.rules.least_slowdown_first:
             theta = packing.after(job)[active]
             active = active[theta <= theta.min() + 1e-12]
         return int(active[np.argmin(packing.room_after(job)[active])])

@@ -9,27 +9,27 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.assembly import assemble, rank, rankable
-from slurm_soda.policies.demand import Shape
-from slurm_soda.policies.ordered import Ordered
-from slurm_soda.policies.placement import Piece
-from slurm_soda.policies.plan import Plan, Verdict
-from slurm_soda.policies.room import Claim
-from slurm_soda.policies.sharing.arithmetic.subbatch import BOUND_CAUTION, Decision, decide
-from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
-from slurm_soda.policies.sharing.sjf import waiting
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, SHARE, LongJobs, quieter_hours_come
-from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, LEAST_LOSS, PATIENCE, Newcomers
-from slurm_soda.policies.sharing.sjf.releases import Releases
-from slurm_soda.policies.sharing.sjf.screening import Screen
-from slurm_soda.policies.sharing.tenancy import Tenancy, rows_on
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
+from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, decide_sharing
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, jobs_on_devices
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
+from slurm_soda.policies.sharing.sjf import wait_decisions
+from slurm_soda.policies.sharing.sjf.gpu_release_times import GpuReleaseTimes
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE, LongJobs, expect_quiet_hours
+from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
+from slurm_soda.policies.sharing.sjf.shorter_jobs import DAYTIME_PATIENCE, LEAST_LOSS, PATIENCE, ShorterJobs
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
-from slurm_soda.policies.walk import Refusals, Walk
 
-BEST, FIRST = "sjf-bsbf", "sjf-ffs"
-MOST = 2
+SJF_BSBF, SJF_FFS = "sjf-bsbf", "sjf-ffs"
+MAX_JOBS_PER_GPU = 2
 """Jobs on a GPU: more "rarely improve performance" (Section IV-B)."""
 _DIGITS = 6
 """Of seconds: costs that differ by less are the same."""
@@ -42,33 +42,33 @@ class SharingSjf:
     On a snapshot that does not know single GPUs it is ``sjf``, and says so in its facts (``sharing_known`` is 0).
 
     Attributes:
-        name: :data:`BEST` joins where that ends earlier on average (Algorithms 1 and 2), :data:`FIRST` at the first GPUs
+        name: :data:`SJF_BSBF` joins where that ends earlier on average (Algorithms 1 and 2), :data:`SJF_FFS` at the first GPUs
             that have room, which is the paper's yardstick.
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
-        literal: Algorithm 1 to the letter. Otherwise :data:`BEST` joins those first whom joining costs least a GPU, where
+        literal: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a GPU, where
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
             sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``, and not while somebody waits
-            since yesterday, or the queue is deep (:func:`.quieter_hours_come`).
+            since yesterday, or the queue is deep (:func:`.expect_quiet_hours`).
         long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
             much shorter ones are there.
     """
 
     name: str
-    most: int = MOST
+    most: int = MAX_JOBS_PER_GPU
     caution: float = 0.0
     bound_caution: float = BOUND_CAUTION
     literal: bool = False
     daytime: bool = True
     long_s: float = LONG_S
-    long_share: float = SHARE
+    long_share: float = LONG_SHARE
 
     @property
     def ours(self) -> bool:
         """Whether it goes beyond the paper."""
-        return self.name == BEST and not self.literal
+        return self.name == SJF_BSBF and not self.literal
 
     @property
     def jobs_per_gpu(self) -> int:
@@ -87,7 +87,7 @@ class SharingSjf:
         is asked once for each sub-batch.
         """
         if not isinstance(snapshot, SharingSnapshot):
-            return unshared(Ordered("sjf").decide(snapshot), self.name)
+            return mark_unshared(SortKeyPolicy("sjf").decide(snapshot), self.name)
         return _Pass(self, snapshot).run()
 
 
@@ -96,18 +96,18 @@ class _Pass:
 
     def __init__(self, policy: SharingSjf, snapshot: SharingSnapshot) -> None:
         self._policy, self._snapshot = policy, snapshot
-        self._walk = Walk(snapshot)
-        self._tenancy = Tenancy(snapshot, self._walk.room)
-        self._company = Company(snapshot, self._tenancy)
-        self._screen: Screen | None = None
-        self._newcomers: Newcomers | None = None
+        self._placing = PlacementPass(snapshot)
+        self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
+        self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
+        self._screen: PartnerScreen | None = None
+        self._newcomers: ShorterJobs | None = None
         self._long_jobs: LongJobs | None = None
-        self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._tenancy.node]))
+        self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._gpu_occupancy.node]))
         self._by_day = policy.ours and policy.daytime and self._quieter_hours_come()
-        self._releases = Releases(self._tenancy, self._company) if self._by_day else None
+        self._releases = GpuReleaseTimes(self._gpu_occupancy, self._interference_view) if self._by_day else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
-        self._decisions: dict[int, Decision] = {}
+        self._decisions: dict[int, SharingDecision] = {}
         self._refused: dict[tuple[object, ...], float] = {}
         """Least work of a refused job, by what else it is told from."""
         self._alone = 0
@@ -116,25 +116,25 @@ class _Pass:
     def _quieter_hours_come(self) -> bool:
         """For those who wait for GPUs, and whose run time somebody knows."""
         jobs = self._snapshot.jobs
-        waits = (self._walk.verdict == Verdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
-        return quieter_hours_come(jobs.waited_s[waits], self._usable_gpus)
+        waits = (self._placing.verdict == JobVerdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
+        return expect_quiet_hours(jobs.waited_s[waits], self._usable_gpus)
 
     def run(self) -> SharingPlan:
         """Walk the order."""
-        jobs, walk = self._snapshot.jobs, self._walk
+        jobs, placing = self._snapshot.jobs, self._placing
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
         if self._policy.ours:
             self._heed_shorter_ones(score)
-        ranked = rank(rankable(self._snapshot), score, jobs.submit_s)
-        rows = walk.candidates(ranked)
-        refusals = Refusals()
-        for row, code in zip(rows.tolist(), walk.demand.code[rows].tolist(), strict=True):
-            shape = walk.demand.shapes[code]
+        ranked = rank_rows(find_rankable_rows(self._snapshot), score, jobs.submit_s)
+        rows = placing.candidates(ranked)
+        refusals = RefusedShapes()
+        for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
+            shape = placing.demand.shapes[code]
             held_back = self._held_back(row, float(score[row])) if shape.wants_gpus else None
             if held_back is not None:
                 self._decisions[row] = held_back
                 continue
-            pieces = None if refusals.cover(shape) else walk.room.now.find(shape)
+            pieces = None if refusals.cover(shape) else placing.free_capacity.now.find(shape)
             if pieces is not None:
                 self._start_alone(row, shape, pieces)
             else:
@@ -146,55 +146,64 @@ class _Pass:
         return self._plan(ranked, score)
 
     def _heed_shorter_ones(self, run_s: FloatColumn) -> None:
-        jobs, verdict = self._snapshot.jobs, self._walk.verdict
-        waits: BoolColumn = verdict == Verdict.WAIT
-        runs: BoolColumn = verdict == Verdict.RUN
+        jobs, verdict = self._snapshot.jobs, self._placing.verdict
+        waits: BoolColumn = verdict == JobVerdict.WAIT
+        runs: BoolColumn = verdict == JobVerdict.RUN
         if self._by_day:
             limit_gpus = self._policy.long_share * self._usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
-        sharing = rows_on(self._tenancy, np.flatnonzero([len(tenants) > 1 for tenants in self._tenancy.tenants]))
+        sharing = jobs_on_devices(
+            self._gpu_occupancy, np.flatnonzero([len(tenants) > 1 for tenants in self._gpu_occupancy.tenants])
+        )
         in_want, lacks = waits.copy(), waits.astype(np.float64)
         in_want[sharing] = True
-        lacks[sharing] = [1.0 - 1.0 / self._company.pace(row) for row in sharing]
-        patience, least_loss = (BY_DAY, LEAST_LOSS) if self._by_day else (PATIENCE, 0.0)
-        self._newcomers = Newcomers(run_s, jobs.gpus, in_want, lacks, runs, patience=patience, least_loss=least_loss)
+        lacks[sharing] = [1.0 - 1.0 / self._interference_view.pace(row) for row in sharing]
+        patience, least_loss = (DAYTIME_PATIENCE, LEAST_LOSS) if self._by_day else (PATIENCE, 0.0)
+        self._newcomers = ShorterJobs(run_s, jobs.gpus, in_want, lacks, runs, patience=patience, least_loss=least_loss)
 
-    def _held_back(self, row: int, run_s: float) -> Decision | None:
+    def _held_back(self, row: int, run_s: float) -> SharingDecision | None:
         """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
         if self._newcomers is None:
             return None
         jobs = self._snapshot.jobs
         gpus, waited_s, work_s = int(jobs.gpus[row]), float(jobs.waited_s[row]), float(jobs.remaining_s[row])
-        free_gpus = int(self._walk.room.now.gpus.sum())
-        if self._newcomers.go_first(run_s, gpus, waited_s, free_gpus):
+        free_gpus = int(self._placing.free_capacity.now.gpus.sum())
+        if self._newcomers.should_leave_gpus(run_s, gpus, waited_s, free_gpus):
             wanted_gpus = self._newcomers.wanted_gpus(run_s, gpus)
-            return waiting.for_newcomers(work_s, wanted_gpus, self._newcomers.waits_s(run_s) - waited_s)
-        if self._long_jobs is not None and self._long_jobs.too_many(run_s, gpus, waited_s):
+            return wait_decisions.wait_for_shorter_jobs(
+                work_s, wanted_gpus, self._newcomers.max_wait_s(run_s) - waited_s
+            )
+        if self._long_jobs is not None and self._long_jobs.should_wait(run_s, gpus, waited_s):
             held_gpus, limit_gpus = self._long_jobs.held_gpus(run_s), self._long_jobs.limit_gpus
-            return waiting.for_fewer_long_jobs(work_s, held_gpus, limit_gpus, self._long_jobs.waits_s(run_s) - waited_s)
+            return wait_decisions.wait_for_fewer_long_jobs(
+                work_s, held_gpus, limit_gpus, self._long_jobs.max_wait_s(run_s) - waited_s
+            )
         return None
 
-    def _start_alone(self, row: int, shape: Shape, pieces: Sequence[Piece]) -> None:
-        devices = self._tenancy.take_empty(pieces)
+    def _start_alone(self, row: int, shape: RequestShape, pieces: Sequence[NodeAllocation]) -> None:
+        devices = self._gpu_occupancy.take_empty(pieces)
         if shape.wants_gpus:
             self._devices[row] = devices
             self._alone += 1
-        self._walk.claim(row, Claim(list(pieces), at_once=True))
+        self._placing.claim(row, JobPlacement(list(pieces), at_once=True))
 
-    def _join(self, row: int, code: int, shape: Shape) -> None:
+    def _join(self, row: int, code: int, shape: RequestShape) -> None:
         """Find company for a job, or let it wait."""
         work_s = float(self._snapshot.jobs.remaining_s[row])
-        consent = self._company.consent(row)
-        if not consent.shares or not math.isfinite(work_s) or self._company.kind(row) is None:
+        consent = self._interference_view.consent(row)
+        if not consent.shares or not math.isfinite(work_s) or self._interference_view.kind(row) is None:
             return
-        key = (self._company.kind(row), int(self._snapshot.sharing.batch[row]), code, consent.max_slowdown)
+        key = (self._interference_view.kind(row), int(self._snapshot.sharing.batch[row]), code, consent.max_slowdown)
         if work_s >= self._refused.get(key, math.inf):
             return
         if self._screen is None:
-            self._screen = Screen(
-                self._snapshot, self._tenancy, self._company, self._policy.most,
+            self._screen = PartnerScreen(
+                self._snapshot,
+                self._gpu_occupancy,
+                self._interference_view,
+                self._policy.most,
                 max(self._policy.caution, self._policy.bound_caution),
-            )  # fmt: skip
+            )
         for devices, pieces in self._places(row, code, shape, self._screen):
             decision = self._judge(row, devices)
             if row not in self._decisions or decision.share:
@@ -204,91 +213,107 @@ class _Pass:
                 return
         self._refused[key] = work_s
 
-    def _places(self, row: int, code: int, shape: Shape, screen: Screen) -> Iterator[tuple[list[int], list[Piece]]]:
+    def _places(
+        self, row: int, code: int, shape: RequestShape, screen: PartnerScreen
+    ) -> Iterator[tuple[list[int], list[NodeAllocation]]]:
         """Devices for a job, best first: shared ones before free ones, as free ones would not make it end earlier."""
         if code not in self._masks:
-            self._masks[code] = self._tenancy.classes.mask(shape)
+            self._masks[code] = self._gpu_occupancy.classes.mask(shape)
         nodes = self._masks[code]
         gpus = int(self._snapshot.jobs.gpus[row])
         _, cpus, memory_mib = shape.least
-        now = self._walk.room.now
+        now = self._placing.free_capacity.now
         roomy: BoolColumn = nodes & (now.cpus >= cpus) & (now.memory_mib >= memory_mib)
-        if not self._enough(shape, gpus, roomy, screen.by_node(np.arange(len(screen)))):
+        if not self._enough(shape, gpus, roomy, screen.gpus_by_node(np.arange(len(screen)))):
             return
         order = self._order(row, nodes, screen)
-        enough = self._enough(shape, gpus, roomy, screen.by_node(order))
-        picked = self._tenancy.pick(shape, self._ranked(order, roomy, screen)) if enough else None
+        enough = self._enough(shape, gpus, roomy, screen.gpus_by_node(order))
+        picked = self._gpu_occupancy.pick(shape, self._ranked(order, roomy, screen)) if enough else None
         if picked is not None:
             yield picked
 
-    def _enough(self, shape: Shape, gpus: int, nodes: BoolColumn, shared: IntColumn) -> bool:
+    def _enough(self, shape: RequestShape, gpus: int, nodes: BoolColumn, shared: IntColumn) -> bool:
         """Whether free GPUs and these shared ones, by node, might do."""
-        per_node = np.where(nodes, shared + self._walk.room.now.gpus, 0)
+        per_node = np.where(nodes, shared + self._placing.free_capacity.now.gpus, 0)
         if shape.units:
             return int(per_node.sum()) >= gpus
         return int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
 
-    def _order(self, row: int, nodes: BoolColumn, screen: Screen) -> IntColumn:
+    def _order(self, row: int, nodes: BoolColumn, screen: PartnerScreen) -> IntColumn:
         """Groups of devices that a job may join: the first ones first, or those where it gains, best first."""
-        if self._policy.name == FIRST:
-            return np.flatnonzero(screen.may_meet(row))
+        if self._policy.name == SJF_FFS:
+            return np.flatnonzero(screen.may_share(row))
         gpus = int(self._snapshot.jobs.gpus[row])
-        together, after, apart = screen.means_s(row)
+        together, after, apart = screen.mean_completions_s(row)
         if self._releases is not None:
-            missing = gpus - int(self._walk.room.now.gpus[nodes].sum())
+            missing = gpus - int(self._placing.free_capacity.now.gpus[nodes].sum())
             after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
         gains = np.flatnonzero(together < after)
         if not self._policy.ours:
             return gains[np.argsort(together[gains], kind="stable")]
-        used = np.minimum(screen.room(nodes)[gains], gpus)
+        used = np.minimum(screen.free_capacity(nodes)[gains], gpus)
         cost = (together - apart)[gains] / np.maximum(used, 1)
         if not self._by_day:
             return gains[np.argsort(cost, kind="stable")]
         # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
         return gains[np.lexsort((apart[gains], np.round(cost, _DIGITS)))]
 
-    def _ranked(self, order: IntColumn, nodes: BoolColumn, screen: Screen) -> Iterator[int]:
+    def _ranked(self, order: IntColumn, nodes: BoolColumn, screen: PartnerScreen) -> Iterator[int]:
         yield from screen.devices(order, nodes)
-        yield from self._tenancy.free(nodes)
+        yield from self._gpu_occupancy.free(nodes)
 
-    def _judge(self, row: int, devices: Sequence[int]) -> Decision:
+    def _judge(self, row: int, devices: Sequence[int]) -> SharingDecision:
         """Algorithm 2 beside everybody who is on these devices."""
-        company = self._company
-        rows = rows_on(self._tenancy, devices)
-        new = company.new_job(row)
+        interference_view = self._interference_view
+        rows = jobs_on_devices(self._gpu_occupancy, devices)
+        new = interference_view.new_job(row)
         batch = int(self._snapshot.sharing.batch[row])
-        own = [[device for device in devices if one in self._tenancy.tenants[device]] for one in rows]
-        partners = [company.partner(one, mine) for one, mine in zip(rows, own, strict=True)]
-        decision = decide(
-            new, partners,
-            lambda size: [company.meet(row, size if new.batch > 1 else batch, one, devices) for one in rows],
-            self._policy.caution, self._policy.bound_caution,
-        )  # fmt: skip
-        if self._policy.name == FIRST and not decision.share:
+        own = [[device for device in devices if one in self._gpu_occupancy.tenants[device]] for one in rows]
+        partners = [interference_view.partner(one, mine) for one, mine in zip(rows, own, strict=True)]
+        decision = decide_sharing(
+            new,
+            partners,
+            lambda size: [
+                interference_view.mutual_slowdown(row, size if new.batch > 1 else batch, one, devices) for one in rows
+            ],
+            self._policy.caution,
+            self._policy.bound_caution,
+        )
+        if self._policy.name == SJF_FFS and not decision.share:
             fits = next((trial for trial in decision.trials if not trial.refused), None)
             if fits is not None:
                 reason = "starts at once: first fit does not ask whether that ends earlier on average"
                 return replace(decision, share=True, start_s=0.0, chosen=fits, reason=reason)
         return decision
 
-    def _start_beside(self, row: int, devices: Sequence[int], pieces: Sequence[Piece], decision: Decision) -> None:
-        self._walk.room.hold(self._tenancy.take(devices, pieces))
-        self._walk.record(row, Claim(list(pieces), at_once=True))
+    def _start_beside(
+        self, row: int, devices: Sequence[int], pieces: Sequence[NodeAllocation], decision: SharingDecision
+    ) -> None:
+        self._placing.free_capacity.hold(self._gpu_occupancy.take(devices, pieces))
+        self._placing.record(row, JobPlacement(list(pieces), at_once=True))
         self._devices[row] = tuple(devices)
         batch = int(self._snapshot.sharing.batch[row])
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self._sub_batches[row] = decision.chosen.sub_batch
 
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
-        waits = bool(len(self._walk.candidates(ranked)))
+        waits = bool(len(self._placing.candidates(ranked)))
         # Those who start alone now can be joined by those who wait as soon as they run.
         soon = self._alone and waits and bool(self._snapshot.sharing.shares.any())
-        plan = assemble(
-            self._walk, self._policy.name, ranked, score=score, score_name="run_time_s",
+        plan = build_plan(
+            self._placing,
+            self._policy.name,
+            ranked,
+            score=score,
+            score_name="run_time_s",
             next_event_s=self._snapshot.now_s if soon else math.inf,
-        )  # fmt: skip
+        )
         beside = {"starts_beside_others": float(len(self._devices) - self._alone)}
-        return shared(
-            plan, self._snapshot.jobs.job_id, self._devices, beside,
-            sub_batches=self._sub_batches, decisions=self._decisions,
-        )  # fmt: skip
+        return make_sharing_plan(
+            plan,
+            self._snapshot.jobs.job_id,
+            self._devices,
+            beside,
+            sub_batches=self._sub_batches,
+            decisions=self._decisions,
+        )

@@ -7,25 +7,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_soda.policies.assembly import assemble, rank, rankable
-from slurm_soda.policies.demand import group_rows
-from slurm_soda.policies.ordered import Ordered
-from slurm_soda.policies.plan import Plan, Preempt, Verdict
-from slurm_soda.policies.preemption import next_ripe_s, preemptible
-from slurm_soda.policies.room import Claim
-from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.plan import SharingPlan, shared, unshared
-from slurm_soda.policies.sharing.srsf_share.grounds import PairGrounds
-from slurm_soda.policies.sharing.srsf_share.matching import Contest, Seats
-from slurm_soda.policies.sharing.srsf_share.seating import Seat, Seating
-from slurm_soda.policies.sharing.srsf_share.speeds import Speeds
-from slurm_soda.policies.sharing.tenancy import Tenancy
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
+from slurm_soda.policies.engine.demand import group_equal_rows
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.engine.preemption import find_next_preemptible_s, find_preemptible
+from slurm_soda.policies.plan import JobVerdict, Plan, Preempt
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.srsf_share.pair_matching import PairMatching, PairMatchingInput
+from slurm_soda.policies.sharing.srsf_share.pair_speeds import PairSpeeds
+from slurm_soda.policies.sharing.srsf_share.reasons import PairReasons
+from slurm_soda.policies.sharing.srsf_share.slot_placement import PairSlot, PairSlotPlacement
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
-from slurm_soda.policies.walk import Walk
 
-NAME = "srsf-share"
+SRSF_SHARE = "srsf-share"
 _CANDIDATES = 3
 """Jobs that are looked at for each seat: itself, a partner, and one more to choose from."""
 
@@ -56,7 +56,7 @@ class SrsfShare:
 
     @property
     def name(self) -> str:
-        return NAME
+        return SRSF_SHARE
 
     @property
     def jobs_per_gpu(self) -> int:
@@ -66,7 +66,7 @@ class SrsfShare:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
         if not isinstance(snapshot, SharingSnapshot):
-            return unshared(Ordered("srsf", self.min_run_s).decide(snapshot), NAME)
+            return mark_unshared(SortKeyPolicy("srsf", self.min_run_s).decide(snapshot), SRSF_SHARE)
         return _Round(self, snapshot).run()
 
 
@@ -75,23 +75,23 @@ class _Round:
 
     def __init__(self, policy: SrsfShare, snapshot: SharingSnapshot) -> None:
         self._policy, self._snapshot = policy, snapshot
-        self._walk = Walk(snapshot)
-        self._tenancy = Tenancy(snapshot, self._walk.room)
-        self._company = Company(snapshot, self._tenancy)
-        self._speeds = Speeds(self._company, policy.caution)
+        self._placing = PlacementPass(snapshot)
+        self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
+        self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
+        self._speeds = PairSpeeds(self._interference_view, policy.caution)
         jobs = snapshot.jobs
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
-        self._fixed: BoolColumn = self._runs & ~preemptible(snapshot, policy.min_run_s)
+        self._fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
         self._score: FloatColumn = jobs.gpus * jobs.remaining_s
-        self._seating = Seating(self._walk, snapshot, self._tenancy, self._fixed)
+        self._seating = PairSlotPlacement(self._placing, snapshot, self._gpu_occupancy, self._fixed)
         self._weight: FloatColumn = np.ones(len(jobs))
 
     def run(self) -> SharingPlan:
         """Weigh, match, place."""
-        jobs, verdict = self._snapshot.jobs, self._walk.verdict
-        rows = rankable(self._snapshot)
-        able = self._runs[rows] | (verdict[rows] == Verdict.WAIT)
-        on_gpus = rank(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
+        jobs, verdict = self._snapshot.jobs, self._placing.verdict
+        rows = find_rankable_rows(self._snapshot)
+        able = self._runs[rows] | (verdict[rows] == JobVerdict.WAIT)
+        on_gpus = rank_rows(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
         weight = self._weight = self._weights(on_gpus)
         dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
         apart = self._apart()
@@ -99,14 +99,14 @@ class _Round:
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
         seats = self._seats(open_rows, weight)
         self._seating.seat(seats, open_rows.tolist())
-        on_cpus = rank(rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
+        on_cpus = rank_rows(rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
         unable = rows[~able & (jobs.gpus[rows] > 0)]
         return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
 
     def _weights(self, ranked: IntColumn) -> FloatColumn:
         """By row: what a second at full speed takes off the sum of completion times."""
         jobs = self._snapshot.jobs
-        gpus = max(int(np.count_nonzero(~self._tenancy.taken)), 1)
+        gpus = max(int(np.count_nonzero(~self._gpu_occupancy.taken)), 1)
         weight = np.ones(len(jobs))
         behind = np.arange(len(ranked), 0, -1)
         weight[ranked] = np.maximum(jobs.gpus[ranked] * behind / gpus, 1.0)
@@ -119,22 +119,22 @@ class _Round:
         as the node leaves service or a job there has not left yet: to stop them would give nobody a GPU.
         """
         found: set[int] = set()
-        for device, tenants in enumerate(self._tenancy.tenants):
+        for device, tenants in enumerate(self._gpu_occupancy.tenants):
             fixed = [row for row in tenants if self._fixed[row]]
-            if self._tenancy.taken[device]:
+            if self._gpu_occupancy.taken[device]:
                 found.update(tenants)
             elif len(fixed) > 1:
                 found.update(fixed)
         return found
 
-    def _seats(self, rows: IntColumn, weight: FloatColumn) -> list[Seat]:
+    def _seats(self, rows: IntColumn, weight: FloatColumn) -> list[PairSlot]:
         """Seats for the densest jobs as far as there are GPUs, filled by size; the most valuable GPUs first."""
         jobs = self._snapshot.jobs
         if not len(rows):
             return []
         left = self._seating.gpus_unclaimed
         columns = (jobs.partition, jobs.gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node)
-        _, size = group_rows(tuple(column[rows] for column in columns))
+        _, size = group_equal_rows(tuple(column[rows] for column in columns))
         seats = np.zeros(int(size.max()) + 1, dtype=np.int64)
         fixed_first = np.argsort(~self._fixed[rows], kind="stable")
         for number, gpus in zip(size[fixed_first].tolist(), jobs.gpus[rows][fixed_first].tolist(), strict=True):
@@ -143,22 +143,22 @@ class _Round:
                 left -= gpus
                 if not left:
                     break
-        found: list[tuple[float, Seat]] = []
+        found: list[tuple[float, PairSlot]] = []
         for number in np.flatnonzero(seats).tolist():
             members = rows[size == number]
             found += self._matched(members, int(seats[number]), weight)
         return [seat for _, seat in sorted(found, key=lambda entry: (-entry[0], entry[1].rows))]
 
-    def _matched(self, rows: IntColumn, seats: int, weight: FloatColumn) -> list[tuple[float, Seat]]:
+    def _matched(self, rows: IntColumn, seats: int, weight: FloatColumn) -> list[tuple[float, PairSlot]]:
         """Seats of one size, with what a GPU of each is worth."""
         waiting = ~self._runs[rows]
         few = np.cumsum(waiting) <= _CANDIDATES * seats
         rows = rows[few | ~waiting]
         contest = self._contest(rows, weight)
-        made = Seats(contest, seats)
+        made = PairMatching(contest, seats)
         pairs = made.settle()
         if self._policy.change_s:
-            as_now = Seats(contest, seats, keep=True)
+            as_now = PairMatching(contest, seats, keep=True)
             kept = as_now.settle()
             if as_now.total() >= made.total():
                 made, pairs = as_now, kept
@@ -168,66 +168,84 @@ class _Round:
             members = [int(rows[at]) for at in pair if at >= 0]
             if members:
                 members.sort(key=lambda row: (not self._fixed[row], not self._runs[row], -weight[row], row))
-                found.append((value, Seat(tuple(members))))
+                found.append((value, PairSlot(tuple(members))))
         return found
 
-    def _contest(self, rows: IntColumn, weight: FloatColumn) -> Contest:
-        kinds: dict[Workload | None, int] = {}
+    def _contest(self, rows: IntColumn, weight: FloatColumn) -> PairMatchingInput:
+        kinds: dict[JobKind | None, int] = {}
         kind = np.array(
-            [kinds.setdefault(self._company.kind(row), len(kinds)) for row in rows.tolist()], dtype=np.int64
+            [kinds.setdefault(self._interference_view.kind(row), len(kinds)) for row in rows.tolist()], dtype=np.int64
         )
-        consents = [self._company.consent(row) for row in rows.tolist()]
-        least = [self._company.accumulation(row) / one.max_slowdown if one.shares else 2.0
-                 for row, one in zip(rows.tolist(), consents, strict=True)]  # fmt: skip
+        consents = [self._interference_view.consent(row) for row in rows.tolist()]
+        least = [
+            self._interference_view.accumulation_slowdown(row) / one.max_slowdown if one.shares else 2.0
+            for row, one in zip(rows.tolist(), consents, strict=True)
+        ]
         runs = self._runs[rows]
         remaining_s = self._snapshot.jobs.remaining_s[rows]
         change_s = self._policy.change_s
         lasting_s = np.where(np.isfinite(remaining_s), np.maximum(remaining_s, change_s), np.inf)
         cost = weight[rows] * change_s / lasting_s if change_s else np.zeros(len(rows))
-        return Contest(
-            weight=weight[rows], kind=kind, speed=self._speeds.of(list(kinds)),
-            least_speed=np.array(least, dtype=np.float64), move_cost=np.where(runs, cost, 0.0),
-            mate=self._mates(rows), running=runs, fixed=self._fixed[rows],
-        )  # fmt: skip
+        return PairMatchingInput(
+            weight=weight[rows],
+            kind=kind,
+            speed=self._speeds.of(list(kinds)),
+            least_speed=np.array(least, dtype=np.float64),
+            move_cost=np.where(runs, cost, 0.0),
+            co_runner=self._mates(rows),
+            running=runs,
+            fixed=self._fixed[rows],
+        )
 
     def _mates(self, rows: IntColumn) -> IntColumn:
         """Of each job, the number of the one with whom it shares all GPUs of both, or -1."""
         at = {row: number for number, row in enumerate(rows.tolist())}
-        mates = np.full(len(rows), -1, dtype=np.int64)
+        co_runners = np.full(len(rows), -1, dtype=np.int64)
         for row, number in at.items():
             devices = self._snapshot.devices.of(row).tolist()
-            beside = {one for device in devices for one in self._tenancy.tenants[device] if one != row}
+            beside = {one for device in devices for one in self._gpu_occupancy.tenants[device] if one != row}
             if len(beside) == 1:
                 (other,) = beside
                 if self._snapshot.devices.of(other).tolist() == devices:
-                    mates[number] = at.get(other, -1)
-        return mates
+                    co_runners[number] = at.get(other, -1)
+        return co_runners
 
     def _plan(self, ranked: IntColumn, on_cpus: IntColumn) -> SharingPlan:
-        walk, seating, snapshot = self._walk, self._seating, self._snapshot
+        placing, seating, snapshot = self._placing, self._seating, self._snapshot
         leaving = sorted(seating.leaving)
-        walk.verdict[leaving] = Verdict.PREEMPT
+        placing.verdict[leaving] = JobVerdict.PREEMPT
         for row, claim in seating.claims.items():
-            walk.record(row, claim)
-        for row in walk.candidates(on_cpus).tolist():
-            pieces = seating.room_beside(row)
+            placing.record(row, claim)
+        for row in placing.candidates(on_cpus).tolist():
+            pieces = seating.place_cpu_job(row)
             if pieces is not None:
-                walk.record(row, Claim(pieces, at_once=True))
-        next_event_s = next_ripe_s(snapshot, walk.verdict, self._policy.min_run_s)
-        plan = assemble(
-            walk, NAME, ranked, score=self._score, score_name="remaining_gpu_s", preempts=self._preempts(leaving),
+                placing.record(row, JobPlacement(pieces, at_once=True))
+        next_event_s = find_next_preemptible_s(snapshot, placing.verdict, self._policy.min_run_s)
+        plan = build_plan(
+            placing,
+            SRSF_SHARE,
+            ranked,
+            score=self._score,
+            score_name="remaining_gpu_s",
+            preempts=self._preempts(leaving),
             next_event_s=snapshot.now_s if seating.deferred else next_event_s,
-        )  # fmt: skip
-        made = shared(plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)})
+        )
+        made = make_sharing_plan(
+            plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)}
+        )
         return replace(made, decisions=self._grounds(leaving).asked())
 
-    def _grounds(self, leaving: Sequence[int]) -> PairGrounds:
+    def _grounds(self, leaving: Sequence[int]) -> PairReasons:
         stays = self._runs.copy()
         stays[leaving] = False
-        return PairGrounds(
-            self._snapshot, self._company, stays=stays, placed=self._seating.devices, weight=self._weight,
+        return PairReasons(
+            self._snapshot,
+            self._interference_view,
+            stays=stays,
+            placed=self._seating.devices,
+            weight=self._weight,
             caution=self._policy.caution,
-        )  # fmt: skip
+        )
 
     def _preempts(self, leaving: Sequence[int]) -> tuple[Preempt, ...]:
         seating, job_id = self._seating, self._snapshot.jobs.job_id

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.contention.memory import RECORD
-from slurm_soda.wire.handover import hand_over
+from slurm_soda.agent.contention.memory_controller import RECORD
+from slurm_soda.wire.event_delivery import deliver_event
 
 from .conftest import Machine
 
@@ -47,7 +47,7 @@ class Site:
         if kind == "open":
             event |= {"uid": 2001, "user": "alice", "partition": "main", "gpus": gpus or [], "cpus_per_node": "8"}
             event |= {"node_names": "n1", "env": {}}
-        hand_over({**event, "at_s": time.time()}, str(self.path / "sock"), str(self.path / "spool"))
+        deliver_event({**event, "at_s": time.time()}, str(self.path / "sock"), str(self.path / "spool"))
 
     def until(self, condition: Callable[[dict[str, dict[str, list[int]]]], bool], what: str) -> None:
         """Let time pass on the machine until its groups are as wanted."""

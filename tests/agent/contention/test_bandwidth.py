@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.contention.bandwidth import Meter, Rates
+from slurm_soda.agent.contention.bandwidth import BandwidthMeter, BandwidthRates
 
 Reading = dict[str, dict[int, int | None]]
 SODA = "mon_groups/soda-1"
 
 
-def rates(before: Reading, after: Reading, seconds: float = 2.0) -> Rates:
-    meter = Meter()
+def rates(before: Reading, after: Reading, seconds: float = 2.0) -> BandwidthRates:
+    meter = BandwidthMeter()
     assert meter.read(10.0, before) is None
     found = meter.read(10.0 + seconds, after)
     assert found is not None
@@ -58,7 +58,7 @@ def test_files_read_one_after_the_other_may_disagree_a_little() -> None:
 
 
 def test_readings_too_close_together_wait_for_the_next() -> None:
-    meter = Meter()
+    meter = BandwidthMeter()
     meter.read(1.0, {"": {0: 0}})
     assert meter.read(1.05, {"": {0: 5}}) is None
     found = meter.read(2.0, {"": {0: 10}})
@@ -67,7 +67,7 @@ def test_readings_too_close_together_wait_for_the_next() -> None:
 
 
 def test_a_mount_that_goes_away_starts_anew() -> None:
-    meter = Meter()
+    meter = BandwidthMeter()
     meter.read(1.0, {"": {0: 100}})
     assert meter.read(2.0, {}) is None
     assert meter.read(3.0, {"": {0: 500}}) is None
@@ -85,7 +85,7 @@ readings = st.dictionaries(
 
 @given(before=readings, after=readings)
 def test_no_rate_is_ever_negative_or_more_than_the_node(before: Reading, after: Reading) -> None:
-    meter = Meter()
+    meter = BandwidthMeter()
     meter.read(0.0, before)
     found = meter.read(1.0, after)
     if found is None:

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.agent.contention import keeper as keeper_module
-from slurm_soda.agent.contention.eliminator import Action, LimitCores, Release, RestoreCores, Throttle
-from slurm_soda.agent.contention.keeper import Keeper
-from slurm_soda.agent.contention.record import LimitRecord, write_record
-from slurm_soda.agent.contention.resctrl import Group, Resctrl
+from slurm_soda.agent.contention import limit_enforcer as keeper_module
+from slurm_soda.agent.contention.eliminator import (
+    LimitAction,
+    LimitCores,
+    ReleaseBandwidth,
+    RestoreCores,
+    ThrottleBandwidth,
+)
+from slurm_soda.agent.contention.limit_enforcer import LimitEnforcer
+from slurm_soda.agent.contention.limit_record import LimitRecord, write_limit_record
+from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlGroup
 
 from .conftest import Machine
 
@@ -49,16 +55,16 @@ class DyingResctrl(Resctrl):
         super().__init__(mount)
         self.fuse = fuse
 
-    def create(self, group: Group) -> None:
+    def create(self, group: ResctrlGroup) -> None:
         self.fuse.burn(lambda: Resctrl.create(self, group))
 
-    def remove(self, group: Group) -> None:
+    def remove(self, group: ResctrlGroup) -> None:
         self.fuse.burn(lambda: Resctrl.remove(self, group))
 
-    def limit(self, group: Group, percents: Mapping[int, int]) -> None:
+    def limit(self, group: ResctrlGroup, percents: Mapping[int, int]) -> None:
         self.fuse.burn(lambda: Resctrl.limit(self, group, percents))
 
-    def add_tasks(self, group: Group, task_ids: Iterable[int]) -> int:
+    def add_tasks(self, group: ResctrlGroup, task_ids: Iterable[int]) -> int:
         for task_id in task_ids:
             self.fuse.burn(lambda task_id=task_id: Resctrl.add_tasks(self, group, [task_id]))
         return 0
@@ -83,8 +89,8 @@ class DyingCores:
 
 job = st.sampled_from(sorted(JOBS))
 actions = st.one_of(
-    st.builds(Throttle, job, st.sampled_from([50, 20])),
-    st.builds(Release, job),
+    st.builds(ThrottleBandwidth, job, st.sampled_from([50, 20])),
+    st.builds(ReleaseBandwidth, job),
     st.builds(LimitCores, job, st.just(1)),
     st.builds(RestoreCores, job),
     job.map(lambda job_id: job_id),  # it ends
@@ -95,7 +101,7 @@ actions = st.one_of(
 @given(script=st.lists(actions, max_size=8), at=st.integers(1, 60), before=st.booleans(), again=st.integers(1, 20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 def test_whatever_a_dead_agent_left_the_next_one_takes_back(
-    server: Machine, script: list[Action | int | None], at: int, before: bool, again: int
+    server: Machine, script: list[LimitAction | int | None], at: int, before: bool, again: int
 ) -> None:
     """The second agent dies too, while it cleans up; the third has what is left."""
     server.tell(reset={"closids": 8})
@@ -108,36 +114,38 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         path = Path(folder) / "limits.json"
         for deadly in (Fuse(at, before=before), Fuse(again, before=before)):
             patch.setattr(
-                keeper_module, "write_record", lambda p, r, fuse=deadly: fuse.burn(lambda: write_record(p, r))
+                keeper_module, "write_record", lambda p, r, fuse=deadly: fuse.burn(lambda: write_limit_record(p, r))
             )
             with contextlib.suppress(Death):
-                _live(Keeper(DyingResctrl(server.mount, deadly), DyingCores(limited, deadly), path, print), script)
+                _live(
+                    LimitEnforcer(DyingResctrl(server.mount, deadly), DyingCores(limited, deadly), path, print), script
+                )
             _is_recorded(path, server, limited)
         patch.undo()
-        last = Keeper(Resctrl(server.mount), DyingCores(limited, None), path, print)
+        last = LimitEnforcer(Resctrl(server.mount), DyingCores(limited, None), path, print)
         last.recover()
         assert sorted(server.look()) == foreign
         assert limited == set()
         assert keeper_module.read_record(path) == LimitRecord()
 
 
-def _live(keeper: Keeper, script: list[Action | int | None]) -> None:
-    keeper.recover()
+def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | None]) -> None:
+    resource_controller.recover()
     jobs = dict(JOBS)
     for entry in script:
         match entry:
             case None:
-                keeper.refresh(jobs)
+                resource_controller.refresh(jobs)
             case int():
                 jobs.pop(entry, None)
-                keeper.end(entry)
+                resource_controller.end(entry)
             case _:
-                keeper.carry_out([entry] if entry.job_id in jobs else [], jobs)
+                resource_controller.carry_out([entry] if entry.job_id in jobs else [], jobs)
 
 
 def _is_recorded(path: Path, server: Machine, limited: set[int]) -> None:
     """What a limit needs to be taken back is on disk before the limit is there."""
     record = keeper_module.read_record(path)
-    ours = {name for name in server.look() if Group.parse(name)}
+    ours = {name for name in server.look() if ResctrlGroup.parse(name)}
     assert ours <= record.groups
     assert limited <= record.cores

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.agent.contention.bandwidth import Meter
-from slurm_soda.agent.contention.features import Features
-from slurm_soda.agent.contention.resctrl import MOUNT, Group, Resctrl
+from slurm_soda.agent.contention.bandwidth import BandwidthMeter
+from slurm_soda.agent.contention.resctrl import MOUNT, Resctrl, ResctrlGroup
+from slurm_soda.agent.contention.resctrl_features import ResctrlFeatures
 
 JOB = 4_000_000_000
 """No job of any site has this number."""
@@ -26,25 +26,25 @@ def port() -> Iterator[Resctrl]:
         pytest.skip("resctrl groups are root's to make")
     found = Resctrl()
     yield found
-    for group in (Group(JOB, control=True), Group(JOB, control=False)):
+    for group in (ResctrlGroup(JOB, control=True), ResctrlGroup(JOB, control=False)):
         found.remove(group)
 
 
 @pytest.fixture
-def features(port: Resctrl) -> Features:
+def features(port: Resctrl) -> ResctrlFeatures:
     return port.features()
 
 
-def test_a_monitoring_group_counts(port: Resctrl, features: Features) -> None:
+def test_a_monitoring_group_counts(port: Resctrl, features: ResctrlFeatures) -> None:
     if not features.event:
         pytest.skip(f"this node cannot be measured: {features.missing}")
-    group = Group(JOB, control=False)
+    group = ResctrlGroup(JOB, control=False)
     port.create(group)
     busy = "while True: b = bytearray(1 << 26)"
     with subprocess.Popen([sys.executable, "-c", busy]) as process:
         try:
             assert port.add_tasks(group, [process.pid]) == 1
-            meter = Meter()
+            meter = BandwidthMeter()
             meter.read(0.0, port.counters(features.event))
             time.sleep(3)
             rates = meter.read(3.0, port.counters(features.event))
@@ -55,10 +55,10 @@ def test_a_monitoring_group_counts(port: Resctrl, features: Features) -> None:
     assert rates.node >= rates.jobs[JOB] * 0.98
 
 
-def test_a_control_group_holds_its_limit_and_is_removed(port: Resctrl, features: Features) -> None:
+def test_a_control_group_holds_its_limit_and_is_removed(port: Resctrl, features: ResctrlFeatures) -> None:
     if features.throttle is None:
         pytest.skip(f"this node cannot be throttled: {features.missing}")
-    group = Group(JOB, control=True)
+    group = ResctrlGroup(JOB, control=True)
     port.create(group)
     wanted = features.throttle.round(35)
     port.inherit(group)

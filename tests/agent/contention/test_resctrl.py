@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.contention.features import Throttle
-from slurm_soda.agent.contention.resctrl import Group, Resctrl, ResctrlError, ResctrlFull
+from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError, ResctrlFull, ResctrlGroup
+from slurm_soda.agent.contention.resctrl_features import MbaFeatures
 
 from .conftest import Machine
 
-CONTROL, MONITOR = Group(12, control=True), Group(12, control=False)
+CONTROL, MONITOR = ResctrlGroup(12, control=True), ResctrlGroup(12, control=False)
 TOTAL = "mbm_total_bytes"
 
 
@@ -36,14 +36,14 @@ TOTAL = "mbm_total_bytes"
         ("", None),
     ],
 )
-def test_only_groups_named_after_a_job_are_ours(path: str, group: Group | None) -> None:
-    assert Group.parse(path) == group
+def test_only_groups_named_after_a_job_are_ours(path: str, group: ResctrlGroup | None) -> None:
+    assert ResctrlGroup.parse(path) == group
     assert group is None or group.path == path
 
 
 def test_what_a_node_can_do(machine: Machine) -> None:
     features = Resctrl(machine.mount).features()
-    assert features.throttle == Throttle(10, 10, 4, True, (0, 1))
+    assert features.throttle == MbaFeatures(10, 10, 4, True, (0, 1))
     assert (features.event, features.monitor_ids, features.domains, features.missing) == (TOTAL, 16, (0, 1), "")
 
 
@@ -92,7 +92,7 @@ def test_threads_move_and_those_that_ended_are_passed_over(machine: Machine) -> 
 
 @given(percent=st.integers(1, 100), gran=st.sampled_from([1, 5, 7, 10, 20, 50]), least=st.sampled_from([1, 10, 20]))
 def test_rounding_is_upwards_to_a_step_within_bounds(percent: int, gran: int, least: int) -> None:
-    rounded = Throttle(least, gran, 4, True, (0,)).round(percent)
+    rounded = MbaFeatures(least, gran, 4, True, (0,)).round(percent)
     assert min(max(percent, least), 100) <= rounded <= 100
     assert rounded % gran == 0 or rounded == 100
     assert rounded - max(percent, least) < gran
@@ -109,8 +109,8 @@ def test_what_is_rounded_here_is_what_the_kernel_holds(machine: Machine, percent
 
 
 def test_steps_that_are_the_same_on_this_node_are_one() -> None:
-    assert Throttle(20, 20, 8, True, (0,)).steps([100, 95, 60, 50, 41, 20, 5]) == (60, 20)
-    assert Throttle(100, 100, 8, True, (0,)).steps([50, 10]) == ()
+    assert MbaFeatures(20, 20, 8, True, (0,)).steps([100, 95, 60, 50, 41, 20, 5]) == (60, 20)
+    assert MbaFeatures(100, 100, 8, True, (0,)).steps([50, 10]) == ()
 
 
 def test_cache_ways_stay_as_somebody_set_them(machine: Machine) -> None:
@@ -143,7 +143,7 @@ def test_a_node_full_of_foreign_groups(machine: Machine, setup: dict[str, int], 
     machine.tell(reset=setup)
     (machine.mount / "site").mkdir()
     with pytest.raises(ResctrlFull, match=words):
-        Resctrl(machine.mount).create(Group(1, control=control))
+        Resctrl(machine.mount).create(ResctrlGroup(1, control=control))
     assert sorted(machine.look()) == ["", "site"]
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.cpusets.sets import CoreSets
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.ledger import Run
+from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.run_records import NodeRun
 from slurm_soda.wire.records import JobOpened
 
 SERVER = Path(__file__).parents[3] / "emulation" / "cpuset" / "serve.py"
@@ -69,12 +69,12 @@ class Jobs:
             (self.path / "root/cpuacct/slurm_n1").mkdir(parents=True)
             (self.path / "root/cpuset").symlink_to(self.machine.mount)
             self.root = str(self.path / "root")
-        self.runs: list[Run] = []
+        self.runs: list[NodeRun] = []
         self.sets = self.agent()
 
-    def agent(self) -> CoreSets:
+    def agent(self) -> JobCoreLimits:
         """Sets over what is on record."""
-        return CoreSets(self.root, self.path / "state/cores.json", lambda opened: (), lambda gpus: frozenset())
+        return JobCoreLimits(self.root, self.path / "state/cores.json", lambda opened: (), lambda gpus: frozenset())
 
     def top(self, job_id: int = JOB) -> str:
         return "system.slice/slurmstepd.scope" if self.version == 2 else "slurm_n1/uid_1000"
@@ -84,8 +84,8 @@ class Jobs:
         self.write(groups, job_id)
         opened = JobOpened(job_id, 0, "n1", 1000, "alice", "gpu", 1.0, (0,), cpus)
         self.runs = [run for run in self.runs if run.key.job_id != job_id]
-        self.runs.append(Run(RunKey(job_id, start_s), opened))
-        self.sets.see(self.runs)
+        self.runs.append(NodeRun(RunKey(job_id, start_s), opened))
+        self.sets.observe(self.runs)
 
     def write(self, groups: Mapping[str, str], job_id: int = JOB) -> None:
         """As slurmd makes them."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.agent.cpusets.core_limits import MOST_CORRECTIONS, CoreRange, JobCoreLimits
 from slurm_soda.agent.cpusets.errors import CoresError
-from slurm_soda.agent.cpusets.sets import MOST_CORRECTIONS, CoreSets, Room
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.ledger import Run
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.run_records import NodeRun
 from slurm_soda.wire.records import JobOpened
 
 JOB = 7
@@ -64,19 +64,19 @@ def sleeper() -> Iterator[Program]:
     program.end()
 
 
-def sets_over(tmp_path: Path, program: Program, cpus: int = len(ONLINE), root: str = "/nonexistent") -> CoreSets:
-    sets = CoreSets(root, tmp_path / "cores.json", lambda opened: [program.process.pid], lambda gpus: frozenset())
-    sets.see([Run(RunKey(JOB, 1), JobOpened(JOB, 0, "n1", 1000, "alice", "gpu", 1.0, (), cpus))])
+def sets_over(tmp_path: Path, program: Program, cpus: int = len(ONLINE), root: str = "/nonexistent") -> JobCoreLimits:
+    sets = JobCoreLimits(root, tmp_path / "cores.json", lambda opened: [program.process.pid], lambda gpus: frozenset())
+    sets.observe([NodeRun(RunKey(JOB, 1), JobOpened(JOB, 0, "n1", 1000, "alice", "gpu", 1.0, (), cpus))])
     return sets
 
 
 @two_cores
 def test_every_thread_is_bound_and_set_free(tmp_path: Path, sleeper: Program) -> None:
     sets = sets_over(tmp_path, sleeper)
-    assert sets.room(JOB) == Room(len(ONLINE), len(ONLINE))
+    assert sets.room(JOB) == CoreRange(len(ONLINE), len(ONLINE))
     sets.limit(JOB, 1, "tuning")
     assert sleeper.affinity() == {frozenset(ONLINE[:1])}
-    assert sets.look_after() == []
+    assert sets.reapply_limits() == []
     sets.restore(JOB, "tuning")
     assert sleeper.affinity() == {frozenset(ONLINE)}
 
@@ -86,7 +86,7 @@ def test_a_killed_agents_binding_is_undone_when_the_job_is_seen(tmp_path: Path, 
     sets_over(tmp_path, sleeper).limit(JOB, 1, "tuning")
     heir = sets_over(tmp_path, sleeper)
     assert heir.recover() == []
-    assert heir.look_after() == []
+    assert heir.reapply_limits() == []
     assert sleeper.affinity() == {frozenset(ONLINE)}
 
 
@@ -101,12 +101,12 @@ def test_a_job_that_overrides_its_affinity_is_left_alone_in_the_end(tmp_path: Pa
             while not faults:
                 while program.affinity() == {frozenset(ONLINE[:1])}:
                     time.sleep(0.001)
-                faults += sets.look_after()
+                faults += sets.reapply_limits()
             left_alone = f"job {JOB}: put itself onto other cores {MOST_CORRECTIONS} times in a row; it is left alone"
             assert faults == [left_alone]
             with pytest.raises(CoresError, match="again and again"):
                 sets.limit(JOB, 1, "tuning")
-        assert not sets.look_after()
+        assert not sets.reapply_limits()
     finally:
         program.end()
 
@@ -152,7 +152,7 @@ def test_the_kernels_own_groups_of_v1(tmp_path: Path, real_v1: Path) -> None:
         (real_v1 / "cgroup.procs").write_text(str(program.process.pid))
         sets = sets_over(tmp_path, program, root=str(tmp_path / "root"))
         opened = JobOpened(JOB, 0, real_v1.parts[5].removeprefix("slurm_"), 1000, "alice", "gpu", 1.0, (), len(ONLINE))
-        sets.see([Run(RunKey(JOB, 1), opened)])
+        sets.observe([NodeRun(RunKey(JOB, 1), opened)])
         sets.limit(JOB, 1, "tuning")
         assert (real_v1 / "cpuset.cpus").read_text().strip() == str(ONLINE[0])
         assert program.affinity() == {frozenset(ONLINE[:1])}
@@ -181,7 +181,7 @@ def test_the_kernels_own_groups_of_v2(tmp_path: Path) -> None:
         (made[-1] / "cgroup.procs").write_text(str(program.process.pid))
         sets = sets_over(tmp_path, program, root=str(V2))
         opened = JobOpened(JOB, 0, f"test{os.getpid()}", 1000, "alice", "gpu", 1.0, (), 2)
-        sets.see([Run(RunKey(JOB, 1), opened)])
+        sets.observe([NodeRun(RunKey(JOB, 1), opened)])
         sets.limit(JOB, 1, "tuning")
         assert program.affinity() == {frozenset(ONLINE[:1])}
         sets.restore(JOB, "tuning")

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.cpusets import groups as groups_module
-from slurm_soda.agent.cpusets import record as record_module
-from slurm_soda.agent.cpusets import sets as sets_module
+from slurm_soda.agent.cpusets import core_limits as sets_module
+from slurm_soda.agent.cpusets import core_records as record_module
+from slurm_soda.agent.cpusets import job_cpusets as groups_module
+from slurm_soda.agent.cpusets.core_controller import CoreLimitsController
+from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
-from slurm_soda.agent.cpusets.groups import V1, JobGroups
-from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
-from slurm_soda.agent.cpusets.sets import CoreSets
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.keeper import Sample
-from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.statefile import StateFileError
+from slurm_soda.agent.cpusets.job_cpusets import V1, JobCpusets
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.run_records import NodeRun
+from slurm_soda.agent.resource_controller import NodeSample
+from slurm_soda.agent.state_file import StateFileError
 from slurm_soda.wire.records import JobOpened
 from tests.agent.cpusets.conftest import JOB, Jobs
 
@@ -41,17 +41,17 @@ def record(jobs: Jobs) -> Path:
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have the kernel refuse every write after so many; tests end that by ``monkeypatch.undo``."""
-    put = groups_module.JobGroups._put
+    put = groups_module.JobCpusets._put
 
     def refuse_after(writes: int) -> None:
         left = itertools.count()
 
-        def put_some(self: JobGroups, name: str, text: str) -> None:
+        def put_some(self: JobCpusets, name: str, text: str) -> None:
             if next(left) >= writes:
                 raise CoresError(f"{name}: device or resource busy")
             put(self, name, text)
 
-        monkeypatch.setattr(groups_module.JobGroups, "_put", put_some)
+        monkeypatch.setattr(groups_module.JobCpusets, "_put", put_some)
 
     return refuse_after
 
@@ -67,7 +67,7 @@ def test_cores_that_cannot_be_given_back_now_are_given_back_later(
         jobs.sets.restore(JOB, "tuning")
     assert on_record(record(jobs))
     monkeypatch.undo()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.has() == BATCH
     assert not on_record(record(jobs))
 
@@ -81,11 +81,11 @@ def test_until_then_each_turn_says_so(
     with pytest.raises(CoresError):
         jobs.sets.restore(JOB, "tuning")
     for _ in range(2):
-        (fault,) = jobs.sets.look_after()
+        (fault,) = jobs.sets.reapply_limits()
         assert fault.startswith(f"job {JOB} does not get its cores back yet: ")
     assert jobs.sets.held(JOB) == 0
     monkeypatch.undo()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.has() == BATCH
 
 
@@ -99,10 +99,10 @@ def test_what_one_holder_gives_back_is_not_lost_where_another_holds_on(
     with pytest.raises(CoresError):
         jobs.sets.restore(JOB, "tuning")
     monkeypatch.undo()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert set(jobs.has().values()) == {"0-9"}
     before = jobs.log()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.log() == before
     jobs.sets.restore(JOB, "memory")
     assert jobs.has() == BATCH
@@ -119,7 +119,7 @@ def test_a_change_that_stops_half_way_and_cannot_be_undone_is_undone_later(
     with pytest.raises(CoresError):
         jobs.sets.limit(JOB, 3, "tuning")
     monkeypatch.undo()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.has() == held
     jobs.sets.restore_all()
     assert jobs.has() == {**BATCH, "step_0": "0-19", "step_1": "0-19"}
@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_at_any_moment_of_a_change_leaves_the_job_as_it_was(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     jobs.add(BATCH)
-    write, left = record_module.write_held, itertools.count(1)
+    write, left = record_module.write_core_records, itertools.count(1)
 
     def write_some(*args: object) -> None:
         if next(left) >= fails_at:
@@ -143,7 +143,7 @@ def test_a_disk_that_is_full_at_any_moment_of_a_change_leaves_the_job_as_it_was(
     assert jobs.has() == BATCH
     assert jobs.sets.held(JOB) == 0
     monkeypatch.undo()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.sets.limit(JOB, 4, "tuning") == 4
 
 
@@ -153,9 +153,11 @@ def test_a_full_disk_is_one_fault_and_the_jobs_that_are_left_are_looked_after(jo
     jobs.sets.limit(JOB, 4, "tuning")
     jobs.sets.limit(8, 2, "tuning")
     (jobs.path / "state/cores.json.new").mkdir()
-    keeper = CoreSetsKeeper(jobs.sets)
+    resource_controller = CoreLimitsController(jobs.sets)
     jobs.write(BATCH)  # slurmd widens the job again
-    (fault,) = keeper.turn(Sample(1.0, [run for run in jobs.runs if run.key.job_id == JOB], unix_s=0.0))
+    (fault,) = resource_controller.turn(
+        NodeSample(1.0, [run for run in jobs.runs if run.key.job_id == JOB], unix_s=0.0)
+    )
     assert "cores.json cannot be written" in fault
     assert jobs.has()[""] == "0-3"
 
@@ -167,11 +169,11 @@ def test_a_step_that_cannot_be_recorded_keeps_what_it_has(jobs: Jobs) -> None:
     later = {"": "0-19", "step_3": "2-9", "step_3/task_0": "2-9"}
     jobs.write(later)
     for _ in range(2):
-        (fault,) = jobs.sets.look_after()
+        (fault,) = jobs.sets.reapply_limits()
         assert "nothing is changed" in fault
         assert jobs.has()["step_3"] == "2-9"
     (jobs.path / "state/cores.json.new").rmdir()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     assert jobs.has()["step_3"] == "2-3"
 
 
@@ -183,16 +185,16 @@ def test_a_step_that_came_later_is_restored_although_the_agent_was_killed_while_
     jobs.sets.limit(JOB, 4, "tuning")
     later = {"": "0-19", "step_3": "2-9", "step_3/task_0": "2-9"}
     jobs.write(later)
-    put, left = groups_module.JobGroups._put, itertools.count()
+    put, left = groups_module.JobCpusets._put, itertools.count()
 
-    def put_some(self: JobGroups, name: str, text: str) -> None:
+    def put_some(self: JobCpusets, name: str, text: str) -> None:
         if next(left) >= writes:
             raise KeyboardInterrupt
         put(self, name, text)
 
-    monkeypatch.setattr(groups_module.JobGroups, "_put", put_some)
+    monkeypatch.setattr(groups_module.JobCpusets, "_put", put_some)
     with pytest.raises(KeyboardInterrupt):
-        jobs.sets.look_after()
+        jobs.sets.reapply_limits()
     monkeypatch.undo()
     assert jobs.agent().recover() == []
     assert jobs.has() == BATCH | later
@@ -207,19 +209,19 @@ def test_a_record_with_nonsense_in_it_is_one_fault(jobs: Jobs, damage: dict[str,
     content = json.loads(record(jobs).read_text())
     content["jobs"][0] |= damage
     record(jobs).write_text(json.dumps(content))
-    keeper = CoreSetsKeeper(jobs.agent())
-    (fault,) = keeper.recover(1.0)
+    resource_controller = CoreLimitsController(jobs.agent())
+    (fault,) = resource_controller.recover(1.0)
     assert "cores that were taken are not known any more" in fault
-    assert keeper.turn(Sample(2.0, jobs.runs, unix_s=0.0)) == []
+    assert resource_controller.turn(NodeSample(2.0, jobs.runs, unix_s=0.0)) == []
 
 
 def test_a_group_that_cannot_be_listed_is_not_gone(tmp_path: Path) -> None:
     (tmp_path / "job_7").symlink_to(tmp_path / "job_7")  # "Too many levels of symbolic links"
     with pytest.raises(CoresError) as caught:
-        JobGroups(V1, str(tmp_path / "job_7")).names()
+        JobCpusets(V1, str(tmp_path / "job_7")).names()
     assert not isinstance(caught.value, JobGoneError)
     with pytest.raises(JobGoneError):
-        JobGroups(V1, str(tmp_path / "job_8")).names()
+        JobCpusets(V1, str(tmp_path / "job_8")).names()
 
 
 @pytest.mark.skipif(len(ONLINE) < 2, reason="needs two real cores to take one away")
@@ -230,22 +232,22 @@ def test_a_job_whose_processes_are_not_seen_once_gets_its_cores_back_when_they_a
         assert program.stdout is not None
         assert program.stdout.readline() == b"ready\n"
         seen = [program.pid]
-        sets = CoreSets("/nonexistent", tmp_path / "cores.json", lambda opened: seen, lambda gpus: frozenset())
-        run = Run(RunKey(JOB, 1), JobOpened(JOB, 0, "n1", 1000, "alice", "gpu", 1.0, (), len(ONLINE)))
-        sets.see([run])
+        sets = JobCoreLimits("/nonexistent", tmp_path / "cores.json", lambda opened: seen, lambda gpus: frozenset())
+        run = NodeRun(RunKey(JOB, 1), JobOpened(JOB, 0, "n1", 1000, "alice", "gpu", 1.0, (), len(ONLINE)))
+        sets.observe([run])
         sets.limit(JOB, 1, "tuning")
         seen.clear()
         sets.restore(JOB, "tuning")
-        assert sets.look_after() == []
+        assert sets.reapply_limits() == []
         assert on_record(tmp_path / "cores.json")
         seen.append(program.pid)
-        assert sets.look_after() == []
+        assert sets.reapply_limits() == []
         assert os.sched_getaffinity(program.pid) == set(ONLINE)
         assert not on_record(tmp_path / "cores.json")
         sets.limit(JOB, 1, "tuning")
         seen.clear()
         sets.restore(JOB, "tuning")
-        sets.see([])  # it has ended
+        sets.observe([])  # it has ended
         assert not on_record(tmp_path / "cores.json")
     finally:
         program.kill()

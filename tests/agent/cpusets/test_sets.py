@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.agent.cpusets import groups as module
-from slurm_soda.agent.cpusets import sets as sets_module
-from slurm_soda.agent.cpusets.cpulist import parse, write
+from slurm_soda.agent.cpusets import core_limits as sets_module
+from slurm_soda.agent.cpusets import job_cpusets as module
+from slurm_soda.agent.cpusets.core_controller import CoreLimitsController
+from slurm_soda.agent.cpusets.core_limits import CoreRange
+from slurm_soda.agent.cpusets.cpu_list import format_cpu_list, parse_cpu_list
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
-from slurm_soda.agent.cpusets.keeper import CoreSetsKeeper
-from slurm_soda.agent.cpusets.sets import Room
-from slurm_soda.agent.keeper import Sample
-from slurm_soda.agent.statefile import StateFileError
+from slurm_soda.agent.resource_controller import NodeSample
+from slurm_soda.agent.state_file import StateFileError
 from tests.agent.cpusets.conftest import JOB, Jobs, Machine
 
 BATCH = {"": "0-19", "step_batch": "0-19", "step_batch/task_0": "0-19"}
@@ -29,7 +29,7 @@ def on_record(jobs: Jobs) -> bool:
 
 def test_fewer_then_more_then_all_again(jobs: Jobs) -> None:
     jobs.add(BATCH)
-    assert jobs.sets.room(JOB) == Room(20, 20)
+    assert jobs.sets.room(JOB) == CoreRange(20, 20)
     for cores, cpus in ((4, "0-3"), (1, "0"), (7, "0-6")):
         assert jobs.sets.limit(JOB, cores, "tuning") == cores
         assert set(jobs.has().values()) == {cpus}
@@ -67,7 +67,7 @@ def test_steps_with_parts_of_the_job_keep_parts_of_what_is_left(jobs: Jobs) -> N
     groups = {"": "0-19", "step_0": "0-9", "step_0/task_0": "0-9", "step_1": "10-19", "step_1/task_0": "10-14"}
     jobs.add(groups)
     jobs.machine.tell(procs={f"{jobs.top()}/job_{JOB}/{name}": [1] for name in groups if "task" in name})
-    assert jobs.sets.room(JOB) == Room(15, 15)  # 15-19 are nobody's to give
+    assert jobs.sets.room(JOB) == CoreRange(15, 15)  # 15-19 are nobody's to give
     jobs.sets.limit(JOB, 12, "tuning")
     assert jobs.has() == {
         "": "0-11", "step_0": "0-9", "step_0/task_0": "0-9", "step_1": "10-11", "step_1/task_0": "10-11",
@@ -83,7 +83,7 @@ def test_the_one_step_of_a_job_may_have_all_of_it(jobs: Jobs) -> None:
     groups = {"": "0-19", "step_batch": "0-19", "step_0": "4-5", "step_0/task_0": "4-5"}
     jobs.add(groups)
     jobs.machine.tell(procs={f"{jobs.top()}/job_{JOB}/step_0/task_0": [1]})
-    assert jobs.sets.room(JOB) == Room(2, 20)
+    assert jobs.sets.room(JOB) == CoreRange(2, 20)
     jobs.sets.limit(JOB, 3, "tuning")
     assert {jobs.has()[name] for name in ("", "step_0", "step_0/task_0")} == {"0,4-5"}
     jobs.sets.limit(JOB, 1, "tuning")
@@ -98,7 +98,7 @@ def test_a_step_that_starts_later_is_held_too_and_gets_its_own_back(jobs: Jobs) 
     jobs.sets.limit(JOB, 4, "tuning")
     later = {"": "0-19", "step_3": "2-9", "step_3/task_0": "2-9"}
     jobs.write(later)
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     has = jobs.has()
     assert (has[""], has["step_3"], has["step_3/task_0"], has["step_batch"]) == ("0-3", "2-3", "2-3", "0-3")
     jobs.sets.restore(JOB, "tuning")
@@ -109,7 +109,7 @@ def test_nothing_is_written_while_all_is_in_place(jobs: Jobs) -> None:
     jobs.add(BATCH)
     jobs.sets.limit(JOB, 4, "tuning")
     before = jobs.log()
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     jobs.sets.limit(JOB, 4, "tuning")
     assert jobs.log() == before
 
@@ -152,14 +152,14 @@ def test_killed_after_any_write_all_is_restored(jobs: Jobs, writes: int, monkeyp
     """Killed in the middle of a change: what is on record by then is enough."""
     jobs.add(BATCH)
     jobs.sets.limit(JOB, 9, "tuning")
-    put, left = module.JobGroups._put, itertools.count()
+    put, left = module.JobCpusets._put, itertools.count()
 
-    def put_some(self: module.JobGroups, name: str, text: str) -> None:
+    def put_some(self: module.JobCpusets, name: str, text: str) -> None:
         if next(left) >= writes:
             raise KeyboardInterrupt
         put(self, name, text)
 
-    monkeypatch.setattr(module.JobGroups, "_put", put_some)
+    monkeypatch.setattr(module.JobCpusets, "_put", put_some)
     try:
         jobs.sets.limit(JOB, 3, "tuning")
         jobs.sets.limit(JOB, 12, "tuning")
@@ -206,7 +206,7 @@ def test_more_cores_than_slurm_gave_are_not_the_jobs_own(jobs: Jobs) -> None:
 def test_where_slurm_counts_cores_a_job_keeps_both_threads_of_each(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets_module, "read_siblings", lambda cpus: {cpu: cpu % 4 for cpu in cpus})
     jobs.add({"": "0-7", "step_batch": "0-7"}, cpus=4)
-    assert jobs.sets.room(JOB) == Room(4, 4)
+    assert jobs.sets.room(JOB) == CoreRange(4, 4)
     assert jobs.sets.limit(JOB, 2, "tuning") == 2
     assert set(jobs.has().values()) == {"0-1,4-5"}
 
@@ -216,10 +216,10 @@ def test_steps_that_come_and_go_leave_nothing_on_record(jobs: Jobs) -> None:
     jobs.sets.limit(JOB, 4, "tuning")
     for step in range(5):
         jobs.write({"": "0-19", f"step_{step}": "0-9"})
-        jobs.sets.look_after()
+        jobs.sets.reapply_limits()
         jobs.machine.tell(remove=f"{jobs.top()}/job_{JOB}/step_{step}")
     jobs.write({"": "0-19", "step_9": "0-9"})
-    assert jobs.sets.look_after() == []
+    assert jobs.sets.reapply_limits() == []
     record = (jobs.path / "state/cores.json").read_text()
     assert [f"step_{step}" in record for step in (0, 3, 9)] == [False, False, True]
 
@@ -230,7 +230,7 @@ def test_the_next_run_of_a_requeued_job_is_another(jobs: Jobs) -> None:
     jobs.machine.tell(remove=f"{jobs.top()}/job_{JOB}")
     jobs.add({"": "8-15", "step_batch": "8-15"}, cpus=8, start_s=2)
     assert not on_record(jobs)
-    assert jobs.sets.room(JOB) == Room(8, 8)
+    assert jobs.sets.room(JOB) == CoreRange(8, 8)
     jobs.sets.limit(JOB, 2, "tuning")
     assert set(jobs.has().values()) == {"8-9"}
 
@@ -238,15 +238,15 @@ def test_the_next_run_of_a_requeued_job_is_another(jobs: Jobs) -> None:
 def test_the_keeper_gives_back_at_its_start_and_end(jobs: Jobs) -> None:
     jobs.add(BATCH)
     jobs.sets.limit(JOB, 4, "memory")
-    keeper = CoreSetsKeeper(jobs.agent())
-    assert keeper.recover(0.0) == []
+    resource_controller = CoreLimitsController(jobs.agent())
+    assert resource_controller.recover(0.0) == []
     assert jobs.has() == BATCH
-    keeper = CoreSetsKeeper(jobs.sets)
-    keeper.turn(Sample(1.0, jobs.runs, unix_s=0.0))
+    resource_controller = CoreLimitsController(jobs.sets)
+    resource_controller.turn(NodeSample(1.0, jobs.runs, unix_s=0.0))
     jobs.sets.limit(JOB, 4, "memory")
-    assert keeper.close() == []
+    assert resource_controller.close() == []
     assert jobs.has() == BATCH
-    assert keeper.turn(Sample(2.0, [], unix_s=0.0)) == []
+    assert resource_controller.turn(NodeSample(2.0, [], unix_s=0.0)) == []
 
 
 @given(data=st.data())
@@ -257,11 +257,13 @@ def test_any_tree_and_any_wishes(
     path = tmp_path_factory.mktemp("any") / "node"
     jobs = Jobs(server, data.draw(st.sampled_from([1, 2])), path)
     allocated = data.draw(st.frozensets(st.integers(0, 27), min_size=1, max_size=20))
-    groups = {"": write(allocated)}
+    groups = {"": format_cpu_list(allocated)}
     for step in range(data.draw(st.integers(0, 3))):
         cpus = data.draw(st.frozensets(st.sampled_from(sorted(allocated)), min_size=1))
-        groups[f"step_{step}"] = write(cpus)
-        groups[f"step_{step}/task_0"] = write(data.draw(st.frozensets(st.sampled_from(sorted(cpus)), min_size=1)))
+        groups[f"step_{step}"] = format_cpu_list(cpus)
+        groups[f"step_{step}/task_0"] = format_cpu_list(
+            data.draw(st.frozensets(st.sampled_from(sorted(cpus)), min_size=1))
+        )
     jobs.add(groups, cpus=len(allocated))
     procs = {f"{jobs.top()}/job_{JOB}/{name}": [1] for name in groups if "task" in name}
     jobs.machine.tell(procs=procs)
@@ -274,7 +276,7 @@ def test_any_tree_and_any_wishes(
         else:
             wanted.pop(holder, None)
             jobs.sets.restore(JOB, holder)
-        has = {name: parse(cpus) for name, cpus in jobs.has().items()}
+        has = {name: parse_cpu_list(cpus) for name, cpus in jobs.has().items()}
         if wanted:
             assert len(has[""]) == min(wanted.values())
             assert all(has[""] >= cpus and cpus for cpus in has.values())

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pytest
 
-from slurm_soda.agent.network.netcls import NetClasses
+from slurm_soda.agent.network.net_cls import NetClsGroups
 from slurm_soda.agent.network.shaper import NetworkError
 from tests.agent.network.node import Node
 
@@ -78,10 +78,10 @@ class Groups:
 
     mount: Path
     node: str
-    made: list[NetClasses] = field(default_factory=list)
+    made: list[NetClsGroups] = field(default_factory=list)
 
-    def __call__(self, node: str) -> NetClasses:
-        return NetClasses(node, self.mount)
+    def __call__(self, node: str) -> NetClsGroups:
+        return NetClsGroups(node, self.mount)
 
     def pids(self, name: str) -> list[int]:
         return [int(pid) for pid in (self.top() / name / "cgroup.procs").read_text().split()]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.keeper import Sample
-from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.members import Members
-from slurm_soda.agent.network.keeper import MARK, NetworkKeeper, Ports
-from slurm_soda.agent.network.rules import Rules
-from slurm_soda.agent.network.settings import NetworkSettings
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.network.network_controller import STATE_FILE, NetworkController, NetworkDependencies
+from slurm_soda.agent.network.nft_rules import NftRules
+from slurm_soda.agent.reporting.run_records import NodeRun
+from slurm_soda.agent.resource_controller import NodeSample
+from slurm_soda.agent.sampling.job_processes import JobProcesses
+from slurm_soda.agent.settings.network import NetworkSettings
 from slurm_soda.wire.records import JobOpened
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TREE = [
 ]
 
 
-class Table(Members):
+class Table(JobProcesses):
     """Processes of jobs, as the test says."""
 
     def __init__(self, pids: dict[int, set[int]], unified: dict[int, str]) -> None:
@@ -44,7 +44,7 @@ class Table(Members):
         return self.unified.get(job.job_id, "")
 
 
-class Counted(Rules):
+class Counted(NftRules):
     """The kernel's table, but for what GPU jobs receive."""
 
     gpu_bytes = 0
@@ -67,18 +67,20 @@ class Node:
     now_s: float = 1000.0
     rules: Counted = field(default_factory=Counted)
 
-    def keeper(self, settings: NetworkSettings = SETTINGS) -> NetworkKeeper:
+    def resource_controller(self, settings: NetworkSettings = SETTINGS) -> NetworkController:
         """An agent's keeper after its start; it found nothing wrong."""
-        ports = Ports(Table(self.pids, self.unified), rules=self.rules, net_classes=self.groups, traffic=self.dev)
+        ports = NetworkDependencies(
+            Table(self.pids, self.unified), rules=self.rules, net_classes=self.groups, traffic=self.dev
+        )
         self.receive(0)
-        keeper = NetworkKeeper(settings, self.state, ports)
-        assert self.namespace.run(lambda: keeper.recover(self.now_s)) == ()
-        return keeper
+        resource_controller = NetworkController(settings, self.state, ports)
+        assert self.namespace.run(lambda: resource_controller.recover(self.now_s)) == ()
+        return resource_controller
 
-    def turn(self, keeper: NetworkKeeper, *jobs: int, later_s: float = 2.0) -> tuple[str, ...]:
+    def turn(self, resource_controller: NetworkController, *jobs: int, later_s: float = 2.0) -> tuple[str, ...]:
         self.now_s += later_s
         runs = [run_of(job_id, self.groups.node, wide=job_id == WIDE) for job_id in jobs]
-        return tuple(self.namespace.run(lambda: keeper.turn(Sample(self.now_s, runs, unix_s=0.0))))
+        return tuple(self.namespace.run(lambda: resource_controller.turn(NodeSample(self.now_s, runs, unix_s=0.0))))
 
     @property
     def dev(self) -> Path:
@@ -92,14 +94,14 @@ class Node:
     def untouched(self) -> bool:
         """Nothing of ours is left anywhere."""
         clean = self.namespace.qdiscs().startswith("qdisc noqueue 0:") and "soda" not in self.namespace.rules()
-        return clean and not self.groups.top().exists() and not (self.state / MARK).exists()
+        return clean and not self.groups.top().exists() and not (self.state / STATE_FILE).exists()
 
     def is_shared_out(self) -> bool:
         shown = self.namespace.classes()
         return len(shown) == len(TREE) and all(part in line for part, line in zip(TREE, shown, strict=True))
 
 
-def run_of(job_id: int, node: str, *, wide: bool) -> Run:
+def run_of(job_id: int, node: str, *, wide: bool) -> NodeRun:
     gpus, nodes = ((0, 1), 2) if wide else ((), 1)
     opened = JobOpened(job_id, 0, node, 2001, "alice", "main", 900.0, gpus, 4, {}, nodes)
-    return Run(RunKey(job_id, 900), opened)
+    return NodeRun(RunKey(job_id, 900), opened)

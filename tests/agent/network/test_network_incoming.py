@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.agent.network.incoming import Incoming, received_bytes
+from slurm_soda.agent.network.incoming_congestion import IncomingCongestion, parse_received_bytes
 
 LINK = 125e6
 
@@ -13,10 +13,10 @@ class Wire:
     """A link of 1 Gbit/s."""
 
     def __init__(self) -> None:
-        self.incoming, self.now_s, self.bytes = Incoming(LINK), 100.0, 5_000_000_000
+        self.incoming, self.now_s, self.bytes = IncomingCongestion(LINK), 100.0, 5_000_000_000
         self.gpu_bytes: int | None = 1000
         self.asked = 0
-        self.incoming.see(self.now_s, self.bytes, self.gpu_received)
+        self.incoming.observe(self.now_s, self.bytes, self.gpu_received)
 
     def gpu_received(self) -> int | None:
         self.asked += 1
@@ -27,7 +27,7 @@ class Wire:
         self.bytes += int(ratio * seconds * LINK)
         if self.gpu_bytes is not None:
             self.gpu_bytes += int(gpu * seconds * LINK)
-        return self.incoming.see(self.now_s, self.bytes, self.gpu_received)
+        return self.incoming.observe(self.now_s, self.bytes, self.gpu_received)
 
 
 def test_full_at_the_second_reading_over_three_quarters_and_free_after_five_below() -> None:
@@ -68,7 +68,7 @@ def test_one_that_fills_up_again_waits_longer_each_time_within_a_bound() -> None
 def test_readings_close_together_and_a_counter_that_starts_anew_say_nothing() -> None:
     wire = Wire()
     assert [wire.carry(0.99, seconds=0.4) for _ in range(6)] == [False] * 5 + [True]
-    assert wire.incoming.see(wire.now_s + 2.0, 17, wire.gpu_received)
+    assert wire.incoming.observe(wire.now_s + 2.0, 17, wire.gpu_received)
 
 
 @pytest.mark.parametrize(("name", "found"), [("eth0", 4021), ("eth1", 7), ("eth", None), ("Inter-", None)])
@@ -79,4 +79,4 @@ def test_the_kernels_table(name: str, found: int | None) -> None:
         "  eth0:    4021      12    0    0    0     0          0         0     1000       9    0\n"
         "eth1:7 1 0 0 0 0 0 0 8 1 0\n"
     )
-    assert received_bytes(table, name) == found
+    assert parse_received_bytes(table, name) == found

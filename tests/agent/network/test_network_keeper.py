@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.network.settings import NetworkSettings
+from slurm_soda.agent.settings.network import NetworkSettings
 from slurm_soda.wire.records import JobOpened
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
 
@@ -23,20 +23,20 @@ from .conftest import Namespace
 
 def test_shared_out_while_both_kinds_are_here_and_nothing_left_after(node: Node, sleepers: list[int]) -> None:
     node.pids.update({WIDE: {sleepers[0]}, CPU_JOB: {sleepers[1]}})
-    keeper = node.keeper()
-    assert keeper.interval_s == float("inf")
-    assert node.turn(keeper, WIDE) == ()
+    resource_controller = node.resource_controller()
+    assert resource_controller.interval_s == float("inf")
+    assert node.turn(resource_controller, WIDE) == ()
     assert node.untouched()
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
-    assert keeper.interval_s == 2.0
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
+    assert resource_controller.interval_s == 2.0
     assert node.is_shared_out()
     assert node.groups.pids("gpu") == [sleepers[0]]
     assert node.groups.pids("cpu") == [sleepers[1]]
     assert (node.groups.top() / "cpu/net_cls.classid").read_text() == f"{0x50DA0020}\n"
     assert f'oifname "eth0" meta cgroup {0x50DA0020} meta priority set 50da:20' in node.namespace.rules()
-    assert node.turn(keeper, CPU_JOB) == ()
+    assert node.turn(resource_controller, CPU_JOB) == ()
     assert node.untouched()
-    assert keeper.interval_s == float("inf")
+    assert resource_controller.interval_s == float("inf")
     assert "slurm-soda" not in Path(f"/proc/{sleepers[1]}/cgroup").read_text()
 
 
@@ -106,7 +106,7 @@ def test_packets_go_to_their_jobs_class_and_roots_to_the_one_for_others(node: No
     """Sockets that were made before the job's processes were sorted in are no exception."""
     node.pids.update({WIDE: {senders.start()}, CPU_JOB: {senders.start(), senders.start(), senders.start(uid=0)}})
     senders.start()
-    node.turn(node.keeper(), WIDE, CPU_JOB)
+    node.turn(node.resource_controller(), WIDE, CPU_JOB)
     senders.send()
     sent = senders.sent_bytes()
     assert (sent["10"], sent["20"]) == (FRAMES_BYTES, 2 * FRAMES_BYTES)
@@ -114,7 +114,7 @@ def test_packets_go_to_their_jobs_class_and_roots_to_the_one_for_others(node: No
 
 
 def test_the_classes_have_the_papers_shares(node: Node) -> None:
-    node.turn(node.keeper(), WIDE, CPU_JOB)
+    node.turn(node.resource_controller(), WIDE, CPU_JOB)
     shown = {line.split()[2]: line for line in node.namespace.classes()}
     assert "prio 1 rate 675Mbit ceil 1Gbit" in shown["50da:10"]
     assert "prio 2 rate 250Mbit ceil 1Gbit" in shown["50da:20"]
@@ -122,20 +122,20 @@ def test_the_classes_have_the_papers_shares(node: Node) -> None:
 
 
 def test_what_cpu_jobs_receive_is_limited_while_the_link_is_full(node: Node) -> None:
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     assert "drop" not in node.namespace.rules()
     for megabytes in (240, 480):
         assert "drop" not in node.namespace.rules()
         node.receive(megabytes)
-        assert node.turn(keeper, WIDE, CPU_JOB) == ()
+        assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     rules = node.namespace.rules()
     assert f'iifname "eth0" meta cgroup {0x50DA0020} goto cpu_jobs' in rules
     for _ in range(5):
         assert "drop" in node.namespace.rules()
-        node.turn(keeper, WIDE, CPU_JOB)
+        node.turn(resource_controller, WIDE, CPU_JOB)
     assert "drop" not in node.namespace.rules()
-    node.turn(keeper)
+    node.turn(resource_controller)
     assert node.untouched()
 
 
@@ -144,23 +144,23 @@ def test_what_cpu_jobs_receive_is_limited_while_the_link_is_full(node: Node) -> 
 )
 def test_receiving_without_borrowing_and_without_limit(node: Node, borrow: bool, receive: bool, limited: bool) -> None:
     settings = replace(SETTINGS, cpu_may_borrow=borrow, limit_received=receive)
-    keeper = node.keeper(settings)
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller(settings)
+    node.turn(resource_controller, WIDE, CPU_JOB)
     for megabytes in (240, 480, 720):
         node.receive(megabytes)
-        node.turn(keeper, WIDE, CPU_JOB)
+        node.turn(resource_controller, WIDE, CPU_JOB)
     assert ("drop" in node.namespace.rules()) == limited
 
 
 def test_an_interface_without_a_queue_gets_one_from_the_kernel(node: Node) -> None:
     """HTB's queues are as long as the interface's, and a queue of no packet would be the end of all traffic."""
     node.namespace.do("ip", "link", "set", "eth0", "txqueuelen", "0")
-    assert node.turn(node.keeper(), WIDE, CPU_JOB) == ()
+    assert node.turn(node.resource_controller(), WIDE, CPU_JOB) == ()
     assert "qlen 1000" in node.namespace.do("ip", "link", "show", "dev", "eth0")
 
 
 def test_a_fast_link_is_no_overflow(node: Node) -> None:
-    node.turn(node.keeper(NetworkSettings(gpu_interface="eth0", link_mbit=400_000.0)), WIDE, CPU_JOB)
+    node.turn(node.resource_controller(NetworkSettings(gpu_interface="eth0", link_mbit=400_000.0)), WIDE, CPU_JOB)
     shown = {line.split()[2]: line for line in node.namespace.classes()}
     assert "rate 400Gbit ceil 400Gbit" in shown["50da:1"]
     assert "rate 100Gbit ceil 400Gbit" in shown["50da:20"]
@@ -168,24 +168,24 @@ def test_a_fast_link_is_no_overflow(node: Node) -> None:
 
 def test_new_processes_are_sorted_in_and_ended_ones_passed_over(node: Node, sleepers: list[int]) -> None:
     node.pids[CPU_JOB] = {sleepers[0]}
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     gone = subprocess.Popen(["true"])
     gone.wait()
     node.pids[CPU_JOB] = {*sleepers, gone.pid}
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     assert node.groups.pids("cpu") == sorted(sleepers)
 
 
 def test_processes_that_somebody_put_into_a_group_stay_there(node: Node, sleepers: list[int]) -> None:
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     site = node.groups.mount / f"site-{node.groups.node}"
     site.mkdir()
     try:
         (site / "cgroup.procs").write_text(f"{sleepers[0]}\n")
         node.pids[CPU_JOB] = set(sleepers)
-        assert node.turn(keeper, WIDE, CPU_JOB) == ()
+        assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
         assert node.groups.pids("cpu") == [sleepers[1]]
         assert (site / "cgroup.procs").read_text() == f"{sleepers[0]}\n"
     finally:
@@ -224,8 +224,8 @@ def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(
     for group in unified:
         senders.start(str(group))
     senders.start(str(unified[1]), uid=0)
-    keeper = node.keeper(replace(SETTINGS, cpu_may_borrow=False))
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    resource_controller = node.resource_controller(replace(SETTINGS, cpu_may_borrow=False))
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     rules = node.namespace.rules()
     assert f'{unified[1].name}" meta priority set 50da:20' in rules
     assert f'{unified[0].name}" meta priority set 50da:10' in rules
@@ -236,16 +236,16 @@ def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(
     assert (sent["10"], sent["20"]) == (FRAMES_BYTES, FRAMES_BYTES)
     assert FRAMES_BYTES <= sent["30"] < 2 * FRAMES_BYTES
     del node.unified[CPU_JOB]
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     assert "50da:20" not in node.namespace.rules()
-    node.turn(keeper)
+    node.turn(resource_controller)
     assert node.untouched()
 
 
 def test_a_job_whose_group_ends_before_nft_looks_is_left_out(node: Node) -> None:
     node.unified[WIDE] = "gone/job_21"
     calls: list[str] = []
-    keeper = node.keeper()
+    resource_controller = node.resource_controller()
     lookup = Table.cgroup_v2
 
     def once(self: Table, job: JobOpened) -> str:
@@ -254,7 +254,7 @@ def test_a_job_whose_group_ends_before_nft_looks_is_left_out(node: Node) -> None
 
     Table.cgroup_v2 = once  # type: ignore[method-assign]
     try:
-        assert node.turn(keeper, WIDE, CPU_JOB) == ()
+        assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     finally:
         Table.cgroup_v2 = lookup  # type: ignore[method-assign]
     assert node.is_shared_out()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.network.netcls import NetClasses
+from slurm_soda.agent.network.net_cls import NetClsGroups
 from slurm_soda.agent.network.shaper import NetworkError
 
 BOTH = "net_cls,net_prio"
@@ -36,8 +36,8 @@ class Machine:
         refusal = self.refusals.get(options)
         return (32, b"", refusal.encode()) if refusal else (0, b"", b"")
 
-    def classes(self) -> NetClasses:
-        return NetClasses("n1", self.path / "own", self.run, self.path / "proc")
+    def classes(self) -> NetClsGroups:
+        return NetClsGroups("n1", self.path / "own", self.run, self.path / "proc")
 
     def class_id(self, mount: str) -> str:
         return (self.path / mount / "slurm-soda-n1/cpu/net_cls.classid").read_text()

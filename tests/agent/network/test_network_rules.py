@@ -6,14 +6,16 @@ import subprocess
 
 import pytest
 
-from slurm_soda.agent.network.rules import TABLE, Marks, Rules, script
+from slurm_soda.agent.network.nft_rules import TABLE, NftRules, PacketClassRules, nft_script
 from slurm_soda.agent.network.shaper import NetworkError
 
 GPU_ID, CPU_ID = 0x50DA0010, 0x50DA0020
 
 
 def test_with_groups_of_net_cls() -> None:
-    assert script(Marks("eth0", by_net_cls=True, counts_received=True, cpu_receives=31_250_000)).splitlines() == [
+    assert nft_script(
+        PacketClassRules("eth0", by_net_cls=True, counts_received=True, cpu_receives=31_250_000)
+    ).splitlines() == [
         f"table inet {TABLE} {{",
         "  chain output {",
         "    type filter hook output priority mangle; policy accept;",
@@ -37,7 +39,9 @@ def test_with_groups_of_net_cls() -> None:
 
 
 def test_with_groups_of_the_unified_hierarchy() -> None:
-    lines = script(Marks("ib0", by_net_cls=False, gpu=("a.slice/job_1",), cpu=("a.slice/b/job_2",))).splitlines()
+    lines = nft_script(
+        PacketClassRules("ib0", by_net_cls=False, gpu=("a.slice/job_1",), cpu=("a.slice/b/job_2",))
+    ).splitlines()
     assert '    oifname "ib0" socket cgroupv2 level 2 "a.slice/job_1" meta priority set 50da:10 return' in lines
     assert '    oifname "ib0" socket cgroupv2 level 3 "a.slice/b/job_2" meta priority set 50da:20 return' in lines
     assert not any("input" in line for line in lines)
@@ -46,7 +50,7 @@ def test_with_groups_of_the_unified_hierarchy() -> None:
 @pytest.mark.parametrize("path", ['a"; drop', "a\\b", "a\nb", "\u00e4"])
 def test_a_path_that_nft_could_misread_is_refused(path: str) -> None:
     with pytest.raises(NetworkError, match="cannot be named to nft"):
-        script(Marks("eth0", by_net_cls=False, cpu=(path,)))
+        nft_script(PacketClassRules("eth0", by_net_cls=False, cpu=(path,)))
 
 
 def test_nft_that_is_missing_hangs_or_refuses_is_one_line_with_the_remedy() -> None:
@@ -62,10 +66,10 @@ def test_nft_that_is_missing_hangs_or_refuses_is_one_line_with_the_remedy() -> N
     said = []
     for run in (missing, hangs, refuses):
         with pytest.raises(NetworkError) as caught:
-            Rules(run).set(Marks("eth0", by_net_cls=True))
+            NftRules(run).set(PacketClassRules("eth0", by_net_cls=True))
         said.append(str(caught.value))
     assert "install the package nftables" in said[0]
     assert "timed out" in said[1]
     assert said[2] == "network: nft refused: /dev/stdin:4:9-20: Error: No such file or directory"
-    assert not Rules(missing).is_set()
-    assert [Rules(run).gpu_received() for run in (missing, hangs, refuses)] == [None, None, None]
+    assert not NftRules(missing).is_set()
+    assert [NftRules(run).gpu_received() for run in (missing, hangs, refuses)] == [None, None, None]

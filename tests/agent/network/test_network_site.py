@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.network.keeper import MARK, NetworkKeeper, Ports
-from slurm_soda.agent.network.settings import NetworkSettings
+from slurm_soda.agent.network.network_controller import STATE_FILE, NetworkController, NetworkDependencies
+from slurm_soda.agent.settings.network import NetworkSettings
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
 
 
 def test_a_qdisc_of_the_site_is_never_touched_and_said(node: Node) -> None:
     node.namespace.do("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7:", "tbf", *TBF)
     before = node.namespace.qdiscs()
-    keeper = node.keeper()
-    (fault,) = node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    (fault,) = node.turn(resource_controller, WIDE, CPU_JOB)
     assert fault.startswith("network: eth0 has a queueing discipline of somebody else (tbf 7:), which is left alone")
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     assert node.namespace.qdiscs() == before
-    assert not (node.state / MARK).exists()
+    assert not (node.state / STATE_FILE).exists()
     node.namespace.do("tc", "qdisc", "del", "dev", "eth0", "root")
-    assert node.turn(keeper, WIDE, CPU_JOB, later_s=60.0) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB, later_s=60.0) == ()
     assert node.is_shared_out()
 
 
@@ -33,26 +33,26 @@ TBF = ("rate", "1mbit", "burst", "10k", "latency", "50ms")
 def test_a_qdisc_of_the_site_that_has_our_number_is_not_ours(node: Node) -> None:
     node.namespace.do("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "50da:", "tbf", *TBF)
     before = node.namespace.qdiscs()
-    (fault,) = node.turn(node.keeper(), WIDE, CPU_JOB)
+    (fault,) = node.turn(node.resource_controller(), WIDE, CPU_JOB)
     assert "a queueing discipline of somebody else (tbf 50da:)" in fault
     assert node.namespace.qdiscs() == before
     assert "soda" not in node.namespace.rules()
 
 
 def test_a_mark_that_will_not_go_is_a_fault_and_nothing_else_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     assert node.is_shared_out()
 
     def refuse(self: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    (fault,) = node.turn(keeper)
+    (fault,) = node.turn(resource_controller)
     monkeypatch.undo()
     assert "Read-only file system" in fault
     assert "soda" not in node.namespace.rules()
-    assert node.turn(keeper) == ()
+    assert node.turn(resource_controller) == ()
     assert node.untouched()
 
 
@@ -60,29 +60,29 @@ def test_the_sites_rules_stay_as_they_are(node: Node) -> None:
     node.namespace.do("nft", "add", "table", "inet", "site")
     node.namespace.do("nft", "add", "chain", "inet", "site", "output", "{ type filter hook output priority 0; }")
     before = node.namespace.rules()
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
-    node.turn(keeper)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
+    node.turn(resource_controller)
     assert node.namespace.rules() == before
 
 
 def test_what_others_removed_is_set_again(node: Node) -> None:
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     node.namespace.do("nft", "flush", "ruleset")
-    assert node.turn(keeper, WIDE, CPU_JOB, later_s=31.0) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB, later_s=31.0) == ()
     assert "50da:20" in node.namespace.rules()
     node.namespace.do("tc", "qdisc", "del", "dev", "eth0", "root")
-    assert node.turn(keeper, WIDE, CPU_JOB, later_s=31.0) == ()
+    assert node.turn(resource_controller, WIDE, CPU_JOB, later_s=31.0) == ()
     assert node.is_shared_out()
 
 
 def test_a_qdisc_that_somebody_put_in_our_trees_place_is_left_alone(node: Node, sleepers: list[int]) -> None:
     node.pids[CPU_JOB] = set(sleepers)
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     node.namespace.do("tc", "qdisc", "replace", "dev", "eth0", "root", "handle", "7:", "tbf", *TBF)
-    (fault,) = node.turn(keeper, WIDE, CPU_JOB, later_s=31.0)
+    (fault,) = node.turn(resource_controller, WIDE, CPU_JOB, later_s=31.0)
     assert "left alone" in fault
     assert node.namespace.qdiscs().startswith("qdisc tbf 7:")
     assert "soda" not in node.namespace.rules()
@@ -92,35 +92,35 @@ def test_a_qdisc_that_somebody_put_in_our_trees_place_is_left_alone(node: Node, 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_an_agent_that_was_killed_leaves_nothing_for_ever(node: Node, sleepers: list[int], enabled: bool) -> None:
     node.pids[CPU_JOB] = set(sleepers)
-    node.turn(node.keeper(), WIDE, CPU_JOB)
+    node.turn(node.resource_controller(), WIDE, CPU_JOB)
     assert node.groups.pids("cpu") == sorted(sleepers)
-    node.keeper(SETTINGS if enabled else NetworkSettings())
+    node.resource_controller(SETTINGS if enabled else NetworkSettings())
     assert node.untouched()
 
 
 def test_the_next_agent_goes_on_where_it_is_still_wanted(node: Node, sleepers: list[int]) -> None:
     node.pids[CPU_JOB] = set(sleepers)
-    node.turn(node.keeper(), WIDE, CPU_JOB)
-    keeper = node.keeper()
-    node.turn(keeper, WIDE, CPU_JOB)
+    node.turn(node.resource_controller(), WIDE, CPU_JOB)
+    resource_controller = node.resource_controller()
+    node.turn(resource_controller, WIDE, CPU_JOB)
     assert node.is_shared_out()
     assert node.groups.pids("cpu") == sorted(sleepers)
-    assert node.namespace.run(keeper.close) == ()
+    assert node.namespace.run(resource_controller.close) == ()
     assert node.untouched()
 
 
 def test_a_damaged_mark_is_enough_to_take_everything_back(node: Node) -> None:
-    node.turn(node.keeper(), WIDE, CPU_JOB)
-    (node.state / MARK).write_text("{")
+    node.turn(node.resource_controller(), WIDE, CPU_JOB)
+    (node.state / STATE_FILE).write_text("{")
     node.groups.node = "elsewhere"
-    node.keeper()
+    node.resource_controller()
     assert node.namespace.qdiscs().startswith("qdisc noqueue 0:")
     assert "soda" not in node.namespace.rules()
 
 
 def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     node.state.write_text("a file where the directory should be")
-    (fault,) = node.turn(node.keeper(), WIDE, CPU_JOB)
+    (fault,) = node.turn(node.resource_controller(), WIDE, CPU_JOB)
     assert str(node.state) in fault
     assert node.namespace.qdiscs().startswith("qdisc noqueue 0:")
 
@@ -134,15 +134,15 @@ def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     ],
 )
 def test_an_interface_that_cannot_be_shared_out(node: Node, settings: NetworkSettings, said: str) -> None:
-    (fault,) = node.turn(node.keeper(settings), WIDE, CPU_JOB)
+    (fault,) = node.turn(node.resource_controller(settings), WIDE, CPU_JOB)
     assert said in fault
     assert node.untouched()
 
 
 def test_nothing_is_done_unless_the_site_says_so(node: Node) -> None:
-    keeper = node.keeper(NetworkSettings())
-    assert node.turn(keeper, WIDE, CPU_JOB) == ()
+    resource_controller = node.resource_controller(NetworkSettings())
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     assert node.untouched()
-    fresh = NetworkKeeper(SETTINGS, node.state, Ports(Table({}, {}), net_classes=node.groups))
+    fresh = NetworkController(SETTINGS, node.state, NetworkDependencies(Table({}, {}), net_classes=node.groups))
     assert node.turn(fresh, WIDE, CPU_JOB) == (), "an agent that only reports once must not set what nobody takes back"
     assert node.untouched()

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_soda.agent.cpusets.core_limits import CoreRange
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
-from slurm_soda.agent.cpusets.sets import Room
-from slurm_soda.agent.events import RunKey
-from slurm_soda.agent.gpus import GpuReading
-from slurm_soda.agent.keeper import Sample
-from slurm_soda.agent.ledger import Run
-from slurm_soda.agent.outbox import Outbox
-from slurm_soda.agent.tuning.keeper import TuningKeeper
-from slurm_soda.agent.tuning.settings import CoreSettings
+from slurm_soda.agent.job_events.run_event import RunKey
+from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.run_records import NodeRun
+from slurm_soda.agent.resource_controller import NodeSample
+from slurm_soda.agent.sampling.gpus import GpuReading
+from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
+from slurm_soda.agent.tuning.tuning_controller import CoreTuningController
 from slurm_soda.wire.records import JobOpened
 
 Curve = Callable[[int], float]
@@ -26,13 +26,13 @@ Curve = Callable[[int], float]
 class PaperCores:
     """Cores that exist on paper: what CoreSets answers, without a kernel under it."""
 
-    rooms: dict[int, Room] = field(default_factory=dict)
+    rooms: dict[int, CoreRange] = field(default_factory=dict)
     wanted: dict[int, int] = field(default_factory=dict)
     refuses: set[int] = field(default_factory=set)
     unseen: set[int] = field(default_factory=set)
     set_to: list[tuple[int, int]] = field(default_factory=list)
 
-    def room(self, job_id: int) -> Room:
+    def room(self, job_id: int) -> CoreRange:
         if job_id not in self.rooms or job_id in self.unseen:
             raise JobGoneError(f"job {job_id} does not run here")
         return self.rooms[job_id]
@@ -57,7 +57,7 @@ class PaperCores:
 class Job:
     """A training with a curve."""
 
-    run: Run
+    run: NodeRun
     curve: Curve
     noise: float = 0.0
     """Standard deviation of one sample, as a share of it."""
@@ -68,14 +68,14 @@ class Node:
     """One node, its keeper and its jobs."""
 
     path: Path
-    settings: CoreSettings = field(default_factory=lambda: CoreSettings(enabled=True))
+    settings: CoreTuningSettings = field(default_factory=lambda: CoreTuningSettings(enabled=True))
     cores: PaperCores = field(default_factory=PaperCores)
     seed: int = 0
 
     def __post_init__(self) -> None:
         self.now_s = 5_000.0
         self.booted_s = 1_000_000.0
-        self.outbox = Outbox()
+        self.core_messages = CoreMessages()
         self.jobs: dict[int, Job] = {}
         self.random = random.Random(self.seed)
         self.faults: list[str] = []
@@ -84,18 +84,27 @@ class Node:
     def start_agent(self) -> None:
         """A fresh agent over what the one before left on disk; the cpusets' keeper gives all cores back first."""
         self.cores.wanted.clear()
-        self.outbox = Outbox()
-        self.keeper = TuningKeeper(self.settings, self.path / "tuning.json", self.cores, self.outbox)  # type: ignore[arg-type]
-        self.faults += self.keeper.recover(self.now_s)
+        self.core_messages = CoreMessages()
+        self.resource_controller = CoreTuningController(
+            self.settings, self.path / "tuning.json", self.cores, self.core_messages
+        )  # type: ignore[arg-type]
+        self.faults += self.resource_controller.recover(self.now_s)
 
     def add(
-        self, job_id: int, curve: Curve, *, room: Room, gpus: Iterable[int] = (0,), noise: float = 0.0, nodes: int = 1
+        self,
+        job_id: int,
+        curve: Curve,
+        *,
+        room: CoreRange,
+        gpus: Iterable[int] = (0,),
+        noise: float = 0.0,
+        nodes: int = 1,
     ) -> Job:
         opened = JobOpened(
             job_id, 0, "n1", 1000, "alice", "gpu", self.unix_s, tuple(gpus), room.limit, nodes=nodes
         )  # fmt: skip
         self.cores.rooms[job_id] = room
-        self.jobs[job_id] = Job(Run(RunKey(job_id, int(self.unix_s)), opened), curve, noise)
+        self.jobs[job_id] = Job(NodeRun(RunKey(job_id, int(self.unix_s)), opened), curve, noise)
         return self.jobs[job_id]
 
     def end(self, job_id: int) -> None:
@@ -116,15 +125,15 @@ class Node:
             assert job.run.opened is not None
             ratio = self.util(job_id) * (1 + job.noise * self.random.gauss(0.0, 1.0))
             gpus |= {gpu: GpuReading(min(max(ratio, 0.0), 1.0), 1000.0) for gpu in job.run.opened.gpus}
-        sample = Sample(self.now_s, tuple(job.run for job in self.jobs.values()), gpus, unix_s=self.unix_s)
-        self.faults += self.keeper.turn(sample)
+        sample = NodeSample(self.now_s, tuple(job.run for job in self.jobs.values()), gpus, unix_s=self.unix_s)
+        self.faults += self.resource_controller.turn(sample)
 
     def pass_time(self, seconds: float) -> None:
         """Turns at the agent's pace of two seconds, or as the keeper wants them."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.turn()
-            self.now_s += min(2.0, self.keeper.interval_s)
+            self.now_s += min(2.0, self.resource_controller.interval_s)
 
     def until(self, condition: Callable[[], bool], most_s: float = 3600.0) -> None:
         end_s = self.now_s + most_s
@@ -134,4 +143,4 @@ class Node:
 
     def tuned(self, job_id: int, fits: int = 1) -> None:
         """Until so many searches of the job ended."""
-        self.until(lambda: len([fit for fit in self.outbox.fits if fit.job_id == job_id]) >= fits)
+        self.until(lambda: len([fit for fit in self.core_messages.fits if fit.job_id == job_id]) >= fits)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.cpusets.sets import Room
-from slurm_soda.agent.tuning.settings import CoreSettings
-from slurm_soda.wire.cores import CoreOrder
+from slurm_soda.agent.cpusets.core_limits import CoreRange
+from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
+from slurm_soda.wire.core_tuning import CoreOrder
 from tests.agent.tuning.node import Curve, Node
 
 JOB = 7
@@ -30,7 +30,7 @@ class Within:
         return f"{self.cores} or one core from it"
 
 
-TWENTY = Room(20, 20)
+TWENTY = CoreRange(20, 20)
 
 
 def knee(at: int, best: float = 0.9) -> Curve:
@@ -42,11 +42,11 @@ def test_a_job_ends_on_its_best_fit_and_the_controller_is_told(tmp_path: Path) -
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY, gpus=(0, 1))
     node.tuned(JOB)
-    (fit,) = node.outbox.fits
+    (fit,) = node.core_messages.fits
     assert (fit.start_cores, fit.cores, fit.limit, fit.gpus, fit.reason) == (20, Within(6), 20, 2, "best_fit")
     assert fit.utilisation_ratio == pytest.approx(0.9)
     assert node.cores.has(JOB) == Within(6)
-    told = list(node.outbox.measurements)
+    told = list(node.core_messages.measurements)
     assert [one.step for one in told] == list(range(fit.steps + 1))
     assert told[0].cores == 20
     assert {one.samples for one in told} == {60}
@@ -58,7 +58,7 @@ def test_what_needs_no_cores_keeps_them_unless_they_are_wanted(tmp_path: Path) -
     node = Node(tmp_path)
     node.add(JOB, lambda cores: 0.7, room=TWENTY)
     node.tuned(JOB)
-    assert node.outbox.fits[0].reason == "independent"
+    assert node.core_messages.fits[0].reason == "independent"
     assert JOB not in node.cores.wanted
     node.end(JOB)
     node.settings = replace(node.settings, free_unneeded=True)
@@ -76,8 +76,10 @@ def test_cpu_jobs_and_jobs_that_do_not_train_are_not_touched(tmp_path: Path) -> 
     node.add(3, lambda cores: 0.9 if node.now_s % 40 < 10 else 0.0, room=TWENTY, gpus=(2,))  # a notebook
     node.pass_time(600)
     assert node.cores.set_to == []
-    assert not node.outbox
-    assert node.keeper.interval_s == float("inf")  # nobody needs samples more often than the agent takes them
+    assert not node.core_messages
+    assert node.resource_controller.interval_s == float(
+        "inf"
+    )  # nobody needs samples more often than the agent takes them
 
 
 def test_a_step_in_which_the_job_saves_is_measured_again(tmp_path: Path) -> None:
@@ -85,8 +87,8 @@ def test_a_step_in_which_the_job_saves_is_measured_again(tmp_path: Path) -> None
     saves_at_s = node.now_s + 60
     node.add(JOB, lambda cores: 0.0 if saves_at_s <= node.now_s < saves_at_s + 10 else knee(6)(cores), room=TWENTY)
     node.tuned(JOB)
-    assert node.outbox.fits[0].cores == Within(6)
-    assert node.outbox.measurements[0].utilisation_ratio == pytest.approx(0.9)
+    assert node.core_messages.fits[0].cores == Within(6)
+    assert node.core_messages.measurements[0].utilisation_ratio == pytest.approx(0.9)
 
 
 def test_a_job_whose_gpus_stop_in_a_step_gets_its_cores_back_and_is_searched_when_they_work(tmp_path: Path) -> None:
@@ -109,10 +111,10 @@ def test_a_later_phase_is_searched_anew(tmp_path: Path, before: int, after: int)
     job = node.add(JOB, knee(before, 0.9), room=TWENTY)
     node.tuned(JOB)
     node.pass_time(1000)
-    assert len(node.outbox.fits) == 1
+    assert len(node.core_messages.fits) == 1
     job.curve = knee(after, 0.75)
     node.tuned(JOB, fits=2)
-    fit = node.outbox.fits[-1]
+    fit = node.core_messages.fits[-1]
     assert (fit.search, fit.start_cores) == (1, Within(before))
     assert fit.cores == Within(after)
 
@@ -122,7 +124,7 @@ def test_noise_alone_calls_for_no_search(tmp_path: Path) -> None:
     node.add(JOB, knee(6), room=TWENTY, noise=0.1)
     node.tuned(JOB)
     node.pass_time(20_000)
-    assert len(node.outbox.fits) == 1
+    assert len(node.core_messages.fits) == 1
 
 
 def test_searches_that_change_nothing_become_rare(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_searches_that_change_nothing_become_rare(tmp_path: Path) -> None:
 
     node.add(JOB, swinging, room=TWENTY)
     node.pass_time(12 * 3600)
-    assert 2 <= len(node.outbox.fits) <= 20
+    assert 2 <= len(node.core_messages.fits) <= 20
 
 
 def test_a_job_that_does_worse_than_it_came_gets_its_cores_back(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_job_that_does_worse_than_it_came_gets_its_cores_back(tmp_path: Path) 
     job = node.add(JOB, knee(6), room=TWENTY)
     node.tuned(JOB)
     job.curve = knee(18)
-    node.until(lambda: node.outbox.fits[-1].reason == "kept", 300)
+    node.until(lambda: node.core_messages.fits[-1].reason == "kept", 300)
     assert node.cores.has(JOB) == 20
 
 
@@ -163,7 +165,7 @@ def test_a_job_whose_processes_are_not_seen_yet_is_asked_again(tmp_path: Path) -
     node.add(JOB, knee(6), room=TWENTY)
     node.cores.unseen.add(JOB)
     node.pass_time(100)
-    assert not node.outbox
+    assert not node.core_messages
     node.cores.unseen.clear()
     node.tuned(JOB)
 
@@ -199,8 +201,10 @@ def test_a_killed_agents_search_goes_on(tmp_path: Path, lived_s: float) -> None:
     node.until(lambda: node.cores.has(JOB) == Within(11))
     node.pass_time(900)
     assert node.cores.has(JOB) == Within(11)
-    assert len({(one.step, one.cores) for one in node.outbox.measurements}) <= 5
-    assert {(fit.at_s, fit.cores) for fit in node.outbox.fits} == {(node.outbox.fits[0].at_s, node.cores.has(JOB))}
+    assert len({(one.step, one.cores) for one in node.core_messages.measurements}) <= 5
+    assert {(fit.at_s, fit.cores) for fit in node.core_messages.fits} == {
+        (node.core_messages.fits[0].at_s, node.cores.has(JOB))
+    }
     assert node.faults == []
 
 
@@ -210,7 +214,7 @@ def test_a_job_that_rests_when_it_is_first_measured_is_measured_when_it_works(tm
     node.add(JOB, lambda cores: 0.0 if 31 < node.now_s - begun_s < 400 else knee(6)(cores), room=TWENTY)
     node.pass_time(390)
     assert node.cores.set_to == []
-    assert not node.outbox.fits
+    assert not node.core_messages.fits
     node.tuned(JOB)
     assert node.cores.has(JOB) == Within(6)
 
@@ -222,7 +226,7 @@ def test_a_job_that_pauses_again_and_again_is_watched_all_the_same(tmp_path: Pat
     node.settings = replace(node.settings, warm_up_s=20.0)
     node.start_agent()
     node.tuned(JOB)
-    node.until(lambda: node.keeper.interval_s == float("inf"), 600)
+    node.until(lambda: node.resource_controller.interval_s == float("inf"), 600)
 
 
 def test_what_ended_while_no_agent_was_there_is_forgotten(tmp_path: Path) -> None:
@@ -245,7 +249,7 @@ def test_a_search_on_record_is_not_that_of_the_jobs_next_run(tmp_path: Path) -> 
     node.add(JOB, knee(9), room=TWENTY)
     node.start_agent()
     node.tuned(JOB)
-    assert node.outbox.fits[-1].search == 0
+    assert node.core_messages.fits[-1].search == 0
     assert node.cores.has(JOB) == Within(9)
 
 
@@ -264,53 +268,53 @@ def order(search: int, step: int, cores: int, *, settled: bool = False) -> dict[
 def test_a_job_on_several_nodes_goes_by_orders(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY, nodes=2)
-    node.until(lambda: len(node.outbox.measurements) == 1)
+    node.until(lambda: len(node.core_messages.measurements) == 1)
     node.pass_time(100)
     assert node.cores.set_to == []  # the other node is not there yet
     for step, cores in ((1, 5), (2, 9)):
-        node.outbox.orders = order(0, step, cores)
-        node.until(lambda step=step: len(node.outbox.measurements) == step + 1)  # type: ignore[misc]
-        assert (node.outbox.measurements[-1].step, node.outbox.measurements[-1].cores) == (step, cores)
+        node.core_messages.orders = order(0, step, cores)
+        node.until(lambda step=step: len(node.core_messages.measurements) == step + 1)  # type: ignore[misc]
+        assert (node.core_messages.measurements[-1].step, node.core_messages.measurements[-1].cores) == (step, cores)
         node.pass_time(100)  # the same order again, in every answer
-        assert len(node.outbox.measurements) == step + 1
-    node.outbox.orders = order(0, 2, 6, settled=True)
+        assert len(node.core_messages.measurements) == step + 1
+    node.core_messages.orders = order(0, 2, 6, settled=True)
     node.pass_time(200)
     assert node.cores.has(JOB) == 6
-    assert [(fit.cores, fit.reason, fit.steps) for fit in node.outbox.fits] == [(6, "best_fit", 2)]
-    node.outbox.orders = order(1, 0, 6)  # another node saw another phase
-    node.until(lambda: node.outbox.measurements[-1].search == 1)
-    assert (node.outbox.measurements[-1].step, node.outbox.measurements[-1].cores) == (0, 6)
+    assert [(fit.cores, fit.reason, fit.steps) for fit in node.core_messages.fits] == [(6, "best_fit", 2)]
+    node.core_messages.orders = order(1, 0, 6)  # another node saw another phase
+    node.until(lambda: node.core_messages.measurements[-1].search == 1)
+    assert (node.core_messages.measurements[-1].step, node.core_messages.measurements[-1].cores) == (0, 6)
 
 
 def test_a_job_on_several_nodes_gets_its_cores_back_when_no_order_comes(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY, nodes=2)
-    node.until(lambda: len(node.outbox.measurements) == 1)
-    node.outbox.orders = order(0, 1, 2)
-    node.until(lambda: len(node.outbox.measurements) == 2)
+    node.until(lambda: len(node.core_messages.measurements) == 1)
+    node.core_messages.orders = order(0, 1, 2)
+    node.until(lambda: len(node.core_messages.measurements) == 2)
     assert node.cores.has(JOB) == 2
-    node.until(lambda: bool(node.outbox.fits), 2 * node.settings.order_timeout_s)
+    node.until(lambda: bool(node.core_messages.fits), 2 * node.settings.order_timeout_s)
     assert node.cores.has(JOB) == 20
-    assert node.outbox.fits[0].reason == "cut_short"
+    assert node.core_messages.fits[0].reason == "cut_short"
 
 
 def test_a_phase_that_one_node_sees_is_told_with_the_cores_at_hand(tmp_path: Path) -> None:
     node = Node(tmp_path)
     job = node.add(JOB, knee(6), room=TWENTY, nodes=2)
-    node.until(lambda: len(node.outbox.measurements) == 1)
-    node.outbox.orders = order(0, 0, 6, settled=True)
+    node.until(lambda: len(node.core_messages.measurements) == 1)
+    node.core_messages.orders = order(0, 0, 6, settled=True)
     node.pass_time(300)
     job.curve = knee(12)
-    node.until(lambda: node.outbox.measurements[-1].search == 1)
-    assert (node.outbox.measurements[-1].step, node.outbox.measurements[-1].cores) == (0, 6)
+    node.until(lambda: node.core_messages.measurements[-1].search == 1)
+    assert (node.core_messages.measurements[-1].step, node.core_messages.measurements[-1].cores) == (0, 6)
     node.pass_time(30)
     assert node.cores.has(JOB) == 6
 
 
 def test_steps_are_as_long_as_the_site_says(tmp_path: Path) -> None:
-    node = Node(tmp_path, CoreSettings(enabled=True, step_s=10.0, sample_s=0.5, settle_s=1.0, warm_up_s=5.0))
+    node = Node(tmp_path, CoreTuningSettings(enabled=True, step_s=10.0, sample_s=0.5, settle_s=1.0, warm_up_s=5.0))
     begun_s = node.now_s
     node.add(JOB, knee(6), room=TWENTY)
     node.tuned(JOB)
     assert node.now_s - begun_s < 5 + 5 * (10 + 1) + 10
-    assert 19 <= node.outbox.measurements[0].samples <= 21
+    assert 19 <= node.core_messages.measurements[0].samples <= 21

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.agent.cpusets.sets import Room
-from slurm_soda.policies.cores.search import CoreSearch
+from slurm_soda.agent.cpusets.core_limits import CoreRange
+from slurm_soda.policies.cpu_fit.core_search import CoreSearch
 from slurm_soda.policies.errors import PolicyError
 from tests.agent.tuning.node import Node
 from tests.agent.tuning.test_tuning import JOB, TWENTY, Within, knee
@@ -43,7 +43,7 @@ def test_a_search_on_record_that_cannot_be_is_one_fault_and_begins_anew(
 ) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY)
-    node.until(lambda: len(node.outbox.measurements) == 2)
+    node.until(lambda: len(node.core_messages.measurements) == 2)
     content = json.loads((tmp_path / "tuning.json").read_text())
     content["jobs"][0] |= damage
     (tmp_path / "tuning.json").write_text(json.dumps(content))
@@ -58,7 +58,7 @@ def test_a_search_that_may_not_be_is_one_jobs_fault_not_that_of_all(
 ) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY)
-    node.add(8, knee(6), room=Room(19, 19), gpus=(1,))
+    node.add(8, knee(6), room=CoreRange(19, 19), gpus=(1,))
     advice = CoreSearch.advice
 
     def refuse(self: CoreSearch) -> object:
@@ -75,11 +75,11 @@ def test_a_search_that_may_not_be_is_one_jobs_fault_not_that_of_all(
 def test_what_is_told_has_the_time_of_day_also_when_that_is_set_back(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add(JOB, knee(6), room=TWENTY)
-    node.until(lambda: len(node.outbox.measurements) == 1)
+    node.until(lambda: len(node.core_messages.measurements) == 1)
     node.booted_s -= 3600
     begun_s = node.now_s
     node.tuned(JOB)
     assert node.now_s - begun_s < 300
-    first, second = node.outbox.measurements[0].at_s, node.outbox.measurements[1].at_s
+    first, second = node.core_messages.measurements[0].at_s, node.core_messages.measurements[1].at_s
     assert -3600 < second - first < -3400
-    assert node.outbox.fits[0].at_s == pytest.approx(node.unix_s, abs=5)
+    assert node.core_messages.fits[0].at_s == pytest.approx(node.unix_s, abs=5)

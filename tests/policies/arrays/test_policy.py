@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.policies.arrays.kinds import NodeClass, Share
-from slurm_soda.policies.arrays.policy import Coda
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import cluster, preempted, running, verdicts, waiting
 
@@ -34,7 +34,7 @@ def holds(job_id: int, *alloc: tuple[int, int, int], since_s: float = 1000.0, **
 
 def decided(jobs: list[dict[str, Any]], count: int, *, cores: int = 20, large: int = 0, **parameters: Any) -> Plan:
     """On so many nodes of 5 GPUs and 28 cores."""
-    policy = Coda(shares={CLASS: Share(cores, large)}, **parameters)
+    policy = Coda(shares={CLASS: PoolShare(cores, large)}, **parameters)
     return policy.decide(cluster(jobs, nodes(count)))
 
 

@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS
-from slurm_soda.policies.arrays.policy import Coda
-from slurm_soda.policies.demand import demand_of
-from slurm_soda.policies.holders import held_by
-from slurm_soda.policies.placement import NodeClasses, NodePool
-from slurm_soda.policies.plan import Plan, Verdict
+from slurm_soda.policies.engine.allocations import list_allocations
+from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.pools.kinds import LARGE_FROM_GPUS
+from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from tests.policies.arrays.worlds import CORES, borrowing, crowds, division_of, may_be_aborted, policies
 from tests.policies.cases import cluster
 from tests.policies.worlds import carried_out, on_some_worlds
 
 
-def free_at_last(snapshot: ClusterSnapshot, plan: Plan) -> NodePool:
+def free_at_last(snapshot: ClusterSnapshot, plan: Plan) -> FreeNodes:
     """What is free once everybody who leaves has left and everybody who has places is there."""
     nodes, jobs = snapshot.nodes, snapshot.jobs
-    pool = NodePool(NodeClasses(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
-    leaving = np.flatnonzero((jobs.state == JobState.COMPLETING) | (plan.notes.verdict == Verdict.PREEMPT))
+    pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+    leaving = np.flatnonzero((jobs.state == JobState.COMPLETING) | (plan.notes.verdict == JobVerdict.PREEMPT))
     for row in leaving.tolist():
-        pool.give(held_by(jobs, row))
+        pool.give(list_allocations(jobs, row))
     for places in plan.places.values():
         pool.take(list(places))
     return pool
@@ -48,7 +48,7 @@ def test_only_borrowers_are_aborted_and_only_for_their_owners(snapshot: ClusterS
         assert jobs.preemptible[row]
         assert jobs.preemptions[row] < policy.max_aborts
         (owner,) = (jobs.row(job_id) for job_id in item.for_jobs)
-        assert plan.notes.verdict[owner] == Verdict.WAIT_FOR_PREEMPTION
+        assert plan.notes.verdict[owner] == JobVerdict.WAIT_FOR_PREEMPTION
         if jobs.gpus[row]:
             assert row in guests
             assert jobs.gpus[owner] >= LARGE_FROM_GPUS
@@ -69,7 +69,7 @@ def test_beyond_the_share_of_a_node_are_only_cpu_jobs_that_can_be_aborted(
         if jobs.gpus[row] or may_be_aborted(policy, snapshot, row):
             continue
         if jobs.state[row] == JobState.RUNNING:
-            for piece in held_by(jobs, row):
+            for piece in list_allocations(jobs, row):
                 before_cores[piece.node] += piece.cpus
         for piece in after.places.get(int(jobs.job_id[row]), ()):
             wide = int(jobs.nodes[row]) > 1 or piece.cpus > int(division.cpu_cores.max())
@@ -81,14 +81,14 @@ def test_beyond_the_share_of_a_node_are_only_cpu_jobs_that_can_be_aborted(
 @given(snapshot=crowds(), policy=policies())
 def test_no_gpu_job_waits_for_cores_or_gpus_that_could_be_given_back(snapshot: ClusterSnapshot, policy: Coda) -> None:
     plan, jobs, division = policy.decide(snapshot), snapshot.jobs, division_of(policy, snapshot)
-    then, demand = carried_out(snapshot, plan, leaving=True), demand_of(snapshot)
-    for row in np.flatnonzero((plan.notes.verdict == Verdict.WAIT) & (jobs.gpus > 0)).tolist():
+    then, demand = carried_out(snapshot, plan, leaving=True), group_snapshot_requests(snapshot)
+    for row in np.flatnonzero((plan.notes.verdict == JobVerdict.WAIT) & (jobs.gpus > 0)).tolist():
         large = jobs.gpus[row] >= LARGE_FROM_GPUS
         wide = free_at_last(snapshot, plan)
         for guests in (False, True) if large else (False,):
             for node, rows in borrowing(policy, then, guests=guests).items():
                 for borrower in rows:
-                    wide.give([piece for piece in held_by(then.jobs, borrower) if piece.node == node])
+                    wide.give([piece for piece in list_allocations(then.jobs, borrower) if piece.node == node])
         if not large and not may_be_aborted(policy, snapshot, row):
             for node in np.flatnonzero(division.lent).tolist():
                 wide.put(node, 0, 0, 0)
@@ -104,9 +104,9 @@ def test_every_job_starts_on_an_empty_cluster(snapshot: ClusterSnapshot, policy:
         asked = {"job_id": 1, "gpus": view.gpus, "nodes": view.nodes, "gpus_per_node": view.gpus_per_node,
                  "cpus": view.cpus, "preemptible": view.preemptible, "preemptions": view.preemptions}  # fmt: skip
         plan = policy.decide(cluster([asked], table))
-        assert plan.notes.of(1).verdict in (Verdict.START, Verdict.TOO_LARGE)
+        assert plan.notes.of(1).verdict in (JobVerdict.START, JobVerdict.TOO_LARGE)
         if view.nodes == 1 and not view.gpus:
-            assert (plan.notes.of(1).verdict == Verdict.START) == (view.cpus <= CORES * len(table))
+            assert (plan.notes.of(1).verdict == JobVerdict.START) == (view.cpus <= CORES * len(table))
 
 
 @on_some_worlds

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from slurm_soda.policies.arrays.division import Division, divide
-from slurm_soda.policies.arrays.kinds import LARGE_FROM_GPUS
-from slurm_soda.policies.arrays.policy import Coda
-from slurm_soda.policies.holders import held_by
+from slurm_soda.policies.engine.allocations import list_allocations
+from slurm_soda.policies.pools.kinds import LARGE_FROM_GPUS
+from slurm_soda.policies.pools.layout.node_division import PoolDivision, divide_nodes
+from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import NOW_S
 from tests.policies.worlds import seated
@@ -58,8 +58,10 @@ def crowds(draw: st.DrawFn) -> ClusterSnapshot:
     return seated([draw(rows(job_id)) for job_id in range(1, draw(st.integers(2, 24)) + 1)], table)
 
 
-def division_of(policy: Coda, snapshot: ClusterSnapshot) -> Division:
-    return divide(snapshot.nodes, cpu_cores=policy.cpu_cores, large_nodes=policy.large_nodes, shares=policy.shares)
+def division_of(policy: Coda, snapshot: ClusterSnapshot) -> PoolDivision:
+    return divide_nodes(
+        snapshot.nodes, cpu_cores=policy.cpu_cores, large_nodes=policy.large_nodes, shares=policy.shares
+    )
 
 
 def may_be_aborted(policy: Coda, snapshot: ClusterSnapshot, row: int) -> bool:
@@ -82,7 +84,7 @@ def borrowing(policy: Coda, snapshot: ClusterSnapshot, *, guests: bool) -> dict[
         here = [
             (may_be_aborted(policy, snapshot, row), float(jobs.start_s[row]), row, piece)
             for row in tenants
-            for piece in held_by(jobs, row)
+            for piece in list_allocations(jobs, row)
             if piece.node == node
         ]
         gpus, cpus = (

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.policies.cores.measurement import Measurement
-from slurm_soda.policies.cores.search import CoreSearch, SearchRules, Settle
+from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SearchRules, SettleCores
+from slurm_soda.policies.cpu_fit.measurement import Measurement
 
 LIMIT = 28
 """Cores of a node of the paper's cluster (Section III-A)."""
@@ -105,7 +105,7 @@ def measure(job: Job, cores: int, noise: float, rng: random.Random) -> Measureme
 @dataclass(frozen=True)
 class Run:
     search: CoreSearch
-    end: Settle
+    end: SettleCores
 
     @property
     def tried(self) -> Sequence[int]:
@@ -118,7 +118,7 @@ def searched(
     """The search as an agent would run it."""
     rng = random.Random(seed)
     search = CoreSearch(start, limit, rules or SearchRules())
-    while not isinstance(advice := search.advice(), Settle):
+    while not isinstance(advice := search.advice(), SettleCores):
         assert 1 <= advice.cores <= limit
         search = search.after(measure(job, advice.cores, noise, rng))
         assert len(search.measured) <= 20, "the search does not end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from slurm_soda.policies.cores.search import SearchRules
+from slurm_soda.policies.cpu_fit.core_search import SearchRules
 from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Run, random_job, searched
 
 STARTS = (1, 2, 20)

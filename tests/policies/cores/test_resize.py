@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.cores.resize import Resized, Waiting, resize
-from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, PastFit
+from slurm_soda.policies.cpu_fit.request_resize import ResizedRequest, WaitingRequest, resize_request
+from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit
 from slurm_soda.policies.errors import PolicyError
 
-NODE = NodeMeans(28, 64_000)
+NODE = NodeCapacity(28, 64_000)
 
 
 def wanted(
-    cores: int, tasks: int = 1, node: NodeMeans = NODE, past: tuple[PastFit, ...] = (), **request: object
-) -> Resized:
+    cores: int, tasks: int = 1, node: NodeCapacity = NODE, past: tuple[PastFit, ...] = (), **request: object
+) -> ResizedRequest:
     values: dict[str, object] = {"gpus": 1, "category": "cv", **request}
-    return resize(Waiting(CoreRequest(**values), tasks, cores), past, node)  # type: ignore[arg-type]
+    return resize_request(WaitingRequest(CoreRequest(**values), tasks, cores), past, node)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -29,25 +29,25 @@ def wanted(
         (wanted(4, tasks=4, gpus=4), 12, 0),
         (wanted(2, tasks=2, gpus=1), 4, 0),
         (wanted(20, past=(PastFit("cv", None, 7, 1),)), 7, 0),
-        (wanted(1, node=NodeMeans(2)), 2, 0),
-        (wanted(3, tasks=3, gpus=2, node=NodeMeans(5)), 3, 0),
+        (wanted(1, node=NodeCapacity(2)), 2, 0),
+        (wanted(3, tasks=3, gpus=2, node=NodeCapacity(5)), 3, 0),
         # Memory by core: the same in all with fewer, in step with more, as far as the node has it.
         (wanted(20, memory_per_core_mib=1000), 3, 20_000),
         (wanted(1, memory_per_core_mib=1000), 3, 0),
         (wanted(1, memory_per_core_mib=30_000), 2, 0),
         # A partition that sells memory by the core.
-        (wanted(20, memory_mib=8000, node=NodeMeans(28, 64_000, 1000)), 8, 0),
-        (wanted(20, memory_per_core_mib=1000, node=NodeMeans(28, 64_000, 1000)), 20, 0),
-        (wanted(20, memory_per_core_mib=500, node=NodeMeans(28, 64_000, 1000)), 10, 10_000),
+        (wanted(20, memory_mib=8000, node=NodeCapacity(28, 64_000, 1000)), 8, 0),
+        (wanted(20, memory_per_core_mib=1000, node=NodeCapacity(28, 64_000, 1000)), 20, 0),
+        (wanted(20, memory_per_core_mib=500, node=NodeCapacity(28, 64_000, 1000)), 10, 10_000),
     ],
 )
-def test_cores_and_memory(resized: Resized, cores: int, memory_mib: int) -> None:
+def test_cores_and_memory(resized: ResizedRequest, cores: int, memory_mib: int) -> None:
     assert (resized.cores, resized.memory_mib) == (cores, memory_mib)
 
 
 def test_a_job_without_a_core_for_each_task_is_none() -> None:
     with pytest.raises(PolicyError, match="a core for each"):
-        Waiting(CoreRequest(1), 2, 1)
+        WaitingRequest(CoreRequest(1), 2, 1)
 
 
 @given(
@@ -68,11 +68,11 @@ def test_the_new_request_can_start_where_the_old_one_could(
     node_cores: int,
     best: list[int],
 ) -> None:
-    node = NodeMeans(node_cores, 64_000, most_per_core_mib)
+    node = NodeCapacity(node_cores, 64_000, most_per_core_mib)
     cores = cores_per_task * tasks
     past = [PastFit("cv", None, fit, gpus) for fit in best]
-    job = Waiting(CoreRequest(gpus, "cv", memory_per_core_mib=per_core_mib), tasks, cores)
-    new = resize(job, past, node)
+    job = WaitingRequest(CoreRequest(gpus, "cv", memory_per_core_mib=per_core_mib), tasks, cores)
+    new = resize_request(job, past, node)
     memory_mib = new.memory_mib or new.cores * per_core_mib
     assert new.cores == new.cores_per_task * tasks >= tasks
     assert new.cores <= max(node_cores, tasks, cores)
@@ -85,4 +85,4 @@ def test_the_new_request_can_start_where_the_old_one_could(
     whole = CoreRequest(
         gpus, "cv", memory_mib=new.memory_mib, memory_per_core_mib=0 if new.memory_mib else per_core_mib
     )
-    assert resize(Waiting(whole, tasks, new.cores), past, node).cores == new.cores
+    assert resize_request(WaitingRequest(whole, tasks, new.cores), past, node).cores == new.cores

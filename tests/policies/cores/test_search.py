@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.cores.measurement import Measurement
-from slurm_soda.policies.cores.search import CoreSearch, Reason, SearchRules, Settle, Try
+from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SearchRules, SettleCores, SettleReason, TryCores
+from slurm_soda.policies.cpu_fit.measurement import Measurement
 from slurm_soda.policies.errors import PolicyError
 from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Model, measure, random_job, searched
 
@@ -100,7 +100,7 @@ def test_a_job_that_needs_no_cores_keeps_what_it_has(start: int, free: bool, end
     for seed in range(5):
         run = searched(job, start, noise=noise, seed=seed, rules=SearchRules(free_unneeded=free))
         assert abs(run.end.cores - end) <= free
-        assert start <= 2 or free or run.end.reason == Reason.INDEPENDENT
+        assert start <= 2 or free or run.end.reason == SettleReason.INDEPENDENT
 
 
 def test_a_job_that_more_cores_slow_down_is_given_the_fewer_that_did_best() -> None:
@@ -119,30 +119,30 @@ def test_a_cliff_below_the_start_is_not_fallen_off() -> None:
 
 def test_an_idle_job_is_left_alone() -> None:
     search = CoreSearch(6, LIMIT).after(Measurement(6, 0.002))
-    assert search.advice() == Settle(6, Reason.IDLE)
+    assert search.advice() == SettleCores(6, SettleReason.IDLE)
 
 
 def test_the_first_measurement_is_with_the_jobs_own_cores_and_is_no_step() -> None:
     search = CoreSearch(6, LIMIT)
-    assert search.advice() == Try(6)
+    assert search.advice() == TryCores(6)
     assert search.after(Measurement(6, 0.5)).steps == 0
 
 
 def test_a_job_that_ignores_its_cores_keeps_them() -> None:
     """The agent sets cores, and reports those set; utilisation never moves."""
     search = CoreSearch(20, LIMIT)
-    while isinstance(advice := search.advice(), Try):
+    while isinstance(advice := search.advice(), TryCores):
         search = search.after(Measurement(advice.cores, 0.61, 0.05))
-    assert advice == Settle(20, Reason.INDEPENDENT)
+    assert advice == SettleCores(20, SettleReason.INDEPENDENT)
 
 
 def test_a_measurement_with_other_cores_than_asked_for_counts_as_a_step() -> None:
     """Cores could not be set: the job stays at 20, and the search ends."""
     search = CoreSearch(20, LIMIT)
     for _ in range(5):
-        assert isinstance(search.advice(), Try)
+        assert isinstance(search.advice(), TryCores)
         search = search.after(Measurement(20, 0.8))
-    assert isinstance(search.advice(), Settle)
+    assert isinstance(search.advice(), SettleCores)
 
 
 def test_the_same_measurements_give_the_same_advice() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.cores.start import CoreRequest, NodeMeans, PastFit, Start, start_cores
+from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit, StartCores, choose_start_cores
 from slurm_soda.policies.errors import PolicyError
 
-NODE = NodeMeans(28)
+NODE = NodeCapacity(28)
 
 
 def cv(*cores: int, model: str | None = None, gpus: int = 1) -> list[PastFit]:
@@ -20,7 +20,7 @@ def cv(*cores: int, model: str | None = None, gpus: int = 1) -> list[PastFit]:
     ("category", "cores"), [("cv", 3), ("nlp", 5), ("speech", 5), ("other", 5), (None, 5), ("unheard", 5)]
 )
 def test_a_category_without_history(category: str | None, cores: int) -> None:
-    assert start_cores(CoreRequest(1, category), [], NODE) == Start(cores, "default", capped=False)
+    assert choose_start_cores(CoreRequest(1, category), [], NODE) == StartCores(cores, "default", capped=False)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_category_without_history(category: str | None, cores: int) -> None:
     ],
 )
 def test_hints_and_gpus(request_: CoreRequest, cores: int) -> None:
-    assert start_cores(request_, [], NODE).cores == cores
+    assert choose_start_cores(request_, [], NODE).cores == cores
 
 
 @pytest.mark.parametrize(
@@ -58,40 +58,40 @@ def test_hints_and_gpus(request_: CoreRequest, cores: int) -> None:
     ],
 )
 def test_the_most_cores_of_earlier_jobs(past: list[PastFit], cores: int, source: str) -> None:
-    assert start_cores(CoreRequest(1, "cv", "resnet50"), past, NODE) == Start(cores, source, capped=False)
+    assert choose_start_cores(CoreRequest(1, "cv", "resnet50"), past, NODE) == StartCores(cores, source, capped=False)
 
 
 def test_a_job_without_category_starts_by_all_of_its_owners_jobs() -> None:
     past = [*cv(2), PastFit("nlp", None, 6, 1)]
-    assert start_cores(CoreRequest(1), past, NODE) == Start(6, "owner", capped=False)
+    assert choose_start_cores(CoreRequest(1), past, NODE) == StartCores(6, "owner", capped=False)
 
 
 def test_hints_do_not_move_what_this_very_model_needed() -> None:
     past = [*cv(7), *cv(4, model="resnet50")]
-    assert start_cores(CoreRequest(1, "cv", "resnet50", pipelined=True), past, NODE).cores == 4
-    assert start_cores(CoreRequest(1, "cv", "vgg16", pipelined=True), past, NODE).cores == 6
+    assert choose_start_cores(CoreRequest(1, "cv", "resnet50", pipelined=True), past, NODE).cores == 4
+    assert choose_start_cores(CoreRequest(1, "cv", "vgg16", pipelined=True), past, NODE).cores == 6
 
 
 @pytest.mark.parametrize(
     ("request_", "node", "cores", "capped"),
     [
-        (CoreRequest(1, "nlp"), NodeMeans(4), 4, True),
-        (CoreRequest(8, "nlp"), NodeMeans(28), 28, True),
-        (CoreRequest(1, "nlp", memory_per_core_mib=4000), NodeMeans(28, 10_000), 2, True),
-        (CoreRequest(1, "nlp", memory_per_core_mib=20_000), NodeMeans(28, 10_000), 1, True),
-        (CoreRequest(1, "nlp", memory_mib=32_000), NodeMeans(28, 64_000, 4_000), 8, True),
-        (CoreRequest(1, "nlp", memory_mib=32_000), NodeMeans(6, 64_000, 4_000), 6, True),
-        (CoreRequest(1, "nlp", memory_mib=32_000), NodeMeans(28, 64_000), 5, False),
-        (CoreRequest(1, "nlp", memory_per_core_mib=2_000), NodeMeans(28, 10_000), 5, False),
+        (CoreRequest(1, "nlp"), NodeCapacity(4), 4, True),
+        (CoreRequest(8, "nlp"), NodeCapacity(28), 28, True),
+        (CoreRequest(1, "nlp", memory_per_core_mib=4000), NodeCapacity(28, 10_000), 2, True),
+        (CoreRequest(1, "nlp", memory_per_core_mib=20_000), NodeCapacity(28, 10_000), 1, True),
+        (CoreRequest(1, "nlp", memory_mib=32_000), NodeCapacity(28, 64_000, 4_000), 8, True),
+        (CoreRequest(1, "nlp", memory_mib=32_000), NodeCapacity(6, 64_000, 4_000), 6, True),
+        (CoreRequest(1, "nlp", memory_mib=32_000), NodeCapacity(28, 64_000), 5, False),
+        (CoreRequest(1, "nlp", memory_per_core_mib=2_000), NodeCapacity(28, 10_000), 5, False),
     ],
 )
-def test_a_nodes_means(request_: CoreRequest, node: NodeMeans, cores: int, capped: bool) -> None:
-    assert start_cores(request_, [], node) == Start(cores, "default", capped)
+def test_a_nodes_means(request_: CoreRequest, node: NodeCapacity, cores: int, capped: bool) -> None:
+    assert choose_start_cores(request_, [], node) == StartCores(cores, "default", capped)
 
 
 def test_at_least_one_core() -> None:
     past = cv(1)
-    assert start_cores(CoreRequest(1, "cv", pipelined=True, large_weights=True), past, NODE).cores == 1
+    assert choose_start_cores(CoreRequest(1, "cv", pipelined=True, large_weights=True), past, NODE).cores == 1
 
 
 @given(
@@ -102,12 +102,12 @@ def test_at_least_one_core() -> None:
         CoreRequest, st.integers(1, 16), st.sampled_from(["cv", "nlp", None]), st.none(), st.booleans(), st.booleans(),
         st.booleans(), st.integers(0, 10**6), st.integers(0, 10**6),
     ),
-    node=st.builds(NodeMeans, st.integers(1, 128), st.integers(0, 10**6), st.integers(0, 10**5)),
+    node=st.builds(NodeCapacity, st.integers(1, 128), st.integers(0, 10**6), st.integers(0, 10**5)),
 )  # fmt: skip
-def test_within_the_node_and_whatever_the_order(past: list[PastFit], request_: CoreRequest, node: NodeMeans) -> None:
-    start = start_cores(request_, past, node)
+def test_within_the_node_and_whatever_the_order(past: list[PastFit], request_: CoreRequest, node: NodeCapacity) -> None:
+    start = choose_start_cores(request_, past, node)
     assert 1 <= start.cores <= node.cores
-    assert start == start_cores(request_, past[::-1], node)
+    assert start == choose_start_cores(request_, past[::-1], node)
     if node.memory_mib and start.cores > 1:
         assert start.cores * request_.memory_per_core_mib <= node.memory_mib
 
@@ -119,8 +119,8 @@ def test_within_the_node_and_whatever_the_order(past: list[PastFit], request_: C
         lambda: PastFit("cv", None, 1, 0),
         lambda: CoreRequest(0),
         lambda: CoreRequest(1, memory_mib=-1),
-        lambda: NodeMeans(0),
-        lambda: NodeMeans(1, -1),
+        lambda: NodeCapacity(0),
+        lambda: NodeCapacity(1, -1),
     ],
 )
 def test_what_is_refused(make: object) -> None:

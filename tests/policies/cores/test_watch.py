@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from slurm_soda.policies.cores.measurement import Measurement, together
-from slurm_soda.policies.cores.watch import WatchRules, watch
+from slurm_soda.policies.cpu_fit.measurement import Measurement, combine_nodes
+from slurm_soda.policies.cpu_fit.phase_watch import PhaseWatchRules, entered_new_phase
 from slurm_soda.policies.errors import PolicyError
 
 STABLE = Measurement(6, 0.8, 0.05)
@@ -30,14 +30,14 @@ STABLE = Measurement(6, 0.8, 0.05)
     ],
 )
 def test_a_lasting_departure_calls_for_a_search(recent: list[float], anew: bool) -> None:
-    assert watch(STABLE, recent) == anew
+    assert entered_new_phase(STABLE, recent) == anew
 
 
 def test_rules_set_how_many_samples_and_how_far() -> None:
-    assert watch(STABLE, [0.725] * 10, WatchRules(departure_ratio=0.05))
-    assert not watch(STABLE, [0.725] * 10)
-    assert watch(STABLE, [0.6] * 3, WatchRules(samples=3))
-    assert not watch(STABLE, [0.6] * 10, WatchRules(departure_ratio=0.3))
+    assert entered_new_phase(STABLE, [0.725] * 10, PhaseWatchRules(departure_ratio=0.05))
+    assert not entered_new_phase(STABLE, [0.725] * 10)
+    assert entered_new_phase(STABLE, [0.6] * 3, PhaseWatchRules(samples=3))
+    assert not entered_new_phase(STABLE, [0.6] * 10, PhaseWatchRules(departure_ratio=0.3))
 
 
 def test_a_noisy_job_is_not_searched_for_its_noise() -> None:
@@ -45,17 +45,17 @@ def test_a_noisy_job_is_not_searched_for_its_noise() -> None:
     rng = random.Random(2)
     noisy = Measurement(6, 0.6, 0.15)
     day = [min(max(rng.gauss(0.6, 0.15), 0.02), 1.0) for _ in range(8640)]
-    assert not any(watch(noisy, day[at : at + 10]) for at in range(len(day) - 9))
+    assert not any(entered_new_phase(noisy, day[at : at + 10]) for at in range(len(day) - 9))
 
 
 @pytest.mark.parametrize(("samples", "departure"), [(0, 0.1), (5, 0.0), (5, float("nan"))])
 def test_rules_that_are_refused(samples: int, departure: float) -> None:
     with pytest.raises(PolicyError, match="at least 1 sample"):
-        WatchRules(samples, departure)
+        PhaseWatchRules(samples, departure)
 
 
 def test_nodes_of_a_gang_are_one_measurement_weighted_by_gpus() -> None:
-    one = together([(Measurement(4, 0.9, 0.02, 60), 3), (Measurement(4, 0.5, 0.08, 55), 1)])
+    one = combine_nodes([(Measurement(4, 0.9, 0.02, 60), 3), (Measurement(4, 0.5, 0.08, 55), 1)])
     assert (one.cores, one.samples, one.spread_ratio) == (4, 55, 0.08)
     assert one.utilisation_ratio == pytest.approx(0.8)
 
@@ -65,7 +65,7 @@ def test_nodes_of_a_gang_are_one_measurement_weighted_by_gpus() -> None:
 )
 def test_nodes_that_cannot_be_one_job(parts: list[tuple[Measurement, int]]) -> None:
     with pytest.raises(PolicyError, match="equally many cores"):
-        together(parts)
+        combine_nodes(parts)
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.run_times.curve import BINS, EDGES_S, LifeCurve, bins_of
-from slurm_soda.policies.run_times.learner import RunTimes
-from slurm_soda.policies.run_times.traits import Traits
-from slurm_soda.policies.sharing.knowledge import Source
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import RunTimeLearner
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, RemainingTimeCurve, find_bins
+from slurm_soda.policies.sharing.job_kinds import Source
 
 probabilities = st.lists(st.floats(1e-9, 1.0), min_size=BINS, max_size=BINS).map(lambda p: np.array(p) / sum(p))
 
 
 def test_bins_cover_a_second_to_a_year_and_take_what_is_beyond() -> None:
-    assert bins_of(np.array([0.0, 0.5, 1.0, 365 * 86_400.0, 1e12])).tolist() == [0, 0, 1, BINS - 1, BINS - 1]
+    assert find_bins(np.array([0.0, 0.5, 1.0, 365 * 86_400.0, 1e12])).tolist() == [0, 0, 1, BINS - 1, BINS - 1]
     inside = np.sqrt(EDGES_S[1:-1] * EDGES_S[2:])
-    assert bins_of(inside).tolist() == list(range(1, BINS))
+    assert find_bins(inside).tolist() == list(range(1, BINS))
 
 
 @given(probabilities)
 def test_the_total_is_the_median_of_what_is_still_possible(probability: np.ndarray) -> None:
-    curve = LifeCurve.of(probability)
+    curve = RemainingTimeCurve.of(probability)
     past = np.concatenate(([0.0], np.cumsum(probability)))
     for edge in range(0, BINS, 7):
         # The part of what is left at this edge that ends before the total, by the distribution itself.
@@ -39,7 +39,7 @@ def test_the_total_is_the_median_of_what_is_still_possible(probability: np.ndarr
 
 @given(probabilities, st.floats(0.0, 1e9))
 def test_something_is_always_left_and_totals_never_fall(probability: np.ndarray, attained_s: float) -> None:
-    curve = LifeCurve.of(probability)
+    curve = RemainingTimeCurve.of(probability)
     assert (np.diff(curve.total_s) >= 0).all()
     assert (curve.total_s >= EDGES_S).all()
     assert (curve.error_s >= 0).all()
@@ -50,7 +50,7 @@ def test_something_is_always_left_and_totals_never_fall(probability: np.ndarray,
 
 
 def test_two_kinds_of_jobs_under_one_name_are_told_apart_by_the_time_they_ran() -> None:
-    learner, traits = RunTimes(), Traits("alice", 1)
+    learner, traits = RunTimeLearner(), SubmissionTraits("alice", 1)
     for _ in range(60):
         learner.learn(traits, 100.0)
     for _ in range(40):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slurm_soda.policies.run_times import forecast as forecast_module
-from slurm_soda.policies.run_times.forecast import RENEW_JOBS, Forecast
-from slurm_soda.policies.run_times.traits import Traits
+from slurm_soda.policies.run_times import batch_prediction as forecast_module
+from slurm_soda.policies.run_times.batch_prediction import RENEW_JOBS, BatchRunTimePredictor
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 
 
 def test_a_column_is_what_each_curve_says() -> None:
-    forecast, rng = Forecast(), np.random.default_rng(1)
-    kinds = [Traits(f"u{number}", 1 + number % 4) for number in range(100)]
+    forecast, rng = BatchRunTimePredictor(), np.random.default_rng(1)
+    kinds = [SubmissionTraits(f"u{number}", 1 + number % 4) for number in range(100)]
     for at, run_s in enumerate(rng.lognormal(7, 2, 3000).tolist()):
         forecast.ended(kinds[at % 37], run_s)
     numbers = np.array([forecast.number(kind) for kind in kinds])
@@ -24,9 +24,9 @@ def test_a_column_is_what_each_curve_says() -> None:
 
 
 def test_a_curve_follows_its_owners_jobs() -> None:
-    forecast, kind = Forecast(), Traits("alice", 1)
+    forecast, kind = BatchRunTimePredictor(), SubmissionTraits("alice", 1)
     for _ in range(100):
-        forecast.ended(Traits("bob", 1), 100.0)
+        forecast.ended(SubmissionTraits("bob", 1), 100.0)
     number = np.array([forecast.number(kind)])
     before = forecast.remaining(number, np.zeros(1))[0][0]
     for _ in range(3 * RENEW_JOBS):
@@ -36,30 +36,32 @@ def test_a_curve_follows_its_owners_jobs() -> None:
 
 
 def test_numbers_are_given_anew_after_all_is_forgotten() -> None:
-    forecast = Forecast()
-    assert [forecast.number(Traits(name, 1)) for name in ("a", "b", "a")] == [0, 1, 0]
-    forecast.ended(Traits("a", 1), 3600.0)
+    forecast = BatchRunTimePredictor()
+    assert [forecast.number(SubmissionTraits(name, 1)) for name in ("a", "b", "a")] == [0, 1, 0]
+    forecast.ended(SubmissionTraits("a", 1), 3600.0)
     forecast.forget()
-    assert forecast.number(Traits("b", 1)) == 0
+    assert forecast.number(SubmissionTraits("b", 1)) == 0
     assert forecast.learner.learnt == 1
 
 
 def test_kinds_are_bounded_whatever_users_call_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "MOST_KINDS", 10)
-    forecast = Forecast()
+    forecast = BatchRunTimePredictor()
     words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(100)]
-    numbers = [forecast.number(Traits("alice", 1, name=word)) for word in words]
+    numbers = [forecast.number(SubmissionTraits("alice", 1, name=word)) for word in words]
     assert len(forecast) == 11
     assert set(numbers[11:]) == {10}
-    assert forecast.number(Traits("alice", 1, name="sweep-1")) == forecast.number(Traits("alice", 1, name="sweep-2"))
+    assert forecast.number(SubmissionTraits("alice", 1, name="sweep-1")) == forecast.number(
+        SubmissionTraits("alice", 1, name="sweep-2")
+    )
 
 
 def test_few_curves_are_renewed_at_once_and_the_rest_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "MOST_RENEWED", 3)
-    forecast = Forecast()
-    numbers = np.array([forecast.number(Traits(f"u{at}", 1)) for at in range(8)])
+    forecast = BatchRunTimePredictor()
+    numbers = np.array([forecast.number(SubmissionTraits(f"u{at}", 1)) for at in range(8)])
     for _ in range(5):
-        forecast.ended(Traits("x", 1), 100.0)
+        forecast.ended(SubmissionTraits("x", 1), 100.0)
     changed = []
     for _ in range(3):
         before = forecast._total_s[numbers].copy()

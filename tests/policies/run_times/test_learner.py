@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times import learner as learner_module
-from slurm_soda.policies.run_times.learner import RunTimes
-from slurm_soda.policies.run_times.traits import Group, Traits, groups_of
+from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
+from slurm_soda.policies.run_times.learner import RunTimeLearner
 
-ALICE = Traits("alice", 4, "main", "train-17", "resnet50")
+ALICE = SubmissionTraits("alice", 4, "main", "train-17", "resnet50")
 
 
-def median_s(learner: RunTimes, traits: Traits) -> float:
+def median_s(learner: RunTimeLearner, traits: SubmissionTraits) -> float:
     return learner.known(traits).curve.remaining(0.0).value
 
 
-def taught(*lessons: tuple[Traits, float, int]) -> RunTimes:
-    learner = RunTimes()
+def taught(*lessons: tuple[SubmissionTraits, float, int]) -> RunTimeLearner:
+    learner = RunTimeLearner()
     for traits, run_s, times in lessons:
         for _ in range(times):
             learner.learn(traits, run_s)
@@ -28,36 +28,37 @@ def taught(*lessons: tuple[Traits, float, int]) -> RunTimes:
 
 
 def test_groups_lead_from_everybody_to_the_very_kind() -> None:
-    groups = groups_of(ALICE)
-    assert groups[0] == Group()
-    assert groups[-1] == Group("alice", 4, "main", "resnet50", "train-#")
+    groups = list_groups(ALICE)
+    assert groups[0] == JobGroup()
+    assert groups[-1] == JobGroup("alice", 4, "main", "resnet50", "train-#")
     assert len(set(groups)) == len(groups)
-    assert len(groups_of(Traits("alice", 4))) == 4, "no groups for a name and a model that nobody gave"
+    assert len(list_groups(SubmissionTraits("alice", 4))) == 4, "no groups for a name and a model that nobody gave"
 
 
 def test_numbers_in_names_do_not_tell_jobs_apart() -> None:
     learner = taught((ALICE, 5000.0, 20))
-    other = Traits("alice", 4, "main", "train-18", "resnet50")
+    other = SubmissionTraits("alice", 4, "main", "train-18", "resnet50")
     assert median_s(learner, other) == median_s(learner, ALICE)
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        Traits("alice", 1),  # the owner, another shape
-        Traits("alice", 4, "main", "other", "vgg"),  # the owner's shape, another model
-        Traits("bob", 4, "main", "", "resnet50"),  # another owner, the same model
+        SubmissionTraits("alice", 1),  # the owner, another shape
+        SubmissionTraits("alice", 4, "main", "other", "vgg"),  # the owner's shape, another model
+        SubmissionTraits("bob", 4, "main", "", "resnet50"),  # another owner, the same model
     ],
 )
-def test_what_is_new_is_expected_to_be_like_what_resembles_it(asked: Traits) -> None:
-    learner = taught((ALICE, 5000.0, 30), (Traits("carol", 8, "main"), 60.0, 30))
+def test_what_is_new_is_expected_to_be_like_what_resembles_it(asked: SubmissionTraits) -> None:
+    learner = taught((ALICE, 5000.0, 30), (SubmissionTraits("carol", 8, "main"), 60.0, 30))
     assert median_s(learner, asked) == pytest.approx(5000.0, rel=0.3)
 
 
 def test_a_few_jobs_of_ones_own_shrink_towards_the_others_and_many_do_not() -> None:
-    others = (Traits("bob", 1), 100.0, 300)
+    others = (SubmissionTraits("bob", 1), 100.0, 300)
     medians = [
-        median_s(taught(others, (Traits("alice", 1), 10_000.0, times)), Traits("alice", 1)) for times in (0, 2, 40)
+        median_s(taught(others, (SubmissionTraits("alice", 1), 10_000.0, times)), SubmissionTraits("alice", 1))
+        for times in (0, 2, 40)
     ]
     assert medians[0] == pytest.approx(100.0, rel=0.25)
     assert medians[0] <= medians[1] < medians[2]
@@ -70,7 +71,7 @@ def test_a_user_who_changes_is_followed() -> None:
 
 
 def test_without_any_past_every_length_is_possible_and_nothing_is_sure() -> None:
-    known = RunTimes().known(ALICE)
+    known = RunTimeLearner().known(ALICE)
     assert known.jobs == 0
     estimate = known.curve.remaining(0.0)
     assert estimate.error > estimate.value
@@ -81,24 +82,24 @@ def test_without_any_past_every_length_is_possible_and_nothing_is_sure() -> None
 def test_the_same_jobs_teach_the_same_to_the_bit(jobs: list[tuple[str, int, float]]) -> None:
     curves = []
     for _ in range(2):
-        learner = RunTimes()
+        learner = RunTimeLearner()
         for owner, gpus, run_s in jobs:
-            learner.learn(Traits(owner, gpus), run_s)
-        curves.append(learner.known(Traits("a", 1)).curve)
+            learner.learn(SubmissionTraits(owner, gpus), run_s)
+        curves.append(learner.known(SubmissionTraits("a", 1)).curve)
     assert np.array_equal(curves[0].total_s, curves[1].total_s)
     assert np.array_equal(curves[0].error_s, curves[1].error_s)
 
 
 def test_groups_are_bounded_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner_module, "MOST_GROUPS", 10)
-    learner = RunTimes()
+    learner = RunTimeLearner()
     for number in range(50):
-        learner.learn(Traits(f"user{number}", 1), 100.0)
-    assert learner.known(Traits("user49", 1)).group.owner == "user49"
-    assert learner.known(Traits("user0", 1)).group.owner is None
+        learner.learn(SubmissionTraits(f"user{number}", 1), 100.0)
+    assert learner.known(SubmissionTraits("user49", 1)).group.owner == "user49"
+    assert learner.known(SubmissionTraits("user0", 1)).group.owner is None
 
 
 @pytest.mark.parametrize("run_s", [-1.0, float("nan"), float("inf")])
 def test_no_run_time_is_refused_by_name(run_s: float) -> None:
     with pytest.raises(PolicyError, match="run time"):
-        RunTimes().learn(ALICE, run_s)
+        RunTimeLearner().learn(ALICE, run_s)

@@ -9,50 +9,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.run_times.learner import Learnt, RunTimes
-from slurm_soda.policies.run_times.sources import By, Iterations, run_time_left
-from slurm_soda.policies.run_times.traits import Traits
-from slurm_soda.policies.sharing.knowledge import Estimate, Source
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import LearnedRunTime, RunTimeLearner
+from slurm_soda.policies.run_times.prediction_sources import IterationWork, RunTimeSource, predict_run_time_left
+from slurm_soda.policies.sharing.job_kinds import Estimate, Source
 
 EACH = Estimate(0.5, 0.05, Source.MEASURED)
 
 
-def learnt(run_s: float, jobs: int) -> Learnt:
-    learner = RunTimes()
+def learnt(run_s: float, jobs: int) -> LearnedRunTime:
+    learner = RunTimeLearner()
     for _ in range(jobs):
-        learner.learn(Traits("alice", 1), run_s)
-    return learner.known(Traits("alice", 1))
+        learner.learn(SubmissionTraits("alice", 1), run_s)
+    return learner.known(SubmissionTraits("alice", 1))
 
 
 @pytest.mark.parametrize(
     ("known", "by", "left_s"),
     [
-        ({"progress": Iterations(100, EACH), "iterations": Iterations(1000, EACH), "learnt": 90.0}, By.PROGRESS, 50.0),
-        ({"iterations": Iterations(1000, EACH), "learnt": 90.0}, By.ITERATIONS, 400.0),
-        ({"learnt": 1000.0}, By.HISTORY, 900.0),
-        ({}, By.LIMIT, 3500.0),
+        (
+            {"progress": IterationWork(100, EACH), "iterations": IterationWork(1000, EACH), "learnt": 90.0},
+            RunTimeSource.PROGRESS,
+            50.0,
+        ),
+        ({"iterations": IterationWork(1000, EACH), "learnt": 90.0}, RunTimeSource.ITERATIONS, 400.0),
+        ({"learnt": 1000.0}, RunTimeSource.HISTORY, 900.0),
+        ({}, RunTimeSource.LIMIT, 3500.0),
     ],
 )
-def test_the_first_that_knows_answers(known: dict, by: By, left_s: float) -> None:  # type: ignore[type-arg]
+def test_the_first_that_knows_answers(known: dict, by: RunTimeSource, left_s: float) -> None:  # type: ignore[type-arg]
     history = learnt(known.pop("learnt"), 50) if "learnt" in known else learnt(1.0, 0)
-    told = run_time_left(100.0, 3600.0, learnt=history, **known)
+    told = predict_run_time_left(100.0, 3600.0, learnt=history, **known)
     assert told is not None
     assert told.by is by
     assert told.left.value == pytest.approx(left_s, rel=0.3)
 
 
 def test_a_count_that_was_passed_long_ago_is_no_longer_believed() -> None:
-    told = run_time_left(5000.0, math.inf, iterations=Iterations(1000, EACH), learnt=learnt(9000.0, 50))
+    told = predict_run_time_left(5000.0, math.inf, iterations=IterationWork(1000, EACH), learnt=learnt(9000.0, 50))
     assert told is not None
-    assert told.by is By.HISTORY
+    assert told.by is RunTimeSource.HISTORY
 
 
 def test_nobody_knows_and_there_is_no_limit() -> None:
-    assert run_time_left(0.0, math.inf, learnt=learnt(1.0, 0)) is None
+    assert predict_run_time_left(0.0, math.inf, learnt=learnt(1.0, 0)) is None
 
 
 def test_the_basis_is_in_words() -> None:
-    told = run_time_left(0.0, math.inf, learnt=learnt(60.0, 3))
+    told = predict_run_time_left(0.0, math.inf, learnt=learnt(60.0, 3))
     assert told is not None
     assert (told.jobs, told.basis) == (3, "of alice, on 1 GPU")
 
@@ -64,8 +68,8 @@ def test_never_more_than_the_limit_leaves(
     attained_s: float, limit_s: float, count: float, each_s: float, past_s: float, jobs: int
 ) -> None:
     each = Estimate(each_s, each_s / 10, Source.IMPORTED)
-    for known in ({"progress": Iterations(count, each)}, {"iterations": Iterations(count, each)}, {}):
-        told = run_time_left(attained_s, limit_s, learnt=learnt(past_s, jobs), **known)
+    for known in ({"progress": IterationWork(count, each)}, {"iterations": IterationWork(count, each)}, {}):
+        told = predict_run_time_left(attained_s, limit_s, learnt=learnt(past_s, jobs), **known)
         assert told is not None
         assert 0.0 <= told.left.value <= max(limit_s - attained_s, 0.0)
 
@@ -73,4 +77,4 @@ def test_never_more_than_the_limit_leaves(
 @pytest.mark.parametrize(("left", "each"), [(-1.0, 1.0), (math.inf, 1.0), (10.0, 0.0)])
 def test_work_that_cannot_be(left: float, each: float) -> None:
     with pytest.raises(PolicyError, match="iteration"):
-        Iterations(left, Estimate(each, 0.0, Source.MEASURED))
+        IterationWork(left, Estimate(each, 0.0, Source.MEASURED))

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from slurm_soda.policies.sharing.ojpp.packing import Jobs, Rules
+from slurm_soda.policies.sharing.ojpp.packing import PackingJobs, PackingRules
 
 Table = NDArray[np.float64]
 EDGE = 1e-6
 
 
-def random_jobs(rng: random.Random, count: int, models: int, most_workers: int) -> Jobs:
+def random_jobs(rng: random.Random, count: int, models: int, most_workers: int) -> PackingJobs:
     """Jobs whose demand goes with their model; about two to four workers share a device."""
     kinds = [
         (rng.uniform(0.1, 0.6), rng.uniform(0.05, 0.45), rng.uniform(0.0, 0.5), rng.choice((0.02, 0.1, 0.2, 0.4)))
@@ -25,7 +25,7 @@ def random_jobs(rng: random.Random, count: int, models: int, most_workers: int) 
     model = [rng.randrange(models) for _ in range(count)]
     columns = np.array([kinds[row] for row in model]).reshape(count, 4).T
     workers = [rng.randint(1, most_workers) for _ in range(count)]
-    return Jobs(np.array(workers), *columns, model=np.array(model, dtype=np.int64))
+    return PackingJobs(np.array(workers), *columns, model=np.array(model, dtype=np.int64))
 
 
 def random_slowdown(rng: random.Random, models: int) -> Table:
@@ -35,7 +35,7 @@ def random_slowdown(rng: random.Random, models: int) -> Table:
     )
 
 
-def slowdowns_on(jobs: Jobs, slowdown: Table, here: tuple[int, ...]) -> list[float]:
+def slowdowns_on(jobs: PackingJobs, slowdown: Table, here: tuple[int, ...]) -> list[float]:
     """Of each worker on a device, by definition."""
     return [
         sum(slowdown[jobs.model[one], jobs.model[other]] for spot, other in enumerate(here) if spot != at)
@@ -43,7 +43,7 @@ def slowdowns_on(jobs: Jobs, slowdown: Table, here: tuple[int, ...]) -> list[flo
     ]
 
 
-def device_allows(jobs: Jobs, slowdown: Table, rules: Rules, here: tuple[int, ...]) -> bool:
+def device_allows(jobs: PackingJobs, slowdown: Table, rules: PackingRules, here: tuple[int, ...]) -> bool:
     """Every bound of one device (balance concerns several), collisions by enumeration."""
     if rules.apart and len(set(here)) < len(here):
         return False
@@ -72,7 +72,9 @@ def devices_of(placement: tuple[tuple[int, ...], ...]) -> dict[int, tuple[int, .
     return found
 
 
-def violations(jobs: Jobs, slowdown: Table, rules: Rules, placement: tuple[tuple[int, ...], ...]) -> list[str]:
+def violations(
+    jobs: PackingJobs, slowdown: Table, rules: PackingRules, placement: tuple[tuple[int, ...], ...]
+) -> list[str]:
     """What a placement breaks, from the definitions."""
     found = []
     by_device = devices_of(placement)
@@ -89,7 +91,7 @@ def violations(jobs: Jobs, slowdown: Table, rules: Rules, placement: tuple[tuple
     return found
 
 
-def fewest_devices(jobs: Jobs, slowdown: Table, rules: Rules) -> int:
+def fewest_devices(jobs: PackingJobs, slowdown: Table, rules: PackingRules) -> int:
     """Exact: how often each allowed set of jobs occurs on a device, by CP-SAT."""
     count = len(jobs)
     sets = [

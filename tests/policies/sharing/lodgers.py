@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.sharing.knowledge import Workload
+from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.sharing.scenes import Table, scene
 
@@ -23,7 +23,7 @@ EDGE = 1e-6
 class Fitting(Table):
     """Everything fits but what is told not to."""
 
-    def fits(self, together: Sequence[Workload]) -> bool | None:
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
         models = {one.model for one in together}
         return not any(misfit <= models for misfit in self.misfits)
 

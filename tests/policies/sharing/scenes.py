@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
-from slurm_soda.policies.sharing.view import Devices, SharingJobs, SharingSnapshot
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
+from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, JobTable, NodeTable
 from tests.policies.cases import NOW_S, with_free
 
@@ -32,7 +32,7 @@ class Table:
     error: float = 0.0
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
-    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
         self.asked.append((slowed.model, *(one.model for one in others)))
         if len(others) != 1:
             return None
@@ -40,16 +40,16 @@ class Table:
         value = self.pairs[key][0] if key in self.pairs else self.pairs.get(key[::-1], (0, self.else_xi))[1]
         return None if value is None else Estimate(value, self.error, self.source)
 
-    def fits(self, together: Sequence[Workload]) -> bool | None:
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
         return False if frozenset(one.model for one in together) in self.misfits else None
 
-    def profile(self, kind: Workload) -> Profile | None:
+    def profile(self, kind: JobKind) -> KindProfile | None:
         return None
 
-    def throughput(self, kind: Workload) -> Throughput | None:
+    def throughput(self, kind: JobKind) -> Throughput | None:
         return self.throughputs.get(kind.model)
 
-    def footprint(self, kind: Workload) -> Footprint | None:
+    def footprint(self, kind: JobKind) -> Footprint | None:
         return self.footprints.get(kind.model)
 
 
@@ -70,7 +70,7 @@ def scene(
         if extra["on"]:
             row.update(_running(row, np.bincount(node_of[list(extra["on"])], minlength=len(nodes)), now_s))
     table = JobTable.build([{"partition": "p0", **row} for row in rows])
-    kinds = tuple(sorted({Workload(e["model"], e["batch"], "v100", 1) for e in own if e["model"]}, key=str))
+    kinds = tuple(sorted({JobKind(e["model"], e["batch"], "v100", 1) for e in own if e["model"]}, key=str))
     free = with_free(table, nodes)
     held = np.array(sorted({device for extra in own for device in extra["on"]}), dtype=np.int64)
     empty = nodes.gpus - np.bincount(node_of[held], minlength=len(nodes))
@@ -78,13 +78,13 @@ def scene(
     return SharingSnapshot(
         now_s=now_s, jobs=table, partitions=("p0",),
         nodes=_with_gpus(free, np.where(nodes.usable, empty, 0)),
-        devices=Devices(
+        devices=GpuDevices(
             first, np.full(int(first[-1]), memory_mib), np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             np.array([device for extra in own for device in sorted(extra["on"])], dtype=np.int64),
         ),
         sharing=SharingJobs(
             kinds,
-            np.array([kinds.index(Workload(e["model"], e["batch"], "v100", 1)) if e["model"] else -1 for e in own]),
+            np.array([kinds.index(JobKind(e["model"], e["batch"], "v100", 1)) if e["model"] else -1 for e in own]),
             np.array([e["batch"] for e in own]), np.array([e["sub_batch"] or e["batch"] for e in own]),
             np.full(len(own), np.nan), np.array([e["shares"] for e in own], dtype=np.bool_),
             np.array([e["max_slowdown"] for e in own], dtype=np.float64),

@@ -10,28 +10,28 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.ojpp.patterns import pack_queue
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.arithmetic.pairs import pair_means_s
-from slurm_soda.policies.sharing.colocation.occupancy import Gpu, LinearSpeedup, Load, colocate
-from slurm_soda.policies.sharing.ojpp.adjustment import adjust
-from slurm_soda.policies.sharing.ojpp.packing import Jobs, Packing, Rules
-from slurm_soda.policies.sharing.ojpp.patterns import pack
-from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, Placement, place, strategy
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.sharing.arithmetic.completion_times import mean_pair_completions_s
+from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup, LoadedGpu, colocate
+from slurm_soda.policies.sharing.ojpp.online_adjustment import adjust_packing
+from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, QueuePlacement, find_strategy, place_queue
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from tests.policies.sharing.clusters import Table, fewest_devices, random_jobs, random_slowdown
 from tests.policies.sharing.lodgers import big
 
-BOUNDS = (Rules(0.1, 0.2, 0.1), Rules(0.1, 0.1, 0.2), Rules(0.1, 0.2), Rules())
+BOUNDS = (PackingRules(0.1, 0.2, 0.1), PackingRules(0.1, 0.1, 0.2), PackingRules(0.1, 0.2), PackingRules())
 WORLDS = 300
 
 
-def placed(name: str, jobs: Jobs, slowdown: Table, bounds: Rules, devices: int = 200) -> Placement:
+def placed(name: str, jobs: PackingJobs, slowdown: Table, bounds: PackingRules, devices: int = 200) -> QueuePlacement:
     if name == "patterns":
-        return pack(jobs, slowdown, bounds, tries=120)
-    chosen = strategy(name, bounds)
-    return place(Packing(jobs, slowdown, devices, chosen.rules), chosen.order(jobs))
+        return pack_queue(jobs, slowdown, bounds, tries=120)
+    chosen = find_strategy(name, bounds)
+    return place_queue(Packing(jobs, slowdown, devices, chosen.rules), chosen.order(jobs))
 
 
 def gaps() -> None:
@@ -75,21 +75,21 @@ def scale() -> None:
     slowdown = random_slowdown(rng, 20)
     alike = random_jobs(rng, 5_000, 20, 10)
     floats = [random_columns.uniform(*ends, 5_000) for ends in ((0.05, 0.5), (0.05, 0.4), (0.0, 0.5), (0.01, 0.3))]
-    various = Jobs(alike.workers, *floats, model=alike.model)
+    various = PackingJobs(alike.workers, *floats, model=alike.model)
     for name in STRATEGIES:
         times = [taken_s(partial(placed, name, jobs, slowdown, BOUNDS[0], 2_000)) for jobs in (alike, various)]
         print(f"{name}: {times[0]} s with 20 kinds of workers, {times[1]} s all different")
-    chosen = strategy("ojpp", BOUNDS[0])
+    chosen = find_strategy("ojpp", BOUNDS[0])
     packing = Packing(various, slowdown, 3_000, chosen.rules)
-    place(packing, chosen.order(various))
+    place_queue(packing, chosen.order(various))
     started = time.process_time()
-    moves = adjust(packing, [0.3] * 3_000, np.ones(5_000), 1e9)
+    moves = adjust_packing(packing, [0.3] * 3_000, np.ones(5_000), 1e9)
     print(f"adjust, {len(moves)} moves on 3 000 devices: {time.process_time() - started:.2f} s")
     loads, judge = (
-        [Load(rng.uniform(1, 10), rng.uniform(1, 10)) for _ in range(5_000)],
+        [GpuLoad(rng.uniform(1, 10), rng.uniform(1, 10)) for _ in range(5_000)],
         LinearSpeedup(1.9, -0.03, -0.03),
     )
-    print("colocate:", taken_s(lambda: colocate(loads, [Gpu()] * 2_000, judge)), "s")
+    print("colocate:", taken_s(lambda: colocate(loads, [LoadedGpu()] * 2_000, judge)), "s")
     new, running = random_columns.uniform(10, 1e5, (5_000, 1)), random_columns.uniform(10, 1e5, 2_000)
     xi = random_columns.uniform(1, 3, (2, 5_000, 2_000))
     for name, busy in itertools.product(("ojpp", "ojpap", "colocation"), (False, True)):
@@ -98,7 +98,9 @@ def scale() -> None:
         decisions = shared_plan(make_policy(name), snapshot).decisions
         told = taken_s(partial(decisions.__getitem__, list(decisions)[-1]))
         print(f"policy {name}, GPUs {'taken' if busy else 'free'}: {taken} s; told of a job that waits: {told} s")
-    print("pair_means_s, 5 000 x 2 000 pairs:", taken_s(lambda: pair_means_s(new, running, xi[0], xi[1])), "s")
+    print(
+        "pair_means_s, 5 000 x 2 000 pairs:", taken_s(lambda: mean_pair_completions_s(new, running, xi[0], xi[1])), "s"
+    )
 
 
 if __name__ == "__main__":

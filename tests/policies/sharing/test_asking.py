@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.room import Room
-from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.knowledge import Estimate, Source, Workload
-from slurm_soda.policies.sharing.sjf.kinds import RunningKinds
-from slurm_soda.policies.sharing.srsf_share.speeds import Speeds
-from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.engine.free_capacity import FreeCapacity
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.sjf.running_kinds import RunningKinds
+from slurm_soda.policies.sharing.srsf_share.pair_speeds import PairSpeeds
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.sharing.scenes import Table, scene
 
@@ -24,17 +24,17 @@ class ByBatch(Table):
     """Knows a kind only with the batches that are listed."""
 
     batches: tuple[int, ...] = ()
-    pairs_asked: list[tuple[Workload, Workload]] = field(default_factory=list)
+    pairs_asked: list[tuple[JobKind, JobKind]] = field(default_factory=list)
 
-    def xi(self, slowed: Workload, others: Sequence[Workload]) -> Estimate | None:
+    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
         self.pairs_asked.append((slowed, others[0]))
         if not {slowed.batch, others[0].batch} <= set(self.batches):
             return None
         return Estimate(slowed.batch + others[0].batch / 100, 0.0, Source.MEASURED)
 
 
-def kind(batch: int, model: str = "m") -> Workload:
-    return Workload(model, batch, "v100")
+def kind(batch: int, model: str = "m") -> JobKind:
+    return JobKind(model, batch, "v100")
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=4))
@@ -74,7 +74,7 @@ def test_kinds_that_do_not_fit_never_meet_and_no_speed_grows() -> None:
 def test_speeds_of_pairs_are_asked_once_however_often_they_are_needed() -> None:
     known = Table({("a", "b"): (1.25, 2.0)}, else_xi=1.6, misfits=frozenset({frozenset({"a", "c"})}))
     snapshot = scene([{"job_id": 1}], NodeTable.uniform(1, 1), known)
-    speeds = Speeds(Company(snapshot, Tenancy(snapshot, Room(snapshot))), 0.0)
+    speeds = PairSpeeds(InterferenceView(snapshot, GpuOccupancy(snapshot, FreeCapacity(snapshot))), 0.0)
     a, b, c = (kind(1, model) for model in "abc")
     np.testing.assert_allclose(speeds.of([b, None, a]), [[1 / 1.6, 0, 0.5], [0, 0, 0], [0.8, 0, 1 / 1.6]])
     np.testing.assert_allclose(speeds.of([a, c]), [[1 / 1.6, 0], [0, 1 / 1.6]])

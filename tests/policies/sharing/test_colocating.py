@@ -12,14 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.colocation.occupancy import LinearSpeedup, Load, OccupancyThreshold
-from slurm_soda.policies.sharing.colocation.policy import Colocation, judge_of, load_of_kind, samples_of
-from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
+from slurm_soda.policies.sharing.colocation.policy import (
+    Colocation,
+    choose_speedup_model,
+    collect_load_samples,
+    estimate_load,
+)
+from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup, OccupancyThreshold
+from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.telling.meeting import Meeting
-from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import cluster, mixed_nodes, waiting
 from tests.policies.sharing.lodgers import Fitting, broken, random_scene
@@ -103,8 +108,8 @@ def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(bounded: int
     plan = decide(snapshot, limit=9.0)
     assert plan.devices == {}
     told = plan.decisions[2]
-    assert isinstance(told, Meeting)
-    (measure,) = (one for one in told.measures if one.name == "slowdown (owner's bound)")
+    assert isinstance(told, CoRunnersReport)
+    (measure,) = (one for one in told.bound_checks if one.name == "slowdown (owner's bound)")
     assert (measure.value, measure.bound, measure.holds) == (pytest.approx(1.6), 1.5, False)
     assert decide(snapshot, limit=9.0, bound_caution=1.4).devices == {2: (0,)}
 
@@ -121,36 +126,36 @@ def test_no_bound_is_ever_broken(seed: int, most: int, judge: str) -> None:
 class Profiled(Fitting):
     """Kinds that were profiled."""
 
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    profiles: dict[str, KindProfile] = field(default_factory=dict)
 
-    def profile(self, kind: Workload) -> Profile | None:
+    def profile(self, kind: JobKind) -> KindProfile | None:
         return self.profiles.get(kind.model)
 
 
 def test_occupancy_from_a_profile_or_from_two_of_a_kind() -> None:
-    kind = Workload("m", 32, "v100")
-    measured = {"m": Profile(kind, Estimate(0.03, 0.0, Source.MEASURED), Estimate(0.01, 0.0, Source.MEASURED),
+    kind = JobKind("m", 32, "v100")
+    measured = {"m": KindProfile(kind, Estimate(0.03, 0.0, Source.MEASURED), Estimate(0.01, 0.0, Source.MEASURED),
                              Estimate(0.9, 0.0, Source.MEASURED))}  # fmt: skip
     known = Profiled({("m", "m"): (1.6, 1.6)}, throughputs={"m": Throughput(0.02, 0.00125)}, profiles=measured)
-    assert load_of_kind(known, kind, mps=True) == pytest.approx((0.5, 0.01 / 0.06))
-    assert load_of_kind(known, kind, mps=False) == pytest.approx((0.9, 0.0))
-    assert load_of_kind(Fitting({("m", "m"): (1.6, 1.6)}), kind, mps=True) == Load(0.8)
-    assert load_of_kind(Fitting({("m", "m"): (0.9, 0.9)}), kind, mps=True) == Load(0.5)
-    assert load_of_kind(Fitting(), kind, mps=True) is None
-    assert load_of_kind(Table({("m", "m"): (1.6, 1.6)}), kind, mps=True) is None
+    assert estimate_load(known, kind, mps=True) == pytest.approx((0.5, 0.01 / 0.06))
+    assert estimate_load(known, kind, mps=False) == pytest.approx((0.9, 0.0))
+    assert estimate_load(Fitting({("m", "m"): (1.6, 1.6)}), kind, mps=True) == GpuLoad(0.8)
+    assert estimate_load(Fitting({("m", "m"): (0.9, 0.9)}), kind, mps=True) == GpuLoad(0.5)
+    assert estimate_load(Fitting(), kind, mps=True) is None
+    assert estimate_load(Table({("m", "m"): (1.6, 1.6)}), kind, mps=True) is None
 
 
 def test_judges_are_fitted_to_pairs() -> None:
-    kinds = [Workload(name, 0, "v100") for name in SIZES]
-    loads = {kind: load for kind in kinds if (load := load_of_kind(KNOWN, kind, mps=True))}
-    samples = samples_of(KNOWN, loads)
+    kinds = [JobKind(name, 0, "v100") for name in SIZES]
+    loads = {kind: load for kind in kinds if (load := estimate_load(KNOWN, kind, mps=True))}
+    samples = collect_load_samples(KNOWN, loads)
     assert len(samples) == 6
-    threshold = judge_of(Colocation(), samples)
+    threshold = choose_speedup_model(Colocation(), samples)
     assert isinstance(threshold, OccupancyThreshold)
     assert threshold.wrong == 0
-    assert isinstance(judge_of(Colocation(judge="linear"), samples), LinearSpeedup)
-    assert judge_of(Colocation(limit=0.7), samples) == OccupancyThreshold(0.7)
-    assert judge_of(Colocation(), []) == OccupancyThreshold(1.0)
+    assert isinstance(choose_speedup_model(Colocation(judge="linear"), samples), LinearSpeedup)
+    assert choose_speedup_model(Colocation(limit=0.7), samples) == OccupancyThreshold(0.7)
+    assert choose_speedup_model(Colocation(), []) == OccupancyThreshold(1.0)
 
 
 def test_without_single_gpus_it_is_fifo_that_skips_and_says_so() -> None:

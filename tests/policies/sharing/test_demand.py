@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.demand import MemoryDemand, collision, fit_demand, fits, gregariousness
+from slurm_soda.policies.sharing.arithmetic.memory_demand import (
+    MemoryDemand,
+    collision_probability,
+    fit_demand,
+    fit_together,
+    gregariousness,
+)
 
 chances = st.floats(0.0, 1.0)
 
@@ -28,12 +34,12 @@ def enumerated(probabilities: list[float]) -> float:
 
 @given(st.lists(chances, max_size=8))
 def test_collisions_against_enumeration(probabilities: list[float]) -> None:
-    assert collision(probabilities) == pytest.approx(enumerated(probabilities), abs=1e-12)
+    assert collision_probability(probabilities) == pytest.approx(enumerated(probabilities), abs=1e-12)
 
 
 @given(st.lists(chances, max_size=8), chances)
 def test_one_more_worker_never_makes_collisions_rarer(probabilities: list[float], more: float) -> None:
-    assert collision([*probabilities, more]) >= collision(probabilities) - 1e-12
+    assert collision_probability([*probabilities, more]) >= collision_probability(probabilities) - 1e-12
 
 
 @given(st.lists(chances, max_size=20))
@@ -41,7 +47,9 @@ def test_gregariousness_is_the_worst_collision_with_another(probabilities: list[
     found = gregariousness(np.array(probabilities))
     for number, value in enumerate(found):
         others = probabilities[:number] + probabilities[number + 1 :]
-        assert value == pytest.approx(max((collision([probabilities[number], p]) for p in others), default=0.0))
+        assert value == pytest.approx(
+            max((collision_probability([probabilities[number], p]) for p in others), default=0.0)
+        )
 
 
 @given(st.lists(chances, min_size=2, max_size=20))
@@ -57,10 +65,10 @@ def test_taking_jobs_out_never_changes_the_order_of_gregariousness(probabilities
 def test_one_peak_at_a_time_has_room() -> None:
     resnet = MemoryDemand(0.3, 0.62, 0.2)  # the paper's example
     assert resnet.mean == pytest.approx(0.424)
-    assert fits([resnet, MemoryDemand(0.08, 0.5, 0.1)])
-    assert not fits([resnet, MemoryDemand(0.09)])
-    assert fits([MemoryDemand(0.1)] * 10)
-    assert fits([])
+    assert fit_together([resnet, MemoryDemand(0.08, 0.5, 0.1)])
+    assert not fit_together([resnet, MemoryDemand(0.09)])
+    assert fit_together([MemoryDemand(0.1)] * 10)
+    assert fit_together([])
 
 
 def test_the_papers_example_is_recovered() -> None:
@@ -121,4 +129,4 @@ def test_senseless_demands_are_refused() -> None:
         with pytest.raises(PolicyError):
             MemoryDemand(*values)
     with pytest.raises(PolicyError):
-        collision([0.5, 1.5])
+        collision_probability([0.5, 1.5])

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.sharing.company import Company
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MOST_WAIT_S, NIGHT_S, LongJobs, quieter_hours_come
-from slurm_soda.policies.sharing.sjf.newcomers import BY_DAY, MUCH_LONGER
-from slurm_soda.policies.sharing.sjf.releases import Releases
-from slurm_soda.policies.sharing.tenancy import Tenancy
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.sjf.gpu_release_times import GpuReleaseTimes
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, MAX_WAIT_S, OVERNIGHT_S, LongJobs, expect_quiet_hours
+from slurm_soda.policies.sharing.sjf.shorter_jobs import DAYTIME_PATIENCE, MUCH_LONGER
 from slurm_soda.policies.snapshot import NodeTable
-from slurm_soda.policies.walk import Walk
 from tests.policies.sharing.scenes import Table, scene
 from tests.policies.sharing.test_sjf import job, on
 
@@ -55,10 +55,10 @@ def test_what_long_jobs_hold_is_what_the_definition_says(
         ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 4, 0.0, False),  # within the limit
         ([(9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody is much shorter
         ([(60.0, 0, "runs"), (60.0, 1, "neither"), (9e4, 12, "runs")], 1e5, 8, 0.0, False),  # nobody who wants GPUs
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MOST_WAIT_S - 1.0, True),
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MOST_WAIT_S, False),
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0 - 1.0, True),
-        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, BY_DAY * 8000.0, False),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MAX_WAIT_S - 1.0, True),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 1e5, 8, MAX_WAIT_S, False),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, DAYTIME_PATIENCE * 8000.0 - 1.0, True),
+        ([(60.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, DAYTIME_PATIENCE * 8000.0, False),
         ([(1999.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, 0.0, True),
         ([(2000.0, 1, "runs"), (9e4, 12, "runs")], 8000.0, 8, 0.0, False),  # a quarter is not much shorter
         ([(60.0, 1, "runs"), (LONG_S, 12, "runs")], LONG_S, 8, 0.0, False),  # is not long
@@ -73,28 +73,28 @@ def test_what_long_jobs_hold_is_what_the_definition_says(
 def test_who_waits_until_fewer_long_jobs_run(
     jobs: list[Job], run_s: float, gpus: int, waited_s: float, waits: bool
 ) -> None:
-    assert long_jobs(jobs).too_many(run_s, gpus, waited_s) is waits
+    assert long_jobs(jobs).should_wait(run_s, gpus, waited_s) is waits
 
 
 @pytest.mark.parametrize(
     ("waited_s", "come"),
     [
-        ([], True), ([0.0, NIGHT_S], True), ([0.0, NIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False),
+        ([], True), ([0.0, OVERNIGHT_S], True), ([0.0, OVERNIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False),
         ([0.0] * 3, True), ([0.0] * 4, False),  # more jobs than the three GPUs
     ],
 )  # fmt: skip
 def test_quieter_hours_come_where_the_queue_is_short_and_nobody_has_waited_for_a_night(
     waited_s: list[float], come: bool
 ) -> None:
-    assert quieter_hours_come(np.array(waited_s, np.float64), 3) is come
+    assert expect_quiet_hours(np.array(waited_s, np.float64), 3) is come
 
 
 def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:
     """Jobs 2 and 3 share GPU 1 at 1.2, so it is free after 240 s; GPU 3 of the other node after 50 s."""
     jobs = [on(1, 100.0, 0), on(2, 200.0, 1), on(3, 150.0, 1), on(4, 50.0, 3)]
     snapshot = scene(jobs, NodeTable.uniform(2, 2), Table(else_xi=1.2))
-    tenancy = Tenancy(snapshot, Walk(snapshot).room)
-    releases = Releases(tenancy, Company(snapshot, tenancy))
+    gpu_occupancy = GpuOccupancy(snapshot, PlacementPass(snapshot).free_capacity)
+    releases = GpuReleaseTimes(gpu_occupancy, InterferenceView(snapshot, gpu_occupancy))
     first, both = np.array([True, False]), np.array([True, True])
     assert [releases.wait_s(first, gpus) for gpus in range(-1, 4)] == pytest.approx([0.0, 0.0, 100.0, 240.0, math.inf])
     assert [releases.wait_s(both, gpus) for gpus in range(1, 4)] == pytest.approx([50.0, 100.0, 240.0])
@@ -102,12 +102,18 @@ def test_gpus_get_free_when_the_last_job_on_them_ends() -> None:
 
 def test_nothing_is_free_soon_where_nobody_runs() -> None:
     snapshot = scene([job(1, 100.0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
-    tenancy = Tenancy(snapshot, Walk(snapshot).room)
-    assert Releases(tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
+    gpu_occupancy = GpuOccupancy(snapshot, PlacementPass(snapshot).free_capacity)
+    assert (
+        GpuReleaseTimes(gpu_occupancy, InterferenceView(snapshot, gpu_occupancy)).wait_s(np.array([True]), 1)
+        == math.inf
+    )
 
 
 @pytest.mark.parametrize("left_s", [(math.nan, 100.0), (100.0, math.nan)])
 def test_nobody_knows_when_a_gpu_gets_free_if_a_job_runs_there_for_an_unknown_time(left_s: tuple[float, float]) -> None:
     snapshot = scene([on(1, left_s[0], 0), on(2, left_s[1], 0)], NodeTable.uniform(1, 1), Table(else_xi=1.2))
-    tenancy = Tenancy(snapshot, Walk(snapshot).room)
-    assert Releases(tenancy, Company(snapshot, tenancy)).wait_s(np.array([True]), 1) == math.inf
+    gpu_occupancy = GpuOccupancy(snapshot, PlacementPass(snapshot).free_capacity)
+    assert (
+        GpuReleaseTimes(gpu_occupancy, InterferenceView(snapshot, gpu_occupancy)).wait_s(np.array([True]), 1)
+        == math.inf
+    )

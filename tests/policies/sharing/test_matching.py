@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.policies.sharing.srsf_share.matching import BLOCK, Contest, Seats
+from slurm_soda.policies.sharing.srsf_share.pair_matching import BLOCK, PairMatching, PairMatchingInput
 from slurm_soda.policies.snapshot import FloatColumn
 
 
-def contest(weight: list[float], speed: FloatColumn, kind: list[int] | None = None, **more: Any) -> Contest:
+def contest(weight: list[float], speed: FloatColumn, kind: list[int] | None = None, **more: Any) -> PairMatchingInput:
     jobs = len(weight)
     values: dict[str, Any] = {
         "kind": np.array(kind if kind is not None else [0] * jobs, dtype=np.int64),
         "least_speed": np.zeros(jobs), "move_cost": np.zeros(jobs), "mate": np.full(jobs, -1, dtype=np.int64),
         "running": np.zeros(jobs, dtype=np.bool_), "fixed": np.zeros(jobs, dtype=np.bool_),
     }  # fmt: skip
-    return Contest(weight=np.array(weight, dtype=np.float64), speed=speed, **{**values, **more})
+    return PairMatchingInput(weight=np.array(weight, dtype=np.float64), speed=speed, **{**values, **more})
 
 
-def settled(given: Contest, seats: int, **options: Any) -> set[tuple[int, ...]]:
-    made = Seats(given, seats, **options)
+def settled(given: PairMatchingInput, seats: int, **options: Any) -> set[tuple[int, ...]]:
+    made = PairMatching(given, seats, **options)
     return {tuple(sorted(job for job in pair if job >= 0)) for pair in made.settle()}
 
 
-def best_total(given: Contest, seats: int) -> float:
+def best_total(given: PairMatchingInput, seats: int) -> float:
     """Of all ways to put the jobs alone or in pairs onto so many seats, by trying them."""
 
     def search(left: tuple[int, ...], seats: int) -> float:
@@ -92,10 +92,15 @@ def test_a_move_must_pay() -> None:
     dear = contest([3, 3, 2], speed, [0, 1, 2], running=running, move_cost=np.array([2.5, 2.5, 0.0]))
     assert settled(cheap, 2) == {(0, 1), (2,)}
     assert settled(dear, 2) == {(0,), (1,)}
-    mates = contest(
-        [3, 3, 2], speed, [0, 1, 2], running=running, move_cost=np.array([2.5, 2.5, 0.0]), mate=np.array([1, 0, -1])
+    co_runners = contest(
+        [3, 3, 2],
+        speed,
+        [0, 1, 2],
+        running=running,
+        move_cost=np.array([2.5, 2.5, 0.0]),
+        co_runner=np.array([1, 0, -1]),
     )
-    assert settled(mates, 2, keep=True) == {(0, 1), (2,)}
+    assert settled(co_runners, 2, keep=True) == {(0, 1), (2,)}
 
 
 @pytest.mark.parametrize("seats", [1, 2, 3])
@@ -107,7 +112,7 @@ def test_is_near_the_best_matching(seats: int) -> None:
         speed = np.where(rng.random((kinds, kinds)) < 0.1, 0.0, rng.uniform(0.2, 1.0, (kinds, kinds)))
         weight = np.sort(rng.uniform(1, 8, jobs))[::-1].tolist()
         given = contest(weight, speed, rng.integers(0, kinds, jobs).tolist())
-        made = Seats(given, seats)
+        made = PairMatching(given, seats)
         seated = [job for pair in made.settle() for job in pair if job >= 0]
         assert len(seated) == len(set(seated)) <= 2 * seats
         ratios.append(made.total() / best_total(given, seats))
@@ -120,7 +125,7 @@ def test_many_seats_go_in_blocks() -> None:
     seats, jobs = 3 * BLOCK + 7, 8 * BLOCK
     speed = np.array([[0.6, 0.9], [0.9, 0.6]])
     given = contest(np.linspace(90, 80, jobs).tolist(), speed, [0] * (jobs // 2) + [1] * (jobs // 2))
-    made = Seats(given, seats)
+    made = PairMatching(given, seats)
     pairs = made.settle()
     seated = [job for pair in pairs for job in pair]
     assert sorted(seated)[0] >= 0

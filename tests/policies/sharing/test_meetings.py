@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
-from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand, MemoryDemandFit
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.colocation.policy import Colocation
-from slurm_soda.policies.sharing.knowledge import Estimate, Profile, Source, Workload
+from slurm_soda.policies.sharing.explanation.co_runners import BoundCheck, CoRunnersReport, LazyCoRunnersReports
+from slurm_soda.policies.sharing.explanation.decision_text import decision_as_dict, format_decision
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.telling.meeting import Asked, Measure, Meeting
-from slurm_soda.policies.sharing.telling.story import numbers, sentences
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, verdicts
 from tests.policies.sharing.lodgers import Fitting, holders, random_scene, slowdown
@@ -46,14 +46,14 @@ def plan_of(snapshot: SharingSnapshot, policy: Policy) -> SharingPlan:
     return plan
 
 
-def told(snapshot: SharingSnapshot, policy: Policy, job_id: int) -> Meeting:
+def told(snapshot: SharingSnapshot, policy: Policy, job_id: int) -> CoRunnersReport:
     found = plan_of(snapshot, policy).decisions[job_id]
-    assert isinstance(found, Meeting)
+    assert isinstance(found, CoRunnersReport)
     return found
 
 
-def measure(meeting: Meeting, name: str) -> Measure:
-    (found,) = [one for one in meeting.measures if name in one.name]
+def measure(meeting: CoRunnersReport, name: str) -> BoundCheck:
+    (found,) = [one for one in meeting.bound_checks if name in one.name]
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_pair_is_told_with_all_its_numbers() -> None:
     # The new one needs 115 s; meanwhile the other one gets 115 / 1.1 s done.
     assert met.together.new_end_s == pytest.approx(115.0)
     assert met.together.ends_s == pytest.approx((115.0 + 1000.0 - 115.0 / 1.1,))
-    assert sentences(met, lambda job_id: f"no. {job_id}") == (
+    assert format_decision(met, lambda job_id: f"no. {job_id}") == (
         "Alone it takes 100 s; whom it meets still needs 1,000 s.",
         "One after the other: it ends after 1,100 s, all of them after 1,050 s on average.",
         "Together now: it ends after 115 s, the others after 1,010 s, all of them after 563 s on average.",
@@ -83,7 +83,7 @@ def test_a_pair_is_told_with_all_its_numbers() -> None:
 def test_beside_two_slowdowns_add_up_and_caution_counts() -> None:
     snapshot = scene([runs(1, 0), runs(2, 0), waits(3)], ONE_GPU, Fitting(else_xi=1.1, error=0.05))
     met = told(snapshot, Ojpp(interference=0.3), 3)
-    assert [mate.job_id for mate in met.mates] == [1, 2]
+    assert [co_runner.job_id for co_runner in met.co_runners] == [1, 2]
     assert measure(met, "theta)").value == pytest.approx(0.2)
     # Each of the others is slowed by 1.1 now, and by 1.2 with the new one: what it still needs is at the pace of now.
     assert met.alone_s == pytest.approx((100.0, 1100.0, 1100.0))
@@ -99,7 +99,7 @@ def test_who_waits_is_told_what_is_in_the_way_and_what_would_come_of_it() -> Non
     assert met.devices == (0,)
     assert not measure(met, "theta)").holds
     assert met.reason == "waits: in the way on GPUs in use that it might have: interference (theta) on 1"
-    text = " ".join(sentences(met))
+    text = " ".join(format_decision(met))
     assert "Together, were it allowed: it would end after 115 s" in text
     assert "interference (theta) 0.150, but at most 0.120 is allowed" in text
 
@@ -109,7 +109,7 @@ def test_who_starts_apart_is_told_of_the_gpu_that_came_nearest() -> None:
     jobs = [runs(1, 0), runs(2, 1, model="c"), waits(3)]
     met = told(scene(jobs, NodeTable.uniform(1, 3), known), Ojpp(), 3)
     assert not met.share
-    assert [mate.job_id for mate in met.mates] == [2]
+    assert [co_runner.job_id for co_runner in met.co_runners] == [2]
     assert met.reason.startswith("starts on GPUs of its own: ")
     assert met.reason.endswith("interference (theta) on 2")
 
@@ -137,15 +137,15 @@ def test_reasons_not_to_meet(old: dict[str, Any], new: dict[str, Any], known: Ta
 def test_an_owners_bound_says_whose_it_is() -> None:
     met = told(scene([runs(1, 0, max_slowdown=1.05), waits(2)], ONE_GPU, PAIR), Ojpp(), 2)
     assert "slowdown (owner's bound) of job first 1.100, but at most 1.050 is allowed" in " ".join(
-        sentences(met, {1: "first", 2: "second"}.__getitem__)
+        format_decision(met, {1: "first", 2: "second"}.__getitem__)
     )
 
 
 class Peaking(Table):
     """Somebody who knows how memory comes and goes."""
 
-    def demand(self, kind: Workload, device_mib: float) -> DemandFit | None:
-        return DemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
+    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
+        return MemoryDemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
 
 
 def test_peaks_of_memory_that_may_meet() -> None:
@@ -176,8 +176,12 @@ def test_the_moment_of_each_decision_counts() -> None:
     """Who comes later in the same plan is no mate of who came before; jobs alike share one refusal."""
     snapshot = scene([waits(at, model="a") for at in (1, 2, 3, 4, 5)], ONE_GPU, Fitting(else_xi=1.05))
     found = plan_of(snapshot, Ojpp()).decisions
-    mates = {at: [mate.job_id for mate in one.mates] for at, one in found.items() if isinstance(one, Meeting)}
-    assert mates == {1: [], 2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3]}
+    co_runners = {
+        at: [co_runner.job_id for co_runner in one.co_runners]
+        for at, one in found.items()
+        if isinstance(one, CoRunnersReport)
+    }
+    assert co_runners == {1: [], 2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3]}
     assert [found[at].share for at in (1, 2, 3, 4, 5)] == [False, True, True, False, False]
     assert "jobs on a GPU on 1" in told(snapshot, Ojpp(), 5).reason
 
@@ -195,13 +199,13 @@ def test_a_move_is_told_with_its_cost_and_what_triggered_it() -> None:
     # Two observations in 150 s, of one every 60 s: (1 - 0.5 x 0.5) 0.5.
     assert met.shift.average == pytest.approx(0.375)
     assert met.shift.cost_gpu_s == 60.0
-    text = sentences(met)
+    text = format_decision(met)
     assert text[0] == "GPU 0, which it leaves: interference (theta) 0.500, 0.375 smoothed over time, at most 0.100."
     assert text[1] == (
         "Slowdown there beside job 2: it takes 1.50 (measured) times as long, the other one 1.40 (measured) times."
     )
     assert text[2] == "To move to GPU 1 costs 60 GPU s, of 3,600 for all moves of one decision."
-    move = numbers(met)["move"]
+    move = decision_as_dict(met)["move"]
     assert (move["from_gpu"], move["to_gpu"], move["left"][0]["job_id"]) == (0, 1, 2)
 
 
@@ -223,17 +227,17 @@ def test_colocation_tells_summed_occupancy_and_the_speed_up() -> None:
     assert met.together.new_end_s == pytest.approx(125.0)
     met = told(scene([runs(1, 0), waits(2)], ONE_GPU, SIZES), Colocation(limit=1.05), 2)
     assert met.reason == "waits: in the way on GPUs in use that it might have: summed occupancy (C) on 1"
-    assert "summed occupancy (C) 1.100, but at most 1.050 is allowed" in " ".join(sentences(met))
+    assert "summed occupancy (C) 1.100, but at most 1.050 is allowed" in " ".join(format_decision(met))
 
 
 class Profiled(Fitting):
     """Kinds of half a GPU's occupancy, and a quarter of its bandwidth."""
 
-    def profile(self, kind: Workload) -> Profile | None:
+    def profile(self, kind: JobKind) -> KindProfile | None:
         known = [Estimate(value, 0.0, Source.MEASURED) for value in (0.05, 0.025)]
-        return Profile(kind, *known)
+        return KindProfile(kind, *known)
 
-    def throughput(self, kind: Workload) -> Throughput | None:
+    def throughput(self, kind: JobKind) -> Throughput | None:
         return Throughput(0.1, 0.0)
 
 
@@ -274,22 +278,22 @@ def test_unknown_run_times_and_slowdowns_leave_the_schedules_out() -> None:
     snapshot = scene([runs(1, 0, remaining_s=np.nan), waits(2)], ONE_GPU, PAIR)
     met = told(snapshot, Ojpp(), 2)
     assert (met.sequential, met.together) == (None, None)
-    assert sentences(met)[0] == "Alone it takes 100 s; whom it meets still needs an unknown time."
+    assert format_decision(met)[0] == "Alone it takes 100 s; whom it meets still needs an unknown time."
     met = told(scene([runs(1, 0), waits(2)], ONE_GPU, Fitting()), Ojpp(), 2)
     assert met.sequential is not None
     assert met.together is None
-    assert "Slowdown beside job 1: nobody knows." in sentences(met)
+    assert "Slowdown beside job 1: nobody knows." in format_decision(met)
 
 
 def test_nothing_is_worked_out_before_somebody_asks() -> None:
     rows: list[int] = []
     known = told(scene([runs(1, 0), waits(2)], ONE_GPU, PAIR), Ojpp(), 2)
 
-    def tell(row: int) -> Meeting:
+    def tell(row: int) -> CoRunnersReport:
         rows.append(row)
         return known
 
-    asked = Asked({7: 0, 9: 1}, tell)
+    asked = LazyCoRunnersReports({7: 0, 9: 1}, tell)
     assert (list(asked), len(asked), 9 in asked, 8 in asked, asked.get(8)) == ([7, 9], 2, True, False, None)
     assert rows == []
     assert asked[9] is known
@@ -315,21 +319,21 @@ def test_what_is_told_agrees_with_the_plan(seed: int, policy: Policy) -> None:
     else:
         assert ids - set(plan.devices) <= set(plan.decisions) <= ids
     for job_id, met in plan.decisions.items():
-        assert isinstance(met, Meeting)
-        json.dumps(numbers(met))
-        assert all(sentences(met))
+        assert isinstance(met, CoRunnersReport)
+        json.dumps(decision_as_dict(met))
+        assert all(format_decision(met))
         row = snapshot.jobs.row(job_id)
         if met.share:
             assert met.devices == plan.devices[job_id]
-            assert all(one.holds for one in met.measures)
+            assert all(one.holds for one in met.bound_checks)
             final = {int(snapshot.jobs.job_id[one]) for device in met.devices for one in there[device]}
-            assert {mate.job_id for mate in met.mates} <= final
+            assert {co_runner.job_id for co_runner in met.co_runners} <= final
         elif met.devices and snapshot.jobs.gpus[row] == 1 and "would do" not in met.reason:
             # One GPU would have done, so something must stand in the way there.
             unknown = any(word in met.reason for word in ("a job ", "nobody knows"))
-            assert unknown or not all(one.holds for one in met.measures)
-        theta = [one.value for one in met.measures if "theta)" in one.name]
-        mates = [snapshot.jobs.row(mate.job_id) for mate in met.mates]
+            assert unknown or not all(one.holds for one in met.bound_checks)
+        theta = [one.value for one in met.bound_checks if "theta)" in one.name]
+        co_runners = [snapshot.jobs.row(co_runner.job_id) for co_runner in met.co_runners]
         if theta and len(met.devices) == 1 and np.isfinite(theta[0]):
-            rows = [row, *mates]
+            rows = [row, *co_runners]
             assert theta[0] == pytest.approx(max(slowdown(snapshot, one, rows) for one in rows))

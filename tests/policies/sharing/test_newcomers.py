@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.sharing.sjf.newcomers import MUCH_LONGER, PATIENCE, Newcomers
+from slurm_soda.policies.sharing.sjf.shorter_jobs import MUCH_LONGER, PATIENCE, ShorterJobs
 
 Job = tuple[float, int, str]
 """Run time, GPUs, and whether it wants GPUs, runs, or neither."""
@@ -18,9 +18,9 @@ JOBS = st.lists(
 )
 
 
-def newcomers(jobs: list[Job], lacks: float = 1.0, least_loss: float = 0.0) -> Newcomers:
+def newcomers(jobs: list[Job], lacks: float = 1.0, least_loss: float = 0.0) -> ShorterJobs:
     run_s, gpus, does = (list(column) for column in zip(*jobs, strict=True)) if jobs else ([], [], [])
-    return Newcomers(
+    return ShorterJobs(
         np.array(run_s, np.float64), np.array(gpus, np.int64),
         np.array([one == "wants" for one in does], np.bool_), np.full(len(jobs), lacks),
         np.array([one == "runs" for one in does], np.bool_), least_loss=least_loss,
@@ -57,33 +57,35 @@ def test_it_is_what_the_definition_says(jobs: list[Job], run_s: float, gpus: int
 
 def test_it_goes_when_there_is_room_for_both_and_when_it_waited_long() -> None:
     few = newcomers([(10.0, 1, "wants"), (10.0, 3, "wants")])
-    assert few.go_first(100.0, 8, 0.0, 11)
-    assert not few.go_first(100.0, 8, 0.0, 12)
-    assert not few.go_first(100.0, 8, PATIENCE * 100.0, 11)
-    assert not few.go_first(15.0, 8, 0.0, 8)
-    assert not few.go_first(math.nan, 8, 0.0, 8)
-    assert not few.go_first(100.0, 8, math.nan, 8)
-    assert not newcomers([]).go_first(100.0, 8, 0.0, 8)
+    assert few.should_leave_gpus(100.0, 8, 0.0, 11)
+    assert not few.should_leave_gpus(100.0, 8, 0.0, 12)
+    assert not few.should_leave_gpus(100.0, 8, PATIENCE * 100.0, 11)
+    assert not few.should_leave_gpus(15.0, 8, 0.0, 8)
+    assert not few.should_leave_gpus(math.nan, 8, 0.0, 8)
+    assert not few.should_leave_gpus(100.0, 8, math.nan, 8)
+    assert not newcomers([]).should_leave_gpus(100.0, 8, 0.0, 8)
 
 
 def test_it_waits_only_for_those_who_lose_more_than_it_does_together() -> None:
-    assert not newcomers([(10.0, 4, "wants")], 1.0, 2.0).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 4, "wants")] * 2, 1.0, 2.0).go_first(100.0, 8, 0.0, 8)
-    assert not newcomers([(10.0, 1, "wants")] * 7, 0.25, 2.0).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 1, "wants")] * 8, 0.25, 2.0).go_first(100.0, 8, 0.0, 8)
-    assert newcomers([(10.0, 1, "runs")] * 7, 1.0, 2.0).go_first(100.0, 8, 0.0, 8), "nobody is in want, but more come"
+    assert not newcomers([(10.0, 4, "wants")], 1.0, 2.0).should_leave_gpus(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 4, "wants")] * 2, 1.0, 2.0).should_leave_gpus(100.0, 8, 0.0, 8)
+    assert not newcomers([(10.0, 1, "wants")] * 7, 0.25, 2.0).should_leave_gpus(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "wants")] * 8, 0.25, 2.0).should_leave_gpus(100.0, 8, 0.0, 8)
+    assert newcomers([(10.0, 1, "runs")] * 7, 1.0, 2.0).should_leave_gpus(100.0, 8, 0.0, 8), (
+        "nobody is in want, but more come"
+    )
 
 
 def test_it_waits_the_shorter_the_less_those_in_want_lose() -> None:
     jobs = [*[(10.0, 1, "wants")] * 8, (10.0, 4, "runs")]
-    assert newcomers(jobs, 0.25).waits_s(100.0) == pytest.approx(PATIENCE * 25.0)
-    assert newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 24.0, 8)
-    assert not newcomers(jobs, 0.25).go_first(100.0, 8, PATIENCE * 25.0, 8)
-    assert not newcomers(jobs, 0.0).go_first(100.0, 8, 0.0, 8), "they share for nothing"
+    assert newcomers(jobs, 0.25).max_wait_s(100.0) == pytest.approx(PATIENCE * 25.0)
+    assert newcomers(jobs, 0.25).should_leave_gpus(100.0, 8, PATIENCE * 24.0, 8)
+    assert not newcomers(jobs, 0.25).should_leave_gpus(100.0, 8, PATIENCE * 25.0, 8)
+    assert not newcomers(jobs, 0.0).should_leave_gpus(100.0, 8, 0.0, 8), "they share for nothing"
     # Nobody is in want, but a gang takes the GPUs that those who come next would have.
-    assert newcomers([(10.0, 1, "runs")] * 7, 0.25).waits_s(100.0) == pytest.approx(PATIENCE * 100.0)
+    assert newcomers([(10.0, 1, "runs")] * 7, 0.25).max_wait_s(100.0) == pytest.approx(PATIENCE * 100.0)
 
 
 def test_what_those_in_want_lose_counts_by_their_gpus() -> None:
     columns = (np.array([10.0, 10.0]), np.array([1, 3]), np.array([True, True]), np.array([1.0, 0.0]))
-    assert Newcomers(*columns, np.array([False, True])).waits_s(100.0) == pytest.approx(PATIENCE * 25.0)
+    assert ShorterJobs(*columns, np.array([False, True])).max_wait_s(100.0) == pytest.approx(PATIENCE * 25.0)

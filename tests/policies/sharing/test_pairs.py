@@ -11,14 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, best, pair_means_s, schedule, sequential, together
+from slurm_soda.policies.sharing.arithmetic.completion_times import (
+    OverlappedJob,
+    find_best_schedule,
+    mean_pair_completions_s,
+    schedule_at,
+    schedule_sequentially,
+    schedule_together,
+)
 
 works = st.floats(1.0, 1e5)
 factors = st.floats(1.0, 6.0)
-overlaps = st.builds(Overlap, works, factors, factors)
+overlaps = st.builds(OverlappedJob, works, factors, factors)
 
 
-def simulated(work_s: float, running: list[Overlap], start_s: float) -> list[float]:
+def simulated(work_s: float, running: list[OverlappedJob], start_s: float) -> list[float]:
     """Ends of the new job and the running ones, by walking from event to event with the rates of the moment."""
     left = [work_s] + [one.work_s for one in running]
     ends = [math.nan] * len(left)
@@ -60,15 +67,15 @@ def test_theorem_1_on_10_000_random_pairs() -> None:
     for _ in range(10_000):
         new, running = 10 ** rng.uniform(0, 5), 10 ** rng.uniform(0, 5)
         xi_new, xi = rng.choice((1.0, rng.uniform(1, 2), rng.uniform(1, 6))), rng.choice((rng.uniform(1, 2), 3.0))
-        pair = [Overlap(running, xi, xi_new)]
+        pair = [OverlappedJob(running, xi, xi_new)]
         starts = np.linspace(0.0, running, 201)
         means = brute_means(new, xi_new, running, xi, starts)
         least = float(means.min())
-        now, later = together(new, pair), sequential(new, pair)
+        now, later = schedule_together(new, pair), schedule_sequentially(new, pair)
         assert now.mean_s == pytest.approx(means[0], rel=1e-12)
         assert later.mean_s == pytest.approx(means[-1], rel=1e-12)
         assert min(now.mean_s, later.mean_s) <= least * (1 + 1e-12)
-        chosen = best(new, pair)
+        chosen = find_best_schedule(new, pair)
         assert chosen.mean_s == min(now.mean_s, later.mean_s)
         assert chosen.start_s in {0.0, running}
         shared += chosen.start_s == 0.0
@@ -77,20 +84,22 @@ def test_theorem_1_on_10_000_random_pairs() -> None:
 
 def test_equations_by_hand() -> None:
     # B needs 100 s and A 300 s; together B takes 150 s, in which A does 100 s of its work
-    now = together(300.0, [Overlap(100.0, 1.5, 1.5)])
+    now = schedule_together(300.0, [OverlappedJob(100.0, 1.5, 1.5)])
     assert (now.new_end_s, now.ends_s) == (350.0, (150.0,))
-    later = sequential(300.0, [Overlap(100.0, 1.5, 1.5)])
+    later = schedule_sequentially(300.0, [OverlappedJob(100.0, 1.5, 1.5)])
     assert (later.start_s, later.new_end_s, later.ends_s) == (100.0, 400.0, (100.0,))
-    assert best(300.0, [Overlap(100.0, 1.5, 1.5)]).start_s == 100.0  # equal means: sharing must gain
-    assert best(300.0, [Overlap(100.0, 1.4, 1.5)]).start_s == 0.0
+    assert (
+        find_best_schedule(300.0, [OverlappedJob(100.0, 1.5, 1.5)]).start_s == 100.0
+    )  # equal means: sharing must gain
+    assert find_best_schedule(300.0, [OverlappedJob(100.0, 1.4, 1.5)]).start_s == 0.0
     # the mirror image: A is the shorter one
-    assert together(100.0, [Overlap(300.0, 1.5, 1.5)]).ends_s == (350.0,)
-    assert best(100.0, []).start_s == 0.0
+    assert schedule_together(100.0, [OverlappedJob(300.0, 1.5, 1.5)]).ends_s == (350.0,)
+    assert find_best_schedule(100.0, []).start_s == 0.0
 
 
 @given(works, st.lists(overlaps, max_size=5), st.floats(0.0, 2e5))
-def test_ends_are_those_of_the_rates(work_s: float, running: list[Overlap], start_s: float) -> None:
-    found = schedule(work_s, running, start_s)
+def test_ends_are_those_of_the_rates(work_s: float, running: list[OverlappedJob], start_s: float) -> None:
+    found = schedule_at(work_s, running, start_s)
     assert [found.new_end_s, *found.ends_s] == pytest.approx(simulated(work_s, running, start_s), rel=1e-6)
 
 
@@ -99,50 +108,51 @@ def test_best_start_beside_several_against_brute_force() -> None:
     between = 0
     for _ in range(1_000):
         running = [
-            Overlap(10 ** rng.uniform(0, 3), rng.uniform(1, 3), rng.uniform(1, 4)) for _ in range(rng.randint(2, 5))
+            OverlappedJob(10 ** rng.uniform(0, 3), rng.uniform(1, 3), rng.uniform(1, 4))
+            for _ in range(rng.randint(2, 5))
         ]
         work_s = 10 ** rng.uniform(0, 3)
         last = max(one.work_s for one in running)
-        least = min(schedule(work_s, running, last * step / 150).mean_s for step in range(151))
-        chosen = best(work_s, running)
+        least = min(schedule_at(work_s, running, last * step / 150).mean_s for step in range(151))
+        chosen = find_best_schedule(work_s, running)
         assert chosen.mean_s <= least * (1 + 1e-12)
         between += 0.0 < chosen.start_s < last
     assert between > 100  # Theorem 1's two schedules do not suffice for several partners
 
 
 def test_the_best_start_may_let_two_partners_end_at_once() -> None:
-    running = [Overlap(120.0, 1.0, 2.01), Overlap(100.0, 1.4, 2.0)]
-    chosen = best(1_000.0, running)
+    running = [OverlappedJob(120.0, 1.0, 2.01), OverlappedJob(100.0, 1.4, 2.0)]
+    chosen = find_best_schedule(1_000.0, running)
     assert chosen.start_s == pytest.approx(50.0)
     assert chosen.ends_s == (pytest.approx(120.0), pytest.approx(120.0))
-    assert all(chosen.mean_s < schedule(1_000.0, running, start).mean_s for start in (0.0, 49.0, 51.0, 100.0, 120.0))
+    assert all(chosen.mean_s < schedule_at(1_000.0, running, start).mean_s for start in (0.0, 49.0, 51.0, 100.0, 120.0))
 
 
 @given(works, works, factors, factors)
 def test_tables_agree_with_single_pairs(new: float, running: float, xi_new: float, xi: float) -> None:
-    pair = [Overlap(running, xi, xi_new)]
-    now, later = pair_means_s(np.array([new]), np.array([running]), np.array([xi_new]), np.array([xi]))
-    assert now[0] == pytest.approx(together(new, pair).mean_s, rel=1e-12)
-    assert later[0] == pytest.approx(sequential(new, pair).mean_s, rel=1e-12)
+    pair = [OverlappedJob(running, xi, xi_new)]
+    now, later = mean_pair_completions_s(np.array([new]), np.array([running]), np.array([xi_new]), np.array([xi]))
+    assert now[0] == pytest.approx(schedule_together(new, pair).mean_s, rel=1e-12)
+    assert later[0] == pytest.approx(schedule_sequentially(new, pair).mean_s, rel=1e-12)
 
 
 @given(works, works, st.floats(0.1, 1.5), st.floats(0.1, 1.5))
 def test_speed_up_is_noise(new: float, running: float, xi_new: float, xi: float) -> None:
-    counted = Overlap(running, max(xi, 1.0), max(xi_new, 1.0))
-    assert together(new, [Overlap(running, xi, xi_new)]) == together(new, [counted])
-    assert best(new, [Overlap(running, xi, xi_new)]) == best(new, [counted])
+    counted = OverlappedJob(running, max(xi, 1.0), max(xi_new, 1.0))
+    assert schedule_together(new, [OverlappedJob(running, xi, xi_new)]) == schedule_together(new, [counted])
+    assert find_best_schedule(new, [OverlappedJob(running, xi, xi_new)]) == find_best_schedule(new, [counted])
 
 
 @pytest.mark.parametrize(
     ("work_s", "one"),
     [
-        (-1.0, Overlap(1.0, 1.0, 1.0)),
-        (math.inf, Overlap(1.0, 1.0, 1.0)),
-        (1.0, Overlap(math.nan, 1.0, 1.0)),
-        (1.0, Overlap(1.0, 0.0, 1.0)),
-        (1.0, Overlap(1.0, 1.0, math.inf)),
+        (-1.0, OverlappedJob(1.0, 1.0, 1.0)),
+        (math.inf, OverlappedJob(1.0, 1.0, 1.0)),
+        (1.0, OverlappedJob(math.nan, 1.0, 1.0)),
+        (1.0, OverlappedJob(1.0, 0.0, 1.0)),
+        (1.0, OverlappedJob(1.0, 1.0, math.inf)),
     ],
 )
-def test_senseless_jobs_are_refused(work_s: float, one: Overlap) -> None:
+def test_senseless_jobs_are_refused(work_s: float, one: OverlappedJob) -> None:
     with pytest.raises(PolicyError):
-        schedule(work_s, [one], 0.0)
+        schedule_at(work_s, [one], 0.0)

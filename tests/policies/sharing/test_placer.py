@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.arithmetic.demand import DemandFit, MemoryDemand
-from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
-from slurm_soda.policies.sharing.knowledge import Workload
-from slurm_soda.policies.sharing.ojpp.moving import Trigger
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand, MemoryDemandFit
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
+from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
+from slurm_soda.policies.sharing.ojpp.worker_moves import InterferenceTrigger
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, verdicts, waiting
 from tests.policies.sharing.lodgers import Fitting, big, broken, random_scene
@@ -125,8 +125,8 @@ def test_footprints_tell_who_fits() -> None:
 class Peaking(Table):
     """Somebody who knows how memory comes and goes."""
 
-    def demand(self, kind: Workload, device_mib: float) -> DemandFit | None:
-        return DemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
+    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
+        return MemoryDemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
 
 
 def test_peaks_meet_only_if_that_is_asked_for() -> None:
@@ -215,13 +215,13 @@ def test_the_trigger_is_the_filter_of_the_paper(weight: float, theta: float, see
     smoothed = 0.0
     for _ in range(seen):
         smoothed = weight * smoothed + (1 - weight) * theta  # Equation 18
-    assert Trigger(weight, 60.0).smoothed(theta, 60.0 * seen + 10.0) == pytest.approx(smoothed, abs=1e-9)
+    assert InterferenceTrigger(weight, 60.0).smoothed(theta, 60.0 * seen + 10.0) == pytest.approx(smoothed, abs=1e-9)
 
 
 def test_senseless_triggers_are_refused() -> None:
     for weight, interval_s in ((1.0, 60.0), (-0.1, 60.0), (0.5, 0.0)):
         with pytest.raises(PolicyError):
-            Trigger(weight, interval_s)
+            InterferenceTrigger(weight, interval_s)
     with pytest.raises(PolicyError):
         make_policy("ojpap", {"weight": 1.0})
 

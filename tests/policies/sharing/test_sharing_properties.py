@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.plan import Verdict
-from slurm_soda.policies.preemption import preemptible
+from slurm_soda.policies.engine.preemption import find_preemptible
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
+from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
+from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
-from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S
 from tests.policies.sharing.scenes import Table, scene
 
 POLICIES: list[SharingPolicy] = [
-    SharingSjf(FIRST), SharingSjf(BEST), SharingSjf(BEST, most=3), SharingSjf(BEST, caution=1.0),
+    SharingSjf(SJF_FFS), SharingSjf(SJF_BSBF), SharingSjf(SJF_BSBF, most=3), SharingSjf(SJF_BSBF, caution=1.0),
     SrsfShare(min_run_s=0.0), SrsfShare(min_run_s=60.0, change_s=30.0),
 ]  # fmt: skip
 MODELS = "abcd"
@@ -150,7 +150,7 @@ def test_plans_can_be_carried_out(policy: SharingPolicy, snapshot: SharingSnapsh
             used["cpus"][piece.node] += piece.cpus
             used["memory_mib"][piece.node] += piece.memory_mib
     leaves = [jobs.row(item.job_id) for item in plan.preempts]
-    ripe = preemptible(snapshot, getattr(policy, "min_run_s", 0.0))
+    ripe = find_preemptible(snapshot, getattr(policy, "min_run_s", 0.0))
     assert all(ripe[row] for row in leaves)
     assert not any(shut & set(snapshot.devices.of(row).tolist()) for row in leaves), "that would give nobody a GPU"
     for node in range(len(nodes)):
@@ -173,7 +173,7 @@ def test_plans_say_the_same_of_jobs_everywhere(policy: SharingPolicy, snapshot: 
     assert set(plan.starts.tolist()) <= pending & plan.places.keys()
     assert {job_id for job_id in plan.places if jobs.gpus[jobs.row(job_id)]} == plan.devices.keys()
     for item in plan.preempts:
-        assert plan.notes.of(item.job_id).verdict == Verdict.PREEMPT
+        assert plan.notes.of(item.job_id).verdict == JobVerdict.PREEMPT
     for job_id, size in plan.sub_batches.items():
         assert 0 < size < snapshot.sharing.batch[jobs.row(job_id)]
         assert job_id in plan.decisions

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.arithmetic.subbatch import Footprint
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.knowledge import Source, Workload
+from slurm_soda.policies.sharing.explanation.decision_text import format_decision
+from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.sjf.long_jobs import NIGHT_S
-from slurm_soda.policies.sharing.sjf.policy import BEST, FIRST, SharingSjf
-from slurm_soda.policies.sharing.telling.story import sentences
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
+from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
@@ -34,18 +34,18 @@ def on(job_id: int, left_s: float, *devices: int, **more: Any) -> dict[str, Any]
     return {"job_id": job_id, "remaining_s": left_s, "on": devices, **more}
 
 
-def decide(snapshot: SharingSnapshot, name: str = BEST, **settings: Any) -> SharingPlan:
+def decide(snapshot: SharingSnapshot, name: str = SJF_BSBF, **settings: Any) -> SharingPlan:
     plan = SharingSjf(name, **settings).decide(snapshot)
     assert isinstance(plan, SharingPlan)
     return plan
 
 
-@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("name", [SJF_BSBF, SJF_FFS])
 def test_is_a_policy(name: str) -> None:
     assert isinstance(SharingSjf(name), Policy)
 
 
-@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("name", [SJF_BSBF, SJF_FFS])
 def test_shortest_first_and_the_most_consolidated_free_gpus(name: str) -> None:
     jobs = [on(1, 900.0, 4), job(2, 50.0, 3), job(3, 20.0, 3), job(4, 30.0, 3)]
     plan = decide(scene(jobs, NodeTable.uniform(2, 4), MILD), name)
@@ -60,12 +60,12 @@ def test_ranks_partners_by_the_mean_completion_time_of_the_pair() -> None:
     jobs = [on(1, 900.0, 0, model="loud"), on(2, 900.0, 1, model="calm"), job(3, 100.0, model="new")]
     snapshot = scene(jobs, NodeTable.uniform(1, 2), known)
     assert decide(snapshot).devices == {3: (1,)}
-    assert decide(snapshot, FIRST).devices == {3: (0,)}
+    assert decide(snapshot, SJF_FFS).devices == {3: (0,)}
 
 
 def test_waits_where_the_overlap_ends_later_on_average() -> None:
     snapshot = scene([on(1, 100.0, 0), job(2, 100.0)], NodeTable.uniform(1, 1), HARSH)
-    best, first = decide(snapshot), decide(snapshot, FIRST)
+    best, first = decide(snapshot), decide(snapshot, SJF_FFS)
     assert not best.devices
     assert not best.decisions
     assert verdicts(best) == {1: "RUN", 2: "WAIT"}
@@ -138,7 +138,7 @@ def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
 @pytest.mark.parametrize(
     ("gpus", "waited_s", "waits"),
     [
-        (6, NIGHT_S, True), (6, NIGHT_S + 1.0, False), (0, 1e6, True),
+        (6, OVERNIGHT_S, True), (6, OVERNIGHT_S + 1.0, False), (0, 1e6, True),
         (7, 1e6, True),  # more than there is: nobody knows what it waits for
     ],
 )  # fmt: skip
@@ -154,14 +154,14 @@ def test_tells_why_a_job_that_fits_waits() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 6), MILD)).decisions[4]
     assert not told.share
-    assert sentences(told) == (
+    assert format_decision(told) == (
         "Alone it takes 9,500 s.",
         "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
         "most 9,000 s more.",
     )
     jobs = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1), job(5, 9000.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 3), Table(else_xi=3.0)), daytime=False).decisions[5]
-    assert sentences(told)[1] == (
+    assert format_decision(told)[1] == (
         "So: it leaves GPUs that are free to jobs of less than half its run time, who want 4; for at most 11,500 s more."
     )
 
@@ -199,7 +199,7 @@ def test_a_gang_is_as_slow_as_on_its_worst_gpu_already() -> None:
     assert plan.decisions[3].alone_s[1] == pytest.approx(1350.0)
 
 
-@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("name", [SJF_BSBF, SJF_FFS])
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -262,7 +262,7 @@ def test_caution_counts_errors() -> None:
     assert not decide(snapshot, caution=2.0).devices
 
 
-@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("name", [SJF_BSBF, SJF_FFS])
 @pytest.mark.parametrize("bounded", [0, 1])
 def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(name: str, bounded: int) -> None:
     unsure = Table(else_xi=1.2, error=0.2, source=Source.PREDICTED)
@@ -320,7 +320,7 @@ def test_those_who_start_alone_may_be_joined_in_the_next_decision() -> None:
     assert settled.next_event_s == float("inf")
 
 
-@pytest.mark.parametrize("name", [BEST, FIRST])
+@pytest.mark.parametrize("name", [SJF_BSBF, SJF_FFS])
 def test_without_single_gpus_it_is_sjf_and_says_so(name: str) -> None:
     rows = [running(1, (0, 1)), waiting(2, remaining_s=10.0), waiting(3, remaining_s=5.0)]
     snapshot: ClusterSnapshot = cluster(rows, mixed_nodes(2))
@@ -338,7 +338,7 @@ def test_jobs_without_gpus_run_beside() -> None:
 
 def test_without_footprints_whoever_knows_tells_which_sub_batch_fits() -> None:
     class Sizes(Table):
-        def fits(self, together: Sequence[Workload]) -> bool | None:
+        def fits(self, together: Sequence[JobKind]) -> bool | None:
             return sum(one.batch for one in together) <= 48
 
     known = Sizes(else_xi=1.1, throughputs={"m": Throughput(0.01, 0.001)})

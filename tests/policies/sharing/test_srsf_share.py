@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
+from slurm_soda.policies.sharing.explanation.decision_text import format_decision
 from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
-from slurm_soda.policies.sharing.telling.meeting import Meeting
-from slurm_soda.policies.sharing.telling.story import sentences
-from slurm_soda.policies.sharing.view import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
@@ -201,29 +201,29 @@ def test_what_is_told_of_a_pair_is_what_decided() -> None:
     plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD))
     assert list(plan.decisions) == [2]
     told = plan.decisions[2]
-    assert isinstance(told, Meeting)
+    assert isinstance(told, CoRunnersReport)
     assert (told.share, told.devices, told.alone_s) == (True, (0,), (120.0, 100.0))
-    (mate,) = told.mates
-    assert mate.job_id == 1
-    assert mate.xi is not None
-    assert (mate.xi.new.value, mate.xi.partner.value) == (1.2, 1.2)
+    (co_runner,) = told.co_runners
+    assert co_runner.job_id == 1
+    assert co_runner.xi is not None
+    assert (co_runner.xi.new.value, co_runner.xi.partner.value) == (1.2, 1.2)
     # One GPU, jobs of 100, 120 and 130 s: weights 3, 2 and 1.
-    (worth,) = told.measures
+    (worth,) = told.bound_checks
     assert (worth.value, worth.bound, worth.least, worth.holds) == (pytest.approx((3 + 2) / 1.2), 3.0, True, True)
     assert told.together is not None
     assert told.together.ends_s == pytest.approx((120.0,))
     assert told.together.new_end_s == pytest.approx(120.0 + (120.0 - 100.0))
-    assert any("worth for all that wait" in line for line in sentences(told))
+    assert any("worth for all that wait" in line for line in format_decision(told))
 
 
 def test_a_job_that_gets_gpus_of_its_own_is_told_so() -> None:
     told = decide(scene([job(1, 100.0)], NodeTable.uniform(1, 1), MILD)).decisions[1]
-    assert isinstance(told, Meeting)
-    assert (told.share, told.mates, told.measures) == (False, (), ())
+    assert isinstance(told, CoRunnersReport)
+    assert (told.share, told.co_runners, told.bound_checks) == (False, (), ())
 
 
 def test_who_leaves_is_nobodys_mate() -> None:
     jobs = [on(1, 500.0, 0), job(2, 100.0), job(3, 130.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 1), HARSH)).decisions[2]
-    assert isinstance(told, Meeting)
-    assert told.mates == ()
+    assert isinstance(told, CoRunnersReport)
+    assert told.co_runners == ()

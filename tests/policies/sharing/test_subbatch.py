@@ -9,12 +9,20 @@ from collections.abc import Callable
 import pytest
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.pairs import Overlap, schedule
-from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Footprint, NewJob, Partner, Xi, decide, sub_batches
+from slurm_soda.policies.sharing.arithmetic.completion_times import OverlappedJob, schedule_at
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
+    Consent,
+    Footprint,
+    NewJob,
+    PairSlowdown,
+    Partner,
+    decide_sharing,
+    list_sub_batches,
+)
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.knowledge import Estimate, Source, TurnsPrior, Workload
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source, TimeSlicingPrior
 
-Slowdowns = Callable[[int], list[Xi]]
+Slowdowns = Callable[[int], list[PairSlowdown]]
 
 
 def measured(value: float, error: float = 0.0) -> Estimate:
@@ -22,7 +30,7 @@ def measured(value: float, error: float = 0.0) -> Estimate:
 
 
 def always(*pairs: tuple[float, float]) -> Slowdowns:
-    return lambda _size: [Xi(measured(new), measured(partner)) for new, partner in pairs]
+    return lambda _size: [PairSlowdown(measured(new), measured(partner)) for new, partner in pairs]
 
 
 def job(batch: int = 64, iterations: float = 1000.0, consent: Consent | None = None) -> NewJob:
@@ -39,9 +47,9 @@ def random_case(rng: random.Random) -> tuple[NewJob, list[Partner], Slowdowns]:
     # a larger sub-batch disturbs more
     slopes = [(rng.uniform(0.0, 1.0), rng.uniform(0.0, 1.5)) for _ in partners]
 
-    def xi(size: int) -> list[Xi]:
+    def xi(size: int) -> list[PairSlowdown]:
         share = size / new.batch
-        return [Xi(measured(1 + own), measured(1 + other * share)) for own, other in slopes]
+        return [PairSlowdown(measured(1 + own), measured(1 + other * share)) for own, other in slopes]
 
     return new, partners, xi
 
@@ -56,9 +64,11 @@ def exhaustive(new: NewJob, partners: list[Partner], xi: Slowdowns, sizes: list[
         pairs = xi(size)
         if any(one.partner.value > partner.consent.max_slowdown for one, partner in zip(pairs, partners, strict=True)):
             continue
-        running = [Overlap(p.work_s, one.partner.value, one.new.value) for p, one in zip(partners, pairs, strict=True)]
+        running = [
+            OverlappedJob(p.work_s, one.partner.value, one.new.value) for p, one in zip(partners, pairs, strict=True)
+        ]
         for step in range(steps + 1):
-            least = min(least, schedule(new.work_s(size), running, after * step / steps).mean_s)
+            least = min(least, schedule_at(new.work_s(size), running, after * step / steps).mean_s)
     return least
 
 
@@ -67,7 +77,7 @@ def test_algorithm_2_against_exhaustive_search() -> None:
     shared = smaller = 0
     for _ in range(600):
         new, partners, xi = random_case(rng)
-        decision = decide(new, partners, xi)
+        decision = decide_sharing(new, partners, xi)
         halves = [math.ceil(new.batch / 2**power) for power in range(10)]
         least = exhaustive(new, partners, xi, halves, 40)
         found = decision.chosen.best.mean_s if decision.chosen and decision.chosen.best else decision.sequential.mean_s
@@ -86,7 +96,7 @@ def test_halving_costs_little_against_all_sub_batches() -> None:
     ratios = []
     for _ in range(150):
         new, partners, xi = random_case(rng)
-        decision = decide(new, partners, xi)
+        decision = decide_sharing(new, partners, xi)
         found = decision.chosen.best.mean_s if decision.chosen and decision.chosen.best else decision.sequential.mean_s
         ratios.append(found / exhaustive(new, partners, xi, list(range(1, new.batch + 1)), 1))
     assert sum(ratios) / len(ratios) < 1.02
@@ -95,11 +105,11 @@ def test_halving_costs_little_against_all_sub_batches() -> None:
 
 @pytest.mark.parametrize(("batch", "sizes"), [(1, [1]), (8, [8, 4, 2, 1]), (100, [100, 50, 25, 13, 7, 4, 2, 1])])
 def test_sub_batches_reach_one(batch: int, sizes: list[int]) -> None:
-    assert list(sub_batches(batch)) == sizes
+    assert list(list_sub_batches(batch)) == sizes
 
 
 def test_memory_makes_the_sub_batch_smaller() -> None:
-    decision = decide(job(), [Partner(200.0, 3000.0)], always((1.1, 1.1)))
+    decision = decide_sharing(job(), [Partner(200.0, 3000.0)], always((1.1, 1.1)))
     assert decision.share
     assert decision.chosen is not None
     assert (decision.chosen.sub_batch, decision.chosen.steps, decision.chosen.memory_mib) == (16, 4, 2600.0)
@@ -108,7 +118,7 @@ def test_memory_makes_the_sub_batch_smaller() -> None:
 
 
 def test_every_number_is_told() -> None:
-    decision = decide(job(), [Partner(200.0, 9000.0)], always((1.2, 1.1)))
+    decision = decide_sharing(job(), [Partner(200.0, 9000.0)], always((1.2, 1.1)))
     full = decision.trials[0]
     assert decision.alone_s == (job().work_s(64), 200.0)
     assert decision.sequential.new_end_s == 200.0 + job().work_s(64)
@@ -130,7 +140,7 @@ def test_every_number_is_told() -> None:
     ],
 )
 def test_bounds_hold(new: Consent, partner: Consent, says: str) -> None:
-    decision = decide(job(consent=new), [Partner(200.0, 9000.0, partner)], always((1.2, 1.1)))
+    decision = decide_sharing(job(consent=new), [Partner(200.0, 9000.0, partner)], always((1.2, 1.1)))
     assert not decision.share
     assert decision.start_s == 200.0
     assert says in decision.reason
@@ -139,8 +149,8 @@ def test_bounds_hold(new: Consent, partner: Consent, says: str) -> None:
 def test_accumulation_counts_as_slowdown() -> None:
     # memory calls for 16 passes of 4, whose fixed time is more than the bound leaves
     bound = Consent(max_slowdown=1.5)
-    assert decide(job(), [Partner(500.0, 1400.0)], always((1.01, 1.01))).share
-    refused = decide(job(consent=bound), [Partner(500.0, 1400.0)], always((1.01, 1.01)))
+    assert decide_sharing(job(), [Partner(500.0, 1400.0)], always((1.01, 1.01))).share
+    refused = decide_sharing(job(consent=bound), [Partner(500.0, 1400.0)], always((1.01, 1.01)))
     assert not refused.share
     assert refused.trials[4].slowdowns[0] > 1.5
 
@@ -149,7 +159,7 @@ def test_bounds_hold_for_random_jobs() -> None:
     rng = random.Random(8)
     for _ in range(300):
         new, partners, xi = random_case(rng)
-        decision = decide(new, partners, xi)
+        decision = decide_sharing(new, partners, xi)
         if decision.chosen is not None:
             limits = [new.consent.max_slowdown, *(partner.consent.max_slowdown for partner in partners)]
             assert all(slow <= limit for slow, limit in zip(decision.chosen.slowdowns, limits, strict=True))
@@ -157,45 +167,45 @@ def test_bounds_hold_for_random_jobs() -> None:
 
 
 def test_caution_takes_errors_as_worse() -> None:
-    def unsure(_size: int) -> list[Xi]:
-        return [Xi(measured(1.1, 0.3), measured(1.1, 0.3))]
+    def unsure(_size: int) -> list[PairSlowdown]:
+        return [PairSlowdown(measured(1.1, 0.3), measured(1.1, 0.3))]
 
-    assert decide(job(), [Partner(200.0, 9000.0)], unsure).share
-    assert not decide(job(), [Partner(200.0, 9000.0)], unsure, caution=3.0).share
+    assert decide_sharing(job(), [Partner(200.0, 9000.0)], unsure).share
+    assert not decide_sharing(job(), [Partner(200.0, 9000.0)], unsure, caution=3.0).share
 
-    def hopeless(_size: int) -> list[Xi]:
-        return [Xi(measured(1.1, math.inf), measured(1.1))]
+    def hopeless(_size: int) -> list[PairSlowdown]:
+        return [PairSlowdown(measured(1.1, math.inf), measured(1.1))]
 
-    assert "nobody knows" in decide(job(), [Partner(200.0, 9000.0)], hopeless, caution=1.0).reason
+    assert "nobody knows" in decide_sharing(job(), [Partner(200.0, 9000.0)], hopeless, caution=1.0).reason
 
 
 def test_a_bound_counts_errors_that_completion_times_do_not() -> None:
     def unsure(error: float) -> Slowdowns:
-        return lambda _size: [Xi(measured(1.1), measured(1.1, error))]
+        return lambda _size: [PairSlowdown(measured(1.1), measured(1.1, error))]
 
     bounded, free = (Partner(200.0, 9000.0, Consent(max_slowdown=bound)) for bound in (1.3, math.inf))
-    assert decide(job(), [bounded], unsure(0.2)).share
-    refused = decide(job(), [bounded], unsure(0.2), bound_caution=2.0)
+    assert decide_sharing(job(), [bounded], unsure(0.2)).share
+    refused = decide_sharing(job(), [bounded], unsure(0.2), bound_caution=2.0)
     assert not refused.share
     assert refused.trials[0].refused == "may slow a job 1.500 times (1.100 expected), allowed 1.300"
-    assert decide(job(), [bounded], unsure(0.1), bound_caution=2.0).share
-    assert not decide(job(), [bounded], unsure(0.2), caution=2.0, bound_caution=0.5).share
+    assert decide_sharing(job(), [bounded], unsure(0.1), bound_caution=2.0).share
+    assert not decide_sharing(job(), [bounded], unsure(0.2), caution=2.0, bound_caution=0.5).share
     for error in (0.2, math.inf):
-        same = decide(job(), [free], unsure(error), bound_caution=2.0)
-        assert same == decide(job(), [free], unsure(error))
+        same = decide_sharing(job(), [free], unsure(error), bound_caution=2.0)
+        assert same == decide_sharing(job(), [free], unsure(error))
         assert same.share
 
 
 @pytest.mark.parametrize(("caution", "times"), [(0.0, 2.0), (1.0, 10.0)])
 def test_on_the_word_of_the_prior_only_much_shorter_jobs_share(caution: float, times: float) -> None:
     rng = random.Random(9)
-    prior, model = TurnsPrior(), Workload("resnet18", 64, "v100")
-    turns = Xi(prior.xi(model, [model]), prior.xi(model, [model]))
+    prior, model = TimeSlicingPrior(), JobKind("resnet18", 64, "v100")
+    turns = PairSlowdown(prior.xi(model, [model]), prior.xi(model, [model]))
     shared = 0
     for _ in range(200):
         new, partners, _ = random_case(rng)
         roomy = Partner(partners[0].work_s, 1e6)
-        share = decide(new, [roomy], lambda _size: [turns], caution).share
+        share = decide_sharing(new, [roomy], lambda _size: [turns], caution).share
         assert share == (roomy.work_s > times * new.work_s(new.batch))
         shared += share
     assert 0 < shared < 200
@@ -204,17 +214,17 @@ def test_on_the_word_of_the_prior_only_much_shorter_jobs_share(caution: float, t
 def test_of_equal_means_the_later_start_and_the_larger_sub_batch() -> None:
     # no fixed time, so accumulation costs nothing
     new = NewJob(Throughput(0.0, 0.5), 64, 10.0, Footprint(0.0, 1.0))
-    chosen = decide(new, [Partner(1000.0, 100.0)], always((1.5, 1.5))).chosen
+    chosen = decide_sharing(new, [Partner(1000.0, 100.0)], always((1.5, 1.5))).chosen
     assert chosen is not None
     assert chosen.sub_batch == 64
-    equal = decide(new, [Partner(160.0, 100.0)], always((1.5, 1.5)))  # ends at 400 and 240, or at 480 and 160
+    equal = decide_sharing(new, [Partner(160.0, 100.0)], always((1.5, 1.5)))  # ends at 400 and 240, or at 480 and 160
     assert equal.trials[0].together is not None
     assert equal.trials[0].together.mean_s == equal.sequential.mean_s
     assert (equal.share, equal.chosen, equal.start_s) == (False, None, 160.0)
 
 
 def test_alone_it_starts_with_its_whole_batch() -> None:
-    decision = decide(job(), [], lambda _size: [])
+    decision = decide_sharing(job(), [], lambda _size: [])
     assert decision.share
     assert decision.chosen is not None
     assert decision.chosen.sub_batch == 64
@@ -222,8 +232,8 @@ def test_alone_it_starts_with_its_whole_batch() -> None:
 
 def test_senseless_input_is_refused() -> None:
     with pytest.raises(PolicyError, match="as many slowdowns"):
-        decide(job(), [Partner(200.0, 9000.0)], lambda _size: [])
+        decide_sharing(job(), [Partner(200.0, 9000.0)], lambda _size: [])
     with pytest.raises(PolicyError):
-        decide(job(batch=0), [], lambda _size: [])
+        decide_sharing(job(batch=0), [], lambda _size: [])
     with pytest.raises(PolicyError):
         Consent(max_slowdown=0.9)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.knowledge import Source, Workload
-from slurm_soda.policies.sharing.predicting.tables import parse
+from slurm_soda.policies.sharing.job_kinds import JobKind, Source
+from slurm_soda.policies.sharing.prediction.speed_tables import parse_speed_table
 
 DOCUMENT = {
     "v100": {
@@ -16,8 +16,8 @@ DOCUMENT = {
         "('C', 1)": {"null": 0.0},
     }
 }
-TABLE = parse(DOCUMENT)
-A, B, C, BIG = (Workload(*key) for key in (("A", 8, "v100"), ("B", 0, "v100"), ("C", 0, "v100"), ("B", 0, "v100", 2)))
+TABLE = parse_speed_table(DOCUMENT)
+A, B, C, BIG = (JobKind(*key) for key in (("A", 8, "v100"), ("B", 0, "v100"), ("C", 0, "v100"), ("B", 0, "v100", 2)))
 
 
 def test_a_pair_speaks_for_both_orders() -> None:
@@ -36,7 +36,7 @@ def test_estimates_are_imported_and_at_least_1() -> None:
 
 
 @pytest.mark.parametrize("others", [(A,), (C,), (BIG,), (B, B)])
-def test_what_was_not_measured_or_does_not_fit_has_no_slowdown(others: tuple[Workload, ...]) -> None:
+def test_what_was_not_measured_or_does_not_fit_has_no_slowdown(others: tuple[JobKind, ...]) -> None:
     assert TABLE.xi(A, others) is None
 
 
@@ -45,10 +45,10 @@ def test_what_was_not_measured_or_does_not_fit_has_no_slowdown(others: tuple[Wor
     [((A, B), True), ((A, A), False), ((A,), True), ((C,), False), ((B, C), False), ((A, BIG), None), ((B, B, B), None),
      ((A, B, A), False)],
 )  # fmt: skip
-def test_what_fits(together: tuple[Workload, ...], fits: bool | None) -> None:
+def test_what_fits(together: tuple[JobKind, ...], fits: bool | None) -> None:
     assert TABLE.fits(together) is fits
 
 
 def test_another_form_is_refused_by_its_place() -> None:
     with pytest.raises(PolicyError, match=r"GPU 'v100', \('B', 1\), null: must be steps per second"):
-        parse({"v100": {"('B', 1)": {"null": "fast"}}})
+        parse_speed_table({"v100": {"('B', 1)": {"null": "fast"}}})

@@ -9,20 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.sharing.arithmetic.subbatch import Consent, Decision, Footprint, NewJob, Partner, Xi, decide
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
+    Consent,
+    Footprint,
+    NewJob,
+    PairSlowdown,
+    Partner,
+    SharingDecision,
+    decide_sharing,
+)
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.knowledge import Estimate, Source
-from slurm_soda.policies.sharing.telling.story import numbers, sentences
+from slurm_soda.policies.sharing.explanation.decision_text import decision_as_dict, format_decision
+from slurm_soda.policies.sharing.job_kinds import Estimate, Source
 
 
-def decision(work_s: float, partner_s: float, xi: float, free_mib: float = 1e6, *, shares: bool = True) -> Decision:
+def decision(
+    work_s: float, partner_s: float, xi: float, free_mib: float = 1e6, *, shares: bool = True
+) -> SharingDecision:
     known = Estimate(xi, 0.1, Source.MEASURED)
     new = NewJob(Throughput(0.0, 0.25), 4, work_s, Footprint(1000.0, 100.0))
-    return decide(new, [Partner(partner_s, free_mib, Consent(shares))], lambda size: [Xi(known, known)])
+    return decide_sharing(
+        new, [Partner(partner_s, free_mib, Consent(shares))], lambda size: [PairSlowdown(known, known)]
+    )
 
 
 def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
-    told = sentences(decision(100.0, 1000.0, 1.2))
+    told = format_decision(decision(100.0, 1000.0, 1.2))
     assert told[0] == "Alone it takes 100 s; whom it would join still needs 1,000 s."
     assert told[1] == "One after the other: it ends after 1,100 s, all of them after 1,050 s on average."
     assert told[2].startswith(
@@ -45,23 +57,23 @@ def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
         (decision(100.0, 1000.0, 1.2, shares=False), "not everybody allows sharing"),
     ],
 )
-def test_who_waits_is_told_why(made: Decision, said: str) -> None:
-    told = " ".join(sentences(made))
+def test_who_waits_is_told_why(made: SharingDecision, said: str) -> None:
+    told = " ".join(format_decision(made))
     assert said in told
     assert "one after the other" in told
 
 
 def test_nobody_to_join() -> None:
-    alone = decide(NewJob(Throughput(0.0, 1.0), 1, 10.0, Footprint(0.0, 0.0)), [], lambda size: [])
-    assert sentences(alone)[0] == "Alone it takes 10 s."
+    alone = decide_sharing(NewJob(Throughput(0.0, 1.0), 1, 10.0, Footprint(0.0, 0.0)), [], lambda size: [])
+    assert format_decision(alone)[0] == "Alone it takes 10 s."
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(1, 6))
 def test_numbers_are_those_of_the_decision_and_fit_json(work_s: float, partner_s: float, xi: float) -> None:
     made = decision(work_s, partner_s, xi)
-    told = json.loads(json.dumps(numbers(made)))
+    told = json.loads(json.dumps(decision_as_dict(made)))
     assert told["share"] is made.share
     assert told["sequential"]["mean_s"] == pytest.approx(made.sequential.mean_s)
     assert [trial["sub_batch"] for trial in told["trials"]] == [4, 2, 1]
     assert math.isfinite(told["trials"][0]["together"]["mean_s"])
-    assert all(isinstance(sentence, str) and sentence for sentence in sentences(made))
+    assert all(isinstance(sentence, str) and sentence for sentence in format_decision(made))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.fitting import Observation, fit_all_reduce, fit_throughput
 from slurm_soda.policies.sharing.arithmetic.throughput import AllReduce, Throughput
-from slurm_soda.policies.sharing.knowledge import Source
+from slurm_soda.policies.sharing.arithmetic.throughput_fit import MeasuredIteration, fit_all_reduce, fit_throughput
+from slurm_soda.policies.sharing.job_kinds import Source
 
 SETTINGS = [(8, 8), (16, 16), (32, 32), (64, 64), (64, 32), (64, 16), (32, 8), (128, 128), (128, 16), (50, 16)]
 models = st.builds(
@@ -24,9 +24,13 @@ models = st.builds(
 )
 
 
-def seen(model: Throughput, settings: list[tuple[int, int]], noise: float = 0.0, seed: int = 0) -> list[Observation]:
+def seen(
+    model: Throughput, settings: list[tuple[int, int]], noise: float = 0.0, seed: int = 0
+) -> list[MeasuredIteration]:
     rng = random.Random(seed)
-    return [Observation(b, sub, model.iteration_s(b, sub) * math.exp(rng.gauss(0.0, noise))) for b, sub in settings]
+    return [
+        MeasuredIteration(b, sub, model.iteration_s(b, sub) * math.exp(rng.gauss(0.0, noise))) for b, sub in settings
+    ]
 
 
 def test_equation_7_by_hand() -> None:
@@ -107,16 +111,20 @@ def test_what_no_observation_shows_is_not_predicted() -> None:
 @pytest.mark.parametrize(
     ("observations", "exchanges", "says"),
     [
-        ([Observation(8, 8, 1.0)], False, "2 unknowns"),
-        ([Observation(8, 8, 1.0), Observation(8, 4, 1.2)], False, "2 different batches"),
-        ([Observation(8, 8, 1.0), Observation(16, 16, 1.2)], True, "4 unknowns"),
-        ([Observation(8, 8, 0.0), Observation(16, 16, 1.2)], False, "0.0 s"),
-        ([Observation(8, 8, math.nan), Observation(16, 16, 1.2)], False, "nan s"),
-        ([Observation(8, 9, 1.0), Observation(16, 16, 1.2)], False, "not 9"),
-        ([Observation(8, 8, 100.0), Observation(16, 16, 0.01), Observation(4, 4, 0.01)], False, "one job"),
+        ([MeasuredIteration(8, 8, 1.0)], False, "2 unknowns"),
+        ([MeasuredIteration(8, 8, 1.0), MeasuredIteration(8, 4, 1.2)], False, "2 different batches"),
+        ([MeasuredIteration(8, 8, 1.0), MeasuredIteration(16, 16, 1.2)], True, "4 unknowns"),
+        ([MeasuredIteration(8, 8, 0.0), MeasuredIteration(16, 16, 1.2)], False, "0.0 s"),
+        ([MeasuredIteration(8, 8, math.nan), MeasuredIteration(16, 16, 1.2)], False, "nan s"),
+        ([MeasuredIteration(8, 9, 1.0), MeasuredIteration(16, 16, 1.2)], False, "not 9"),
+        (
+            [MeasuredIteration(8, 8, 100.0), MeasuredIteration(16, 16, 0.01), MeasuredIteration(4, 4, 0.01)],
+            False,
+            "one job",
+        ),
     ],
 )
-def test_senseless_input_is_refused(observations: list[Observation], exchanges: bool, says: str) -> None:
+def test_senseless_input_is_refused(observations: list[MeasuredIteration], exchanges: bool, says: str) -> None:
     with pytest.raises(PolicyError, match=says):
         fit_throughput(observations, exchanges=exchanges)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_soda.policies.placement import Piece
-from slurm_soda.simulator.cluster import Cluster
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.workload import Workload
 
 
@@ -20,14 +20,14 @@ class Witness:
     """A speed model that writes down where each run of each job was placed; jobs on the last node run at half speed."""
 
     nodes: int
-    runs: dict[int, list[tuple[Piece, ...]]] = field(default_factory=lambda: defaultdict(list))
+    runs: dict[int, list[tuple[NodeAllocation, ...]]] = field(default_factory=lambda: defaultdict(list))
     slow: float = 0.5
 
-    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+    def ratio(self, row: int, pieces: Sequence[NodeAllocation]) -> float:
         self.runs[row].append(tuple(pieces))
         return self.of(pieces)
 
-    def of(self, pieces: Sequence[Piece]) -> float:
+    def of(self, pieces: Sequence[NodeAllocation]) -> float:
         return self.slow if any(piece.node == self.nodes - 1 for piece in pieces) else 1.0
 
 
@@ -38,14 +38,14 @@ class Run:
     row: int
     start_s: float
     end_s: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[NodeAllocation, ...]
 
 
 Free = list[tuple[int, int, int]]
 """GPUs, CPUs and memory of each node."""
 
 
-def runs_of(outcome: Outcome, witness: Witness) -> list[Run]:
+def runs_of(outcome: SimulationOutcome, witness: Witness) -> list[Run]:
     """All segments with the pieces that the witness saw; these must be on the nodes that the segments name."""
     segments, seen = outcome.segments, defaultdict(int)
     by_start = sorted(range(len(segments.job)), key=lambda at: (segments.start_s[at], segments.end_s[at]))
@@ -62,7 +62,7 @@ def runs_of(outcome: Outcome, witness: Witness) -> list[Run]:
     return runs
 
 
-def instants(outcome: Outcome, runs: list[Run]) -> Iterator[tuple[float, Free, list[int]]]:
+def instants(outcome: SimulationOutcome, runs: list[Run]) -> Iterator[tuple[float, Free, list[int]]]:
     """After all that happens at each time: the time, what nodes have free, and who waits.
 
     Asserts on the way that nothing is given twice, and nothing on a node that is down.
@@ -89,7 +89,7 @@ def instants(outcome: Outcome, runs: list[Run]) -> Iterator[tuple[float, Free, l
         yield now_s, free, waits
 
 
-def is_whole(work: Workload, cluster: Cluster, row: int, pieces: tuple[Piece, ...]) -> bool:
+def is_whole(work: Workload, cluster: SimulatedCluster, row: int, pieces: tuple[NodeAllocation, ...]) -> bool:
     """Whether these places are what the job asks for."""
     nodes, each = {piece.node for piece in pieces}, int(work.gpus_per_node[row])
     units = int(work.gpus[row]) or int(work.cpus[row])
@@ -103,7 +103,7 @@ def is_whole(work: Workload, cluster: Cluster, row: int, pieces: tuple[Piece, ..
     )
 
 
-def allowed(work: Workload, cluster: Cluster, row: int) -> list[int]:
+def allowed(work: Workload, cluster: SimulatedCluster, row: int) -> list[int]:
     """Nodes of the job's partition that have its type of GPU."""
     partition = work.partitions[work.partition[row]]
     if partition not in cluster.partitions:
@@ -114,7 +114,7 @@ def allowed(work: Workload, cluster: Cluster, row: int) -> list[int]:
     return [node for node in range(len(cluster)) if member[node] and wanted in (None, types[node])]
 
 
-def would_fit(work: Workload, cluster: Cluster, row: int, free: Free) -> bool:
+def would_fit(work: Workload, cluster: SimulatedCluster, row: int, free: Free) -> bool:
     """Whether the job could run on what is free: equal shares on as many nodes as it asks for, or any split."""
     gpus, cpus, memory = int(work.gpus[row]), int(work.cpus[row]), int(work.memory_mib[row])
     nodes, each = int(work.nodes[row]), int(work.gpus_per_node[row])
@@ -138,12 +138,12 @@ def up(amount: int, parts: int) -> int:
     return -(-amount // parts)
 
 
-def empty(cluster: Cluster) -> Free:
+def empty(cluster: SimulatedCluster) -> Free:
     """What the nodes have."""
     return list(zip(cluster.gpus.tolist(), cluster.cpus.tolist(), cluster.memory_mib.tolist(), strict=True))
 
 
-def progress_s(outcome: Outcome, runs: list[Run], witness: Witness, costs: Costs) -> np.ndarray:
+def progress_s(outcome: SimulationOutcome, runs: list[Run], witness: Witness, costs: Costs) -> np.ndarray:
     """What each job got done, in seconds at the speed that it asked for."""
     done = np.zeros(len(outcome.workload))
     restart_s = outcome.workload.restart_s + costs.restart_s

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from slurm_soda.policies.registry import find_entry, make_policy, policy_names
-from slurm_soda.simulator.cluster import Cluster, Failure, parse_cluster
+from slurm_soda.policies.registry.catalog import find_entry, make_policy, policy_names
+from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.workload import Workload
 
@@ -39,16 +39,16 @@ def mix(seed: int) -> Workload:
     return Workload.build("mix", rows)
 
 
-def fixed_runs() -> list[Outcome]:
+def fixed_runs() -> list[SimulationOutcome]:
     """Every policy, as fast as may be and by whole snapshots, with all that can happen."""
     nodes = parse_cluster("2x4:a100/16c+2x4:v100/16c", ("long", "short"))
-    unsteady = replace(nodes, failures=(Failure(0, 30, 60), Failure(3, 200, 230)))
+    unsteady = replace(nodes, failures=(NodeFailure(0, 30, 60), NodeFailure(3, 200, 230)))
     one_pool = mix(3).with_columns(**{key: np.zeros(JOBS, dtype=np.int64) for key in ("cpus", "partition")})
     one_pool = one_pool.with_columns(
         gpus=np.maximum(one_pool.gpus, 1), nodes=np.ones(JOBS, dtype=np.int64), gpu_type=np.full(JOBS, -1)
     )
 
-    def run(name: str, workload: Workload, cluster: Cluster, costs: Costs) -> Outcome:
+    def run(name: str, workload: Workload, cluster: SimulatedCluster, costs: Costs) -> SimulationOutcome:
         known = {parameter.name for parameter in find_entry(name).parameters}
         policy = make_policy(name, {key: value for key, value in PARAMETERS.items() if key in known})
         return simulate(workload, cluster, policy, costs=costs)

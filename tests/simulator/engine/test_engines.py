@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.simulator.cluster import parse_cluster
-from slurm_soda.simulator.engine.choice import ENGINES, is_pool
 from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.deciders.choice import ENGINES, only_gpu_count_matters
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
@@ -28,7 +28,7 @@ COSTS = (Costs(), Costs(start_s=1.0, restart_s=2.5), Costs(round_s=1.0))
 class Fickle:
     """Some jobs run half as fast on several nodes, the others twice as fast."""
 
-    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+    def ratio(self, row: int, pieces: Sequence[NodeAllocation]) -> float:
         return 1.0 if len(pieces) == 1 else 0.5 if row % 2 else 2.0
 
 
@@ -72,7 +72,7 @@ def test_screening_leaves_nothing_out(name: str, workload: Workload, costs: Cost
 
 def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
     plain = Workload.build("plain", [job(0, 1, 6)])
-    assert is_pool(plain, POOL)
+    assert only_gpu_count_matters(plain, POOL)
     for columns in (
         {"cpus": 1},
         {"memory_mib": 1},
@@ -81,9 +81,9 @@ def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
         {"nodes": 2},
         {"gpus_per_node": 3},
     ):
-        assert not is_pool(Workload.build("other", [{**job(0, 1, 6), **columns}]), POOL)
-    assert not is_pool(plain, parse_cluster("2x4:a100+2x4:v100"))
-    assert not is_pool(Workload.build("large", [job(0, 1, 13)]), POOL)
+        assert not only_gpu_count_matters(Workload.build("other", [{**job(0, 1, 6), **columns}]), POOL)
+    assert not only_gpu_count_matters(plain, parse_cluster("2x4:a100+2x4:v100"))
+    assert not only_gpu_count_matters(Workload.build("large", [job(0, 1, 13)]), POOL)
 
 
 def test_an_engine_that_cannot_says_why() -> None:

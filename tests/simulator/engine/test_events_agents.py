@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slurm_soda.policies.registry import make_policy
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.generators.soda import draw_month
-from slurm_soda.simulator.node.agents import Agents
-from slurm_soda.simulator.node.models import built_in_curves
-from slurm_soda.simulator.node.rules import NodeRules
+from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
+from slurm_soda.simulator.node.node_agents import NodeAgents
+from slurm_soda.simulator.node.node_rules import NodeRules
 from tests.simulator.engine.worlds import history
 
 
@@ -23,7 +23,7 @@ def test_cores_that_change_are_followed(name: str) -> None:
     outcomes = [
         simulate(
             workload, cluster, make_policy(name), engine=engine,
-            agents=Agents(workload, cluster, built_in_curves(), NodeRules(cores="adaptive", eliminates="all")),
+            agents=NodeAgents(workload, cluster, make_built_in_curves(), NodeRules(cores="adaptive", eliminates="all")),
         )
         for engine in ("nodes", "snapshot")
     ]  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.registry import policy_names
-from slurm_soda.simulator.cluster import Cluster, Failure
+from slurm_soda.policies.registry.catalog import policy_names
+from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload
@@ -36,12 +36,12 @@ COSTS = st.builds(
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
+def clusters(draw: st.DrawFn) -> SimulatedCluster:
     """Nodes of two types in two partitions; the first node is in both."""
     count = draw(st.integers(1, 4))
     gpus = np.array([4, *draw(st.lists(st.sampled_from((0, 2, 4)), min_size=count - 1, max_size=count - 1))])
     member = draw(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=count - 1, max_size=count - 1))
-    return Cluster(
+    return SimulatedCluster(
         name="drawn",
         node_names=tuple(f"n{row}" for row in range(count)),
         gpus=gpus,
@@ -55,10 +55,10 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
-def failures(draw: st.DrawFn) -> tuple[Failure, ...]:
+def failures(draw: st.DrawFn) -> tuple[NodeFailure, ...]:
     """Two at most, of the first node, that end."""
     times = sorted(draw(st.lists(st.integers(0, 200), max_size=4, unique=True)))
-    return tuple(Failure(0, a / 4, b / 4) for a, b in zip(times[::2], times[1::2], strict=False))
+    return tuple(NodeFailure(0, a / 4, b / 4) for a, b in zip(times[::2], times[1::2], strict=False))
 
 
 GPU_SHAPES = (
@@ -96,7 +96,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), down=failures(), costs=COSTS)
 def test_every_outcome_adds_up(
-    name: str, workload: Workload, cluster: Cluster, down: tuple[Failure, ...], costs: Costs
+    name: str, workload: Workload, cluster: SimulatedCluster, down: tuple[NodeFailure, ...], costs: Costs
 ) -> None:
     cluster, witness = replace(cluster, failures=down), Witness(len(cluster))
     outcome = simulate(workload, cluster, policy(name, quantum_s=10.0), costs=costs, speed=witness)
@@ -136,7 +136,7 @@ def test_every_outcome_adds_up(
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), down=failures())
 def test_nothing_waits_that_could_start(
-    engine: str, name: str, workload: Workload, cluster: Cluster, down: tuple[Failure, ...]
+    engine: str, name: str, workload: Workload, cluster: SimulatedCluster, down: tuple[NodeFailure, ...]
 ) -> None:
     cluster, witness = replace(cluster, failures=down if engine == "snapshot" else ()), Witness(len(cluster))
     outcome = simulate(workload, cluster, policy(name, quantum_s=10.0), speed=witness, engine=engine)
@@ -149,7 +149,7 @@ def test_nothing_waits_that_could_start(
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), costs=COSTS, min_run_s=st.sampled_from((0.0, 2.2)))
 def test_the_quick_engines_leave_nothing_out(
-    name: str, workload: Workload, cluster: Cluster, costs: Costs, min_run_s: float
+    name: str, workload: Workload, cluster: SimulatedCluster, costs: Costs, min_run_s: float
 ) -> None:
     """As in test_engines.py, with all that a request may say, wrong and unknown run times, and times that are no sums."""
     # No run ends at a threshold: whether it is reached just before may differ by the rounding of snapshots.

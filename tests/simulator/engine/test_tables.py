@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from slurm_soda.policies.fifo import Fifo
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.registry import policy_names
+from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.simulator.cluster import Cluster, Failure, parse_cluster
+from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.workload import Workload
 from tests.simulator.engine.worlds import ends, history, job, policy, starts
 
@@ -35,15 +35,15 @@ class Speeds:
 
     of: Callable[[int, int], float]
 
-    def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+    def ratio(self, row: int, pieces: Sequence[NodeAllocation]) -> float:
         return self.of(row, len(pieces))
 
 
-def failing(cluster: Cluster, *failures: tuple[int, float, float]) -> Cluster:
-    return replace(cluster, failures=tuple(Failure(*failure) for failure in failures))
+def failing(cluster: SimulatedCluster, *failures: tuple[int, float, float]) -> SimulatedCluster:
+    return replace(cluster, failures=tuple(NodeFailure(*failure) for failure in failures))
 
 
-def nodes_of(outcome: Outcome) -> list[list[tuple[int, int]]]:
+def nodes_of(outcome: SimulationOutcome) -> list[list[tuple[int, int]]]:
     """(node, GPUs) of each segment, in the order of the segments."""
     segments = outcome.segments
     pairs = list(zip(segments.node.tolist(), segments.node_gpus.tolist(), strict=True))

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import find_entry, make_policy
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.workload import Workload
 
 NODES, GPUS = 3, 4
@@ -26,17 +26,17 @@ def policy(name: str, **parameters: Any) -> Policy:
     return make_policy(name, {key: value for key, value in {**defaults, **parameters}.items() if key in known})
 
 
-def starts(outcome: Outcome) -> list[float]:
+def starts(outcome: SimulationOutcome) -> list[float]:
     """First start of each job."""
     return outcome.first_start_s.tolist()
 
 
-def ends(outcome: Outcome) -> list[float]:
+def ends(outcome: SimulationOutcome) -> list[float]:
     """End of each job."""
     return outcome.end_s.tolist()
 
 
-def history(outcome: Outcome) -> list[tuple[int, float, float]]:
+def history(outcome: SimulationOutcome) -> list[tuple[int, float, float]]:
     """Who held resources from when to when."""
     segments = outcome.segments
     return sorted(zip(segments.job.tolist(), segments.start_s.tolist(), segments.end_s.tolist(), strict=True))
@@ -76,7 +76,7 @@ def node_workloads(draw: st.DrawFn) -> Workload:
     return Workload.build("drawn", rows)
 
 
-def held(outcome: Outcome, column: str) -> np.ndarray[Any, Any]:
+def held(outcome: SimulationOutcome, column: str) -> np.ndarray[Any, Any]:
     """What all jobs together hold of something, at each instant at which that changes."""
     segments = outcome.segments
     amount = getattr(segments, column)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators import philly, soda
-from slurm_soda.simulator.generators.draws import arrivals, bounded_pareto, quotas
-from slurm_soda.simulator.generators.registry import GENERATORS, find_generator, generate, workload_names
-from slurm_soda.simulator.traces.export import write_tiresias_csv
-from slurm_soda.simulator.traces.fit import check_fits
+from slurm_soda.simulator.generators.distributions import draw_arrivals, draw_bounded_pareto, split_by_shares
+from slurm_soda.simulator.generators.registry import GENERATORS, find_generator, generate_workload, workload_names
+from slurm_soda.simulator.traces.cluster_fit import select_jobs_that_fit
 from slurm_soda.simulator.traces.registry import load_trace
+from slurm_soda.simulator.traces.tiresias_export import write_tiresias_csv
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -32,7 +32,7 @@ def digest(jobs):
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_process():
-    ours = [digest(generate(name, 7, 300)) for name in workload_names()]
+    ours = [digest(generate_workload(name, 7, 300)) for name in workload_names()]
     program = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_generators import digest\n"
@@ -52,13 +52,13 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process():
 
 def test_another_seed_gives_other_jobs():
     for name in workload_names():
-        assert digest(generate(name, 1, 50)) != digest(generate(name, 2, 50))
+        assert digest(generate_workload(name, 1, 50)) != digest(generate_workload(name, 2, 50))
 
 
 @settings(max_examples=30)
 @given(st.sampled_from(workload_names()), st.integers(0, 2**63), st.integers(1, 400))
 def test_every_workload_is_sound_and_fits_its_cluster(name, seed, count):
-    jobs = generate(name, seed, count)
+    jobs = generate_workload(name, seed, count)
     assert len(jobs) == len(set(jobs.label)) == count
     assert jobs.submit_s[0] >= 0
     assert (np.diff(jobs.submit_s) >= 0).all()
@@ -66,12 +66,12 @@ def test_every_workload_is_sound_and_fits_its_cluster(name, seed, count):
     for column in (jobs.submit_s, jobs.run_s):
         assert (column == np.round(column)).all()
     assert (jobs.gpus + jobs.cpus > 0).all()
-    check_fits(jobs, parse_cluster(find_generator(name).cluster), lenient=False, path=name)
+    select_jobs_that_fit(jobs, parse_cluster(find_generator(name).cluster), lenient=False, path=name)
 
 
 @pytest.mark.parametrize("name", workload_names())
 def test_a_generated_workload_can_be_written_and_read_again(tmp_path, name):
-    jobs = generate(name, 3, 200)
+    jobs = generate_workload(name, 3, 200)
     write_tiresias_csv(jobs, tmp_path / f"{name}.csv")
     read = load_trace(tmp_path / f"{name}.csv").workload
     assert digest(read.with_columns(origin_s=jobs.origin_s)) == digest(jobs)
@@ -79,8 +79,8 @@ def test_a_generated_workload_can_be_written_and_read_again(tmp_path, name):
 
 @pytest.mark.parametrize("entry", GENERATORS, ids=lambda entry: entry.name)
 def test_fewer_jobs_and_other_loads_change_the_time_and_not_the_mix(entry):
-    whole, half = generate(entry.name, 5, 20_000), generate(entry.name, 5, 10_000)
-    fast = generate(entry.name, 5, 20_000, {"load_ratio": 4})
+    whole, half = generate_workload(entry.name, 5, 20_000), generate_workload(entry.name, 5, 10_000)
+    fast = generate_workload(entry.name, 5, 20_000, {"load_ratio": 4})
     span_s = [jobs.submit_s[-1] - jobs.submit_s[0] for jobs in (whole, half, fast)]
     assert span_s[1] / span_s[0] == pytest.approx(0.5, abs=0.1)
     assert span_s[2] / span_s[0] == pytest.approx(0.25, abs=0.05)
@@ -89,16 +89,22 @@ def test_fewer_jobs_and_other_loads_change_the_time_and_not_the_mix(entry):
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda: generate("big", 1), "there is no generated workload 'big'; choose one of: small, tiresias480"),
-        (lambda: generate("small", -1), "seed = -1 is not allowed"),
-        (lambda: generate("small", 1, 0), "jobs = 0 is not allowed; use a whole number from 1"),
-        (lambda: generate("small", 1, 10**8), "is not allowed; use a whole number from 1 to 10000000"),
-        (lambda: generate("small", 1, parameters={"load": 2}), "no parameter 'load'; its parameters are: load_ratio"),
         (
-            lambda: generate("small", 1, parameters={"load_ratio": 0}),
+            lambda: generate_workload("big", 1),
+            "there is no generated workload 'big'; choose one of: small, tiresias480",
+        ),
+        (lambda: generate_workload("small", -1), "seed = -1 is not allowed"),
+        (lambda: generate_workload("small", 1, 0), "jobs = 0 is not allowed; use a whole number from 1"),
+        (lambda: generate_workload("small", 1, 10**8), "is not allowed; use a whole number from 1 to 10000000"),
+        (
+            lambda: generate_workload("small", 1, parameters={"load": 2}),
+            "no parameter 'load'; its parameters are: load_ratio",
+        ),
+        (
+            lambda: generate_workload("small", 1, parameters={"load_ratio": 0}),
             "load_ratio = 0 is not allowed; use a number from",
         ),
-        (lambda: generate("small", 1, parameters={"load_ratio": "x"}), "load_ratio = 'x' is not allowed"),
+        (lambda: generate_workload("small", 1, parameters={"load_ratio": "x"}), "load_ratio = 'x' is not allowed"),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error(call, problem):
@@ -108,7 +114,7 @@ def test_what_cannot_be_drawn_is_an_error(call, problem):
 
 
 def test_tiresias_mix_has_the_papers_counts():
-    jobs = generate("tiresias480", 1)
+    jobs = generate_workload("tiresias480", 1)
     assert dict(zip(*np.unique(jobs.gpus, return_counts=True), strict=True)) == {
         1: 240,
         2: 40,
@@ -128,7 +134,7 @@ def test_tiresias_mix_has_the_papers_counts():
 
 
 def test_tiresias_mix_arrives_every_30_seconds_and_has_the_stated_means():
-    jobs = generate("tiresias480", 1, 20_000)
+    jobs = generate_workload("tiresias480", 1, 20_000)
     gaps_s = np.diff(jobs.submit_s)
     assert jobs.submit_s[0] == 0
     assert gaps_s.mean() == pytest.approx(30, rel=0.03)
@@ -138,13 +144,13 @@ def test_tiresias_mix_arrives_every_30_seconds_and_has_the_stated_means():
 
 
 def test_the_small_workload_is_the_same_mix_in_small():
-    jobs = generate("small", 1)
+    jobs = generate_workload("small", 1)
     assert (len(jobs), find_generator("small").cluster) == (400, "16x4")
     assert np.unique(jobs.gpus, return_counts=True)[1].tolist() == [200, 33, 67, 75, 21, 4]
 
 
 def test_a_philly_month_has_the_traces_sizes_sweeps_and_weekends():
-    jobs = generate("philly-month", 1, 100_000)
+    jobs = generate_workload("philly-month", 1, 100_000)
     shares = np.unique(jobs.gpus, return_counts=True)[1] / 100_000
     np.testing.assert_allclose(shares, [0.946, 0.022, 0.0194, 0.0107, 0.0019], atol=0.002)
     gaps_s = np.diff(jobs.submit_s)
@@ -166,7 +172,7 @@ def test_a_philly_months_run_times_are_those_of_the_trace(gpus, law):
 
 
 def test_sodas_month_has_the_papers_counts_and_run_times():
-    jobs = generate("soda-month", 1)
+    jobs = generate_workload("soda-month", 1)
     inference = jobs.category == jobs.categories.index("inference")
     training = (jobs.gpus > 0) & ~inference
     assert ((jobs.gpus == 0).sum(), training.sum(), inference.sum()) == (75_000, 25_000, 5_000)
@@ -181,7 +187,7 @@ def test_sodas_month_has_the_papers_counts_and_run_times():
 
 
 def test_sodas_month_asks_for_too_few_or_too_many_cores_as_the_paper_says():
-    jobs = generate("soda-month", 1)
+    jobs = generate_workload("soda-month", 1)
     training = (jobs.gpus > 0) & (jobs.category != jobs.categories.index("inference"))
     cores = jobs.cpus[training] / jobs.gpus[training]
     assert np.mean(cores <= 2) == pytest.approx(0.761, abs=0.01)
@@ -192,7 +198,7 @@ def test_sodas_month_asks_for_too_few_or_too_many_cores_as_the_paper_says():
 
 
 def test_sodas_month_loads_the_cluster_as_the_paper_says():
-    jobs = generate("soda-month", 1)
+    jobs = generate_workload("soda-month", 1)
     month_s = 30 * DAY_S
     assert (jobs.run_s * jobs.gpus).sum() / month_s / 400 == pytest.approx(0.78, abs=0.02)
     assert (jobs.run_s * jobs.cpus).sum() / month_s / 2240 == pytest.approx(0.53, abs=0.03)
@@ -207,21 +213,21 @@ def test_sodas_month_loads_the_cluster_as_the_paper_says():
 
 @given(st.integers(0, 1000), st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
 def test_quotas_are_whole_and_near_their_shares(total, shares):
-    counts = quotas(total, shares)
+    counts = split_by_shares(total, shares)
     assert sum(counts) == total
     for count, share in zip(counts, shares, strict=True):
         assert abs(count - total * share / sum(shares)) < 1
 
 
 def test_a_bounded_pareto_has_its_mean():
-    values = bounded_pareto(np.random.default_rng(1), 200_000, 120.0, 800.0)
+    values = draw_bounded_pareto(np.random.default_rng(1), 200_000, 120.0, 800.0)
     assert values.min() >= 120
     assert values.max() < 800
     assert values.mean() == pytest.approx(120 * np.log(800 / 120) / (1 - 120 / 800), rel=0.01)
 
 
 def test_arrivals_follow_their_rates_and_end_with_the_horizon():
-    times_s = arrivals(np.random.default_rng(1), 40_000, np.array([1.0, 3.0]), 3.5 * HOUR_S)
+    times_s = draw_arrivals(np.random.default_rng(1), 40_000, np.array([1.0, 3.0]), 3.5 * HOUR_S)
     assert (np.diff(times_s) >= 0).all()
     assert times_s[-1] < 3.5 * HOUR_S
     per_hour = np.bincount((times_s // HOUR_S).astype(int)) / 40_000

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.simulator.cluster import parse_cluster
-from slurm_soda.simulator.outcome import Outcome, Segments
+from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
 from slurm_soda.simulator.workload import Workload
 
 Run = tuple[float, float] | tuple[float, float, list[tuple[int, int]]]
 """Start, end and, where nodes count, ``(node, gpus)`` pairs."""
 
 
-def outcome(jobs: Sequence[dict[str, Any]], cluster: str = "1x2", policy: str = "fifo", cpu_s: float = 0.5) -> Outcome:
+def outcome(
+    jobs: Sequence[dict[str, Any]], cluster: str = "1x2", policy: str = "fifo", cpu_s: float = 0.5
+) -> SimulationOutcome:
     """An outcome of jobs by submission: columns of a workload, and ``runs``; the last one ends the job unless ``ended``
     is false.
     """
@@ -26,7 +28,7 @@ def outcome(jobs: Sequence[dict[str, Any]], cluster: str = "1x2", policy: str = 
     runs: list[list[Run]] = [job["runs"] for job in jobs]
     ended = [bool(job.get("ended", True) and job["runs"]) for job in jobs]
     failures = [int(job.get("failures", 0)) for job in jobs]
-    return Outcome(
+    return SimulationOutcome(
         policy=policy,
         workload=workload,
         cluster=parse_cluster(cluster),
@@ -41,7 +43,7 @@ def outcome(jobs: Sequence[dict[str, Any]], cluster: str = "1x2", policy: str = 
     )
 
 
-def segments(workload: Workload, runs: Sequence[Sequence[Run]]) -> Segments:
+def segments(workload: Workload, runs: Sequence[Sequence[Run]]) -> AllocationSegments:
     """All runs by their ends."""
     flat = sorted(
         ((run[1], run[0], job, run) for job, of_job in enumerate(runs) for run in of_job), key=lambda e: e[:3]
@@ -49,7 +51,7 @@ def segments(workload: Workload, runs: Sequence[Sequence[Run]]) -> Segments:
     places = [run[2] if len(run) > 2 else [] for *_, run in flat]
     jobs = np.array([job for _, _, job, _ in flat], dtype=np.int64)
     pieces = [piece for place in places for piece in place]
-    return Segments(
+    return AllocationSegments(
         job=jobs,
         start_s=np.array([start for _, start, *_ in flat], dtype=np.float64),
         end_s=np.array([end for end, *_ in flat], dtype=np.float64),

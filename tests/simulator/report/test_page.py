@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.simulator.report.page import Story, headline, render
-from slurm_soda.simulator.report.result import PolicyRuns, by_policy, fastest, reduce, times_better
-from slurm_soda.simulator.report.table import table
+from slurm_soda.simulator.report.comparison_table import make_comparison_table
+from slurm_soda.simulator.report.page import ReportContent, headline, render_page
+from slurm_soda.simulator.report.run_results import (
+    PolicyRuns,
+    fastest_policy,
+    group_runs_by_policy,
+    reduce_outcome,
+    times_better,
+)
 
 from .outcomes import WORKED, outcome
 
@@ -56,14 +62,14 @@ def rows(*, label: str = "1", seeds: int = 1) -> tuple[PolicyRuns, ...]:
     better = [*jobs[:2], {**jobs[2], "runs": [(10, 20), (30, 40)]}]
     runs = []
     for seed in range(seeds):
-        runs.append(reduce(outcome(jobs), "fifo", seed))
+        runs.append(reduce_outcome(outcome(jobs), "fifo", seed))
         later = [*better[:2], {**better[2], "runs": [(10, 20), (30, 40 + seed)]}]
-        runs.append(reduce(outcome(later, policy="srsf"), "srsf", seed))
-    return tuple(by_policy(runs))
+        runs.append(reduce_outcome(outcome(later, policy="srsf"), "srsf", seed))
+    return tuple(group_runs_by_policy(runs))
 
 
-def story(found: tuple[PolicyRuns, ...]) -> Story:
-    return Story(found, "3 jobs <by hand> on 1x2", 2, (("restart", "0 s"),))
+def story(found: tuple[PolicyRuns, ...]) -> ReportContent:
+    return ReportContent(found, "3 jobs <by hand> on 1x2", 2, (("restart", "0 s"),))
 
 
 def test_headlines() -> None:
@@ -74,7 +80,7 @@ def test_headlines() -> None:
 
 
 def test_the_table_compares_with_the_first_row() -> None:
-    titles, cells = table(rows())
+    titles, cells = make_comparison_table(rows())
     assert titles == ["policy", "avg JCT", "times better", "median", "p95", "p99", "avg wait", "makespan", "GPUs used",
                       "preemptions"]  # fmt: skip
     assert cells[0] == ["fifo", "23.3 s", "1.00×", "20.0 s", "38.0 s", "39.6 s", "10.0 s", "50.0 s", "50 %", "1"]
@@ -90,11 +96,11 @@ def test_policies_are_held_against_each_other_over_the_seeds_that_both_ran() -> 
     easy, hard = replace(fifo, runs=fifo.runs[:1]), replace(srsf, runs=srsf.runs[1:])
     assert math.isnan(times_better(easy, hard))
     assert headline([easy, hard]) == "No policy completes jobs faster than fifo: 23.3 s on average"
-    assert fastest([fifo, hard, srsf]) is srsf  # 20.2 of 23.3 s, where the other took 20.3 of 23.3 s
+    assert fastest_policy([fifo, hard, srsf]) is srsf  # 20.2 of 23.3 s, where the other took 20.3 of 23.3 s
 
 
 def test_one_policy_is_compared_with_nobody() -> None:
-    assert "times better" not in table(rows()[:1])[0]
+    assert "times better" not in make_comparison_table(rows()[:1])[0]
 
 
 def test_several_seeds_are_means_with_their_spread() -> None:
@@ -104,7 +110,7 @@ def test_several_seeds_are_means_with_their_spread() -> None:
     assert srsf.spread("avg_jct_s") == pytest.approx(0.2357, abs=1e-4)
     assert fifo.spread("avg_jct_s") == 0
     assert times_better(fifo, srsf) == pytest.approx((70 / 3) / (20 + 1 / 6))
-    assert table([fifo, srsf])[1][1][1] == "20.2 s ±1 %"
+    assert make_comparison_table([fifo, srsf])[1][1][1] == "20.2 s ±1 %"
     assert len(srsf.jct.value_s) == 6
 
 
@@ -114,50 +120,50 @@ def test_columns_appear_where_they_say_something() -> None:
         {"submit_s": 0, "gpus": 0, "runs": [(0, 2)]},
         {"submit_s": 0, "runs": []},
     ]
-    titles, _ = table(by_policy([reduce(outcome(jobs, cluster="1x1/4c"), "fifo")]))
+    titles, _ = make_comparison_table(group_runs_by_policy([reduce_outcome(outcome(jobs, cluster="1x1/4c"), "fifo")]))
     assert {"GPU jobs' JCT", "CPU jobs' JCT", "unfinished"} <= set(titles)
     assert "failures" not in titles
 
 
 def test_the_page_says_what_the_table_says() -> None:
-    text = parse(render(story(rows()))).text
+    text = parse(render_page(story(rows()))).text
     assert "srsf completes jobs in 20.0 s on average" in text
     assert "3 jobs <by hand> on 1x2" in text
-    for cell in table(rows())[1][1]:
+    for cell in make_comparison_table(rows())[1][1]:
         assert cell in text
     assert text.count("who held which GPU") == 2
 
 
 def test_the_page_loads_nothing_from_outside() -> None:
-    assert not re.search(r"https?://|url\(|@import|<script|<link|\bsrc=", render(story(rows())))
+    assert not re.search(r"https?://|url\(|@import|<script|<link|\bsrc=", render_page(story(rows())))
 
 
 @pytest.mark.parametrize("label", ['<script>alert("x")</script>', "a'; echo foo", '"><b onclick="x', "ü 漢 \u202e"])
 def test_names_stay_text(label: str) -> None:
-    tree = parse(render(story(rows(label=label))))
+    tree = parse(render_page(story(rows(label=label))))
     assert any(f"{label}-0" in (value or "") for key, value in tree.attributes if key == "title")
     assert not [key for key, _ in tree.attributes if key.startswith("on")]
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
-    found = tuple(by_policy([reduce(outcome([{"submit_s": 0, "gpus": 9, "runs": []}]), "fifo")]))
-    assert "fifo" in parse(render(story(found))).text
+    found = tuple(group_runs_by_policy([reduce_outcome(outcome([{"submit_s": 0, "gpus": 9, "runs": []}]), "fifo")]))
+    assert "fifo" in parse(render_page(story(found))).text
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    from slurm_soda.simulator.report.pictures import save_pictures  # noqa: PLC0415 - brings matplotlib
+    from slurm_soda.simulator.report.charts.png_charts import save_png_charts  # noqa: PLC0415 - brings matplotlib
 
-    paths = save_pictures(story(rows()), tmp_path)
+    paths = save_png_charts(story(rows()), tmp_path)
     assert [path.name for path in paths] == [
         "jct.png", "queue.png", "utilisation.png", "gantt-fifo.png", "gantt-srsf.png"
     ]  # fmt: skip
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-    again = {path.name: path.read_bytes() for path in save_pictures(story(rows()), tmp_path / "again")}
+    again = {path.name: path.read_bytes() for path in save_png_charts(story(rows()), tmp_path / "again")}
     assert again == {path.name: path.read_bytes() for path in paths}
 
 
 def test_pictures_of_nothing_are_pictures(tmp_path: Path) -> None:
-    from slurm_soda.simulator.report.pictures import save_pictures  # noqa: PLC0415 - brings matplotlib
+    from slurm_soda.simulator.report.charts.png_charts import save_png_charts  # noqa: PLC0415 - brings matplotlib
 
-    found = tuple(by_policy([reduce(outcome([{"submit_s": 0, "gpus": 9, "runs": []}]), "fifo")]))
-    assert [path.name for path in save_pictures(story(found), tmp_path)][-1] == "gantt.png"
+    found = tuple(group_runs_by_policy([reduce_outcome(outcome([{"submit_s": 0, "gpus": 9, "runs": []}]), "fifo")]))
+    assert [path.name for path in save_png_charts(story(found), tmp_path)][-1] == "gantt.png"

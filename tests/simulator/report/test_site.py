@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slurm_soda.simulator.node.record import NodeRecord, Recorder
+from slurm_soda.simulator.node.node_measurements import NodeMeasurements, NodeUsageRecorder
 from slurm_soda.simulator.report.per_job import per_job_csv
-from slurm_soda.simulator.report.site import activity, promptness, site_curves
+from slurm_soda.simulator.report.soda_figures import make_soda_curves, measure_activity, measure_start_delays
 from slurm_soda.simulator.report.summary import queue_s, summarise
 from tests.simulator.report.outcomes import outcome
 
@@ -23,21 +23,21 @@ JOBS = (
 )
 
 
-def on_nodes() -> NodeRecord:
-    recorder = Recorder()
+def on_nodes() -> NodeMeasurements:
+    recorder = NodeUsageRecorder()
     recorder.add(0, 0.0, 10.0, (1, 2), 0.0)
     recorder.add(0, 10.0, 50.0, (1, 4), 0.75)
     recorder.add(1, 20.0, 30.0, (0, 1), 0.0)
     recorder.add(2, 80.0, 180.0, (1, 2), math.nan)
     recorder.add(3, 100.0, 110.0, (0, 4), 0.0)
     recorder.add(3, 110.0, 110.0, (0, 4), 0.0)
-    return NodeRecord(
+    return NodeMeasurements(
         recorder.stretches(), np.array([4, 1, 2, -1]), np.array([3, -1, -1, -1]), np.array([True, False, True, False])
     )
 
 
 def test_rates_are_over_the_time_of_submissions() -> None:
-    found = activity(outcome(JOBS, "1x2/10c"), 10)
+    found = measure_activity(outcome(JOBS, "1x2/10c"), 10)
     assert found.gpu_active_ratio == pytest.approx((50 + 20) / 200)
     assert found.cpu_active_ratio == pytest.approx((2 * 50 + 10 + 2 * 20) / 1000)
     assert math.isnan(found.gpu_busy_ratio)
@@ -45,14 +45,14 @@ def test_rates_are_over_the_time_of_submissions() -> None:
 
 
 def test_utilisation_is_of_active_gpus_as_far_as_it_is_known() -> None:
-    run = replace(outcome(JOBS, "1x2/10c"), on_nodes=on_nodes())
-    found = activity(run, 10)
+    run = replace(outcome(JOBS, "1x2/10c"), node_measurements=on_nodes())
+    found = measure_activity(run, 10)
     assert found.gpu_active_ratio == pytest.approx((50 + 20) / 200)
     assert found.gpu_busy_ratio == pytest.approx(0.75 * 40 / 50)
     assert found.gpu_busy_all_ratio == pytest.approx(0.75 * 40 / 200)
     assert found.cpu_active_ratio == pytest.approx((2 * 10 + 4 * 40 + 10 + 2 * 20) / 1000)
     assert summarise(run).gpu_busy_ratio == found.gpu_busy_ratio
-    curves = site_curves(run, queue_s(run))
+    curves = make_soda_curves(run, queue_s(run))
     assert curves is not None
     assert curves.gpus_active.mean.mean() == pytest.approx(0.7)
     assert curves.gpus_busy.mean.mean() == pytest.approx(0.3)
@@ -64,10 +64,10 @@ def test_utilisation_is_of_active_gpus_as_far_as_it_is_known() -> None:
 
 
 def test_shares_by_the_wait_until_the_first_start() -> None:
-    found = promptness(outcome(JOBS, "1x2/10c"))
+    found = measure_start_delays(outcome(JOBS, "1x2/10c"))
     assert (found.gpu_at_once_ratio, found.gpu_over_minute_ratio, found.gpu_over_hour_ratio) == (0.5, 0.5, 0.0)
     assert (found.cpu_within_10s_ratio, found.cpu_within_minute_ratio) == (0.5, 1.0)
-    never = promptness(outcome([{"submit_s": 0.0, "gpus": 1, "runs": []}]))
+    never = measure_start_delays(outcome([{"submit_s": 0.0, "gpus": 1, "runs": []}]))
     assert (never.gpu_at_once_ratio, never.gpu_over_hour_ratio) == (0.0, 1.0)
     assert math.isnan(never.cpu_within_10s_ratio)
-    assert site_curves(outcome(JOBS), np.zeros(4)) is None
+    assert make_soda_curves(outcome(JOBS), np.zeros(4)) is None

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from slurm_soda.demo.report import figures
-from slurm_soda.demo.truth import JobRun, JobTruth
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
+from slurm_soda.demo.job_mix.mix_figures import compute_figures
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 
 from .outcomes import WORKED, outcome
@@ -45,11 +45,11 @@ def test_the_document_has_the_promised_keys() -> None:
 def test_the_demo_counts_the_same_way() -> None:
     found = summarise(outcome(WORKED))
     truths = [
-        JobTruth(at, "bob", "job", "COMPLETED", job["gpus"], job["submit_s"], job["runs"][-1][1],
-                 tuple(JobRun(start, end, "COMPLETED", "n1") for start, end in job["runs"]))
+        MixJobRecord(at, "bob", "job", "COMPLETED", job["gpus"], job["submit_s"], job["runs"][-1][1],
+                 tuple(MixJobRun(start, end, "COMPLETED", "n1") for start, end in job["runs"]))
         for at, job in enumerate(WORKED)
     ]  # fmt: skip
-    demo = figures(truths, gpus=2)
+    demo = compute_figures(truths, gpus=2)
     for key in ("jobs", "avg_jct_s", "p50_jct_s", "p95_jct_s", "avg_queue_s", "makespan_s", "preemptions"):
         assert getattr(found, key) == pytest.approx(getattr(demo, key)), key
     assert found.gpu_util_ratio == pytest.approx(demo.gpu_allocated_ratio)
@@ -88,7 +88,7 @@ def test_work_after_the_last_end_is_not_within_the_makespan() -> None:
     [outcome([]), outcome([{"submit_s": 0, "gpus": 9, "runs": []}]), outcome([], cluster="1x0")],
     ids=["no jobs", "too large", "no GPUs"],
 )
-def test_nothing_is_nan_not_a_crash(nothing: Outcome) -> None:
+def test_nothing_is_nan_not_a_crash(nothing: SimulationOutcome) -> None:
     found = summarise(nothing)
     assert math.isnan(found.avg_jct_s)
     assert math.isnan(found.p99_jct_s)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.simulator.report.times import log_ticks, span_text, tick_step, time_ticks
+from slurm_soda.simulator.report.time_text import log_ticks, span_text, tick_step, time_ticks
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.plan import JobNotes, Plan, Preempt
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 
 
@@ -28,7 +28,7 @@ def plan_of(
         node, count = np.unique(np.searchsorted(first, held, side="right") - 1, return_counts=True)
         cpus = int(jobs.cpus[jobs.row(job_id)]) // max(len(held), 1)
         places[job_id] = tuple(
-            Piece(at, gpus, gpus * cpus, 0) for at, gpus in zip(node.tolist(), count.tolist(), strict=True)
+            NodeAllocation(at, gpus, gpus * cpus, 0) for at, gpus in zip(node.tolist(), count.tolist(), strict=True)
         )
     empty = np.zeros(len(jobs), dtype=np.int64)
     waiting = jobs.job_id[jobs.state == JobState.PENDING]

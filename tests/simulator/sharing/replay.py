@@ -7,20 +7,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from slurm_soda.policies.sharing.knowledge import Workload as Kind
+from slurm_soda.policies.sharing.job_kinds import JobKind as Kind
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.sharing.truth import Truth
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.true_slowdowns import TrueSlowdowns
 
 
-def kinds_of(outcome: Outcome) -> list[Kind]:
+def kinds_of(outcome: SimulationOutcome) -> list[Kind]:
     """As the trace names models; for workloads whose models are all in the table."""
     work = outcome.workload
     columns = zip(work.model.tolist(), work.batch_size.tolist(), work.gpus.tolist(), strict=True)
     return [Kind(work.models[model], batch, "v100", gpus) for model, batch, gpus in columns]
 
 
-def devices_of(outcome: Outcome) -> list[frozenset[int]]:
+def devices_of(outcome: SimulationOutcome) -> list[frozenset[int]]:
     """GPUs of each segment."""
     seen = outcome.sharing
     assert seen is not None
@@ -28,7 +28,7 @@ def devices_of(outcome: Outcome) -> list[frozenset[int]]:
     return [frozenset(flat[bounds[at] : bounds[at + 1]]) for at in range(len(bounds) - 1)]
 
 
-def progress_s(outcome: Outcome, truth: Truth, costs: Costs) -> np.ndarray:
+def progress_s(outcome: SimulationOutcome, truth: TrueSlowdowns, costs: Costs) -> np.ndarray:
     """Work done by each job, in seconds alone; for runs without failures, accumulation and checkpoints."""
     parts, kinds, held = outcome.segments, kinds_of(outcome), devices_of(outcome)
     times = sorted({*parts.start_s.tolist(), *parts.end_s.tolist()})
@@ -47,7 +47,14 @@ def progress_s(outcome: Outcome, truth: Truth, costs: Costs) -> np.ndarray:
     return done
 
 
-def _xi(at: int, now_s: float, outcome: Outcome, truth: Truth, kinds: list[Kind], held: list[frozenset[int]]) -> float:
+def _xi(
+    at: int,
+    now_s: float,
+    outcome: SimulationOutcome,
+    truth: TrueSlowdowns,
+    kinds: list[Kind],
+    held: list[frozenset[int]],
+) -> float:
     parts, worst = outcome.segments, 1.0
     mine = kinds[int(parts.job[at])]
     for device in held[at]:

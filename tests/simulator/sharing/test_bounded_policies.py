@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.knowledge import Estimate, Source
-from slurm_soda.policies.sharing.knowledge import Workload as Kind
-from slurm_soda.policies.sharing.view import SharingPolicy
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.sharing.job_kinds import Estimate, Source
+from slurm_soda.policies.sharing.job_kinds import JobKind as Kind
+from slurm_soda.policies.sharing.snapshot import SharingPolicy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.sharing.rules import SharingRules
-from slurm_soda.simulator.sharing.run import simulate_sharing
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.workload import Workload
 
 
@@ -31,7 +31,7 @@ class Optimist:
 
 def run(
     work: Workload, cluster: str, name: str, rules: SharingRules, costs: Costs | None = None, **sets: object
-) -> Outcome:
+) -> SimulationOutcome:
     policy = make_policy(name, sets)
     assert isinstance(policy, SharingPolicy)
     return simulate_sharing(work, parse_cluster(cluster), policy, rules, jobs_per_gpu=policy.jobs_per_gpu, costs=costs)

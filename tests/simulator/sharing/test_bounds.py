@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_soda.policies.registry import make_policy, policy_names
-from slurm_soda.policies.sharing.view import SharingPolicy
+from slurm_soda.policies.registry.catalog import make_policy, policy_names
+from slurm_soda.policies.sharing.snapshot import SharingPolicy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.sharing.rules import SharingRules
-from slurm_soda.simulator.sharing.run import simulate_sharing
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.workload import Workload
 
 MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))

@@ -9,17 +9,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.simulator.cluster import Cluster, parse_cluster
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.simulator.cluster import SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
-from slurm_soda.simulator.outcome import Outcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.report.summary import summarise
-from slurm_soda.simulator.sharing.rules import SharingRules
-from slurm_soda.simulator.sharing.run import simulate_sharing
-from slurm_soda.simulator.sharing.truth import Measured
-from slurm_soda.simulator.speed.pairs import load_pairs
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
+from slurm_soda.simulator.sharing.true_slowdowns import MeasuredSlowdowns
+from slurm_soda.simulator.speed.pair_table import load_pairs
 from slurm_soda.simulator.workload import Workload
 from tests.simulator.engine.worlds import job
 from tests.simulator.sharing.players import Restless
@@ -50,7 +50,7 @@ COSTS = st.sampled_from((Costs(), Costs(start_s=1, restart_s=2), Costs(restart_s
 PLAYERS = st.builds(Restless, seed=st.integers(0, 999), jobs_per_gpu=st.integers(1, 3))
 
 
-def check_devices(outcome: Outcome, most: int) -> None:
+def check_devices(outcome: SimulationOutcome, most: int) -> None:
     """No GPU has too many jobs, gangs are whole, and both records say the same."""
     seen, parts, cluster = outcome.sharing, outcome.segments, outcome.cluster
     assert seen is not None
@@ -70,7 +70,7 @@ def check_devices(outcome: Outcome, most: int) -> None:
         assert (start_s[1:] >= end_s[:-1]).all()
 
 
-def check_cpus(outcome: Outcome) -> None:
+def check_cpus(outcome: SimulationOutcome) -> None:
     """At no time do jobs hold more CPUs than nodes have (each job's CPUs are alike on all of its GPUs)."""
     parts, work = outcome.segments, outcome.workload
     for now_s in {*parts.start_s.tolist()}:
@@ -85,7 +85,7 @@ def check_cpus(outcome: Outcome) -> None:
 @on_some_worlds
 @given(workloads(), st.sampled_from(CLUSTERS), COSTS, PLAYERS)
 def test_work_is_done_once_and_nothing_is_given_twice(
-    pairs: Path, workload: Workload, cluster: Cluster, costs: Costs, player: Restless
+    pairs: Path, workload: Workload, cluster: SimulatedCluster, costs: Costs, player: Restless
 ) -> None:
     workload = workload.select(workload.gpus <= cluster.total_gpus)
     rules = SharingRules(pairs=pairs)
@@ -94,7 +94,7 @@ def test_work_is_done_once_and_nothing_is_given_twice(
     check_cpus(outcome)
     ended = np.isfinite(outcome.end_s)
     assert ended.all()
-    done = progress_s(outcome, Measured(load_pairs(pairs), "v100"), costs)
+    done = progress_s(outcome, MeasuredSlowdowns(load_pairs(pairs), "v100"), costs)
     np.testing.assert_allclose(done, workload.run_s, rtol=1e-9, atol=1e-6)
     found = summarise(outcome)
     assert not found.gpu_util_ratio > 1 + 1e-9
@@ -108,7 +108,7 @@ def test_work_is_done_once_and_nothing_is_given_twice(
     st.sampled_from((Costs(), Costs(start_s=1, restart_s=2), Costs(checkpoint_s=2), Costs(round_s=7))),
 )  # fmt: skip
 def test_with_nobody_sharing_nothing_differs_to_the_bit(
-    workload: Workload, cluster: Cluster, name: str, costs: Costs
+    workload: Workload, cluster: SimulatedCluster, name: str, costs: Costs
 ) -> None:
     workload = workload.select(workload.gpus <= cluster.total_gpus)
     policy = make_policy(name, {})
@@ -123,7 +123,7 @@ def test_with_nobody_sharing_nothing_differs_to_the_bit(
 @on_some_worlds
 @given(workloads(), st.sampled_from(CLUSTERS), PLAYERS, st.sampled_from(("prior", "truth")))
 def test_who_runs_out_of_memory_ends_all_the_same(
-    pairs: Path, workload: Workload, cluster: Cluster, player: Restless, knowledge: str
+    pairs: Path, workload: Workload, cluster: SimulatedCluster, player: Restless, knowledge: str
 ) -> None:
     workload = workload.select(workload.gpus <= cluster.total_gpus)
     rules = SharingRules(pairs=pairs, knowledge=knowledge)

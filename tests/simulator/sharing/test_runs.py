@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry import make_policy
-from slurm_soda.policies.sharing.knowledge import Source, TurnsPrior
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.sharing.job_kinds import Source, TimeSlicingPrior
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.view import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.simulator.cluster import Cluster, Failure, parse_cluster
+from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.node.rules import NodeRules
-from slurm_soda.simulator.outcome import Outcome
-from slurm_soda.simulator.report.curves import Use
+from slurm_soda.simulator.node.node_rules import NodeRules
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.report.charts.curves import UsageCurve
+from slurm_soda.simulator.report.charts.sharing_gantt import make_gantt
 from slurm_soda.simulator.report.per_job import per_job_csv
-from slurm_soda.simulator.report.shared import gpu_use
-from slurm_soda.simulator.report.shared_lanes import chart
+from slurm_soda.simulator.report.sharing_summary import gpu_usage_curve
 from slurm_soda.simulator.report.summary import summarise
-from slurm_soda.simulator.scenario import Scenario
-from slurm_soda.simulator.sharing.record import SharingRecord
-from slurm_soda.simulator.sharing.rules import SharingRules
-from slurm_soda.simulator.sharing.run import simulate_sharing
+from slurm_soda.simulator.runs.scenario import Scenario
+from slurm_soda.simulator.sharing.sharing_record import SharingRecord
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.workload import Workload
 from tests.simulator.sharing.players import Scripted, plan_of
 
@@ -45,7 +45,7 @@ def work(*rows: Mapping[str, Any]) -> Workload:
 def play(
     workload: Workload, script: Mapping[int, Sequence[int]], pairs: Path, cluster: str = "1x2", *,
     costs: Costs | None = None, **more: Any,
-) -> Outcome:  # fmt: skip
+) -> SimulationOutcome:  # fmt: skip
     """Run a script under full knowledge, unless ``more`` says otherwise (of the rules, or of the player)."""
     rules = {key: more.pop(key) for key in ("knowledge", "predictor", "observes") if key in more}
     player = Scripted(script, **more)
@@ -55,7 +55,7 @@ def play(
     )  # fmt: skip
 
 
-def seen(outcome: Outcome) -> SharingRecord:
+def seen(outcome: SimulationOutcome) -> SharingRecord:
     assert outcome.sharing is not None
     return outcome.sharing
 
@@ -111,7 +111,7 @@ def test_places_have_their_own_part_in_speed(pairs: Path) -> None:
     class Halves:
         """A gang on two nodes runs at half speed."""
 
-        def ratio(self, row: int, pieces: Sequence[Piece]) -> float:
+        def ratio(self, row: int, pieces: Sequence[NodeAllocation]) -> float:
             del row
             return 1.0 / len(pieces)
 
@@ -192,7 +192,7 @@ def test_a_failing_node_frees_the_partners_on_others(pairs: Path) -> None:
     rows = work(
         {"model": "A", "batch_size": 32}, {"gpus": 2, "run_s": 10.0}, {"gpus": 1, "run_s": 1.0, "submit_s": 500.0}
     )
-    cluster = replace(parse_cluster("2x1"), failures=(Failure(1, 5.0, 300.0),))
+    cluster = replace(parse_cluster("2x1"), failures=(NodeFailure(1, 5.0, 300.0),))
 
     class Patient(Scripted):
         def decide(self, snapshot: ClusterSnapshot) -> Plan:
@@ -234,7 +234,9 @@ class Strict:
 
     name = "strict"
 
-    def __init__(self, plan: Mapping[int, Sequence[int]], jobs_per_gpu: int = 2, nodes: Sequence[Piece] = ()) -> None:
+    def __init__(
+        self, plan: Mapping[int, Sequence[int]], jobs_per_gpu: int = 2, nodes: Sequence[NodeAllocation] = ()
+    ) -> None:
         self.jobs_per_gpu, self._plan, self._nodes = jobs_per_gpu, plan, nodes
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
@@ -246,8 +248,8 @@ class Strict:
 BAD: Mapping[str, tuple[Policy, Workload, str]] = {
     "too many": (Strict({1: [0], 2: [0]}, 1), work({}, {}), "GPU 0 would have 2 jobs, and at most 1 are allowed"),
     "twice": (Strict({1: [0, 0]}), work({"gpus": 2}), r"GPUs \[0, 0\] are not different ones of the 3"),
-    "no such": (Strict({1: [7]}, nodes=[Piece(0, 1, 0, 0)]), work({}), r"GPUs \[7\] are not different ones"),
-    "elsewhere": (Strict({1: [0]}, nodes=[Piece(0, 2, 0, 0)]), work({}), "its places are"),
+    "no such": (Strict({1: [7]}, nodes=[NodeAllocation(0, 1, 0, 0)]), work({}), r"GPUs \[7\] are not different ones"),
+    "elsewhere": (Strict({1: [0]}, nodes=[NodeAllocation(0, 2, 0, 0)]), work({}), "its places are"),
     "down": (Strict({1: [2]}), work({}), "node row 1 is down"),
     "cpus": (Strict({1: [0], 2: [1]}), work({"cpus": 5}, {"cpus": 4}), "1 CPUs of node row 0 would be given twice"),
     "unwilling": (Strict({1: [0], 2: [0]}), work({}, {"shares": False}), "job 2 does not allow sharing"),
@@ -263,7 +265,7 @@ BAD: Mapping[str, tuple[Policy, Workload, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_plans_that_cannot_be_are_told(pairs: Path, case: str) -> None:
     policy, workload, problem = BAD[case]
-    cluster = replace(parse_cluster("1x2/8c+1x1/8c"), failures=(Failure(1, 0.0, 1.0),))
+    cluster = replace(parse_cluster("1x2/8c+1x1/8c"), failures=(NodeFailure(1, 0.0, 1.0),))
     with pytest.raises(SimulatorError, match=rf"policy strict at 0 s starts job \d where it cannot: .*{problem}"):
         simulate_sharing(
             workload, cluster, policy, SharingRules(pairs=pairs), jobs_per_gpu=getattr(policy, "jobs_per_gpu", 1)
@@ -277,7 +279,7 @@ def test_utilisation_counts_a_shared_gpu_once(pairs: Path) -> None:
     assert found.gpu_shared_ratio == pytest.approx(100 / 120)
     assert found.gpu_shared_s == pytest.approx(100.0)
     assert found.shared_slowdown == pytest.approx(1.125)
-    used: Use = gpu_use(outcome)
+    used: UsageCurve = gpu_usage_curve(outcome)
     assert used.mean.max() == pytest.approx(1.0)
     lines = per_job_csv(outcome).splitlines()
     assert lines[0].endswith(",failures,shared_s,xi,partners,sub_batch,out_of_memory")
@@ -291,7 +293,7 @@ class TestScenario:
         rules = None if pairs is None else SharingRules(pairs=pairs)
         return Scenario(work({"model": "A", "batch_size": 16}, {}), self.cluster(), sharing=rules, **more)
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> SimulatedCluster:
         return parse_cluster("1x1")
 
     def test_only_who_shares_runs_over_single_gpus(self, pairs: Path) -> None:
@@ -309,7 +311,9 @@ class TestScenario:
 
         rows = work({"iterations": 500.0, "submit_s": 1.0, "run_s": 50.0}, {"iterations": 200.0, "submit_s": 60.0})
         scenario = replace(self.scenario(pairs, predicted=True), workload=rows)
-        scenario = replace(scenario, sharing=SharingRules(pairs=pairs, knowledge="predicted", predictor=TurnsPrior()))
+        scenario = replace(
+            scenario, sharing=SharingRules(pairs=pairs, knowledge="predicted", predictor=TimeSlicingPrior())
+        )
         outcome = scenario.run(Scripted({1: [0], 2: [0]}, look=look))
         assert np.isfinite(outcome.end_s).all()
         assert told[-1][0] != 100.0  # the second job is thought to take as long as the first one did
@@ -338,7 +342,7 @@ class TestScenario:
 
 def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> None:
     rows = work({"model": "A", "batch_size": 16}, {}, {"gpus": 2, "submit_s": 300.0, "run_s": 10.0})
-    lanes = chart(play(rows, {1: [0], 2: [0], 3: [0, 1]}, pairs))
+    lanes = make_gantt(play(rows, {1: [0], 2: [0], 3: [0, 1]}, pairs))
     assert lanes is not None
     assert lanes.names == ("n1:0", "n1:0", "n1:1", "n1:1")
     assert lanes.each == 2
@@ -346,7 +350,7 @@ def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> 
         ("1", 0, 1), ("2", 1, 1), ("3", 0, 1), ("3", 2, 1),
     ]  # fmt: skip
     assert lanes.bars[1].end_s == pytest.approx(120.0)
-    apart = chart(play(work({}), {1: [0]}, pairs))
+    apart = make_gantt(play(work({}), {1: [0]}, pairs))
     assert apart is not None
     assert apart.names == ("n1:0", "n1:1")
 

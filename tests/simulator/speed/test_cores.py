@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.placement import Piece
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.simulator.errors import SimulatorError, TraceError
-from slurm_soda.simulator.speed.cores import ByCores, CoreCurve, load_core_curves
+from slurm_soda.simulator.speed.core_speed import CoreCurve, CoreSpeed, load_core_curves
 from slurm_soda.simulator.workload import Workload
 
 CURVE = CoreCurve((1.0, 3.0, 6.0), (0.5, 0.9, 1.0))
@@ -48,13 +48,17 @@ def test_jobs_run_by_their_cores() -> None:
         {"submit_s": 2, "run_s": 60, "gpus": 2, "model": "fed"},
         {"submit_s": 3, "run_s": 60, "gpus": 0, "cpus": 6},
     ]
-    speed = ByCores({"fed": CURVE}, Workload.build("w", rows))
-    assert speed.ratio(0, [Piece(0, 2, 6, 0)]) == 1.0
-    assert speed.ratio(0, [Piece(0, 2, 12, 0)]) == pytest.approx(1 / 0.9)
-    assert speed.ratio(0, [Piece(0, 1, 6, 0), Piece(1, 1, 1, 0), Piece(2, 0, 9, 0)]) == pytest.approx(0.5 / 0.9)
-    assert [speed.ratio(row, [Piece(0, 2, 1, 0)]) for row in (1, 2, 3)] == [1.0, 1.0, 1.0]
+    speed = CoreSpeed({"fed": CURVE}, Workload.build("w", rows))
+    assert speed.ratio(0, [NodeAllocation(0, 2, 6, 0)]) == 1.0
+    assert speed.ratio(0, [NodeAllocation(0, 2, 12, 0)]) == pytest.approx(1 / 0.9)
+    assert speed.ratio(
+        0, [NodeAllocation(0, 1, 6, 0), NodeAllocation(1, 1, 1, 0), NodeAllocation(2, 0, 9, 0)]
+    ) == pytest.approx(0.5 / 0.9)
+    assert [speed.ratio(row, [NodeAllocation(0, 2, 1, 0)]) for row in (1, 2, 3)] == [1.0, 1.0, 1.0]
     with pytest.raises(SimulatorError, match="job a1: it has GPUs on a node where it has no CPU core"):
-        ByCores({"fed": CURVE}, Workload.build("w", [rows[0] | {"label": "a1"}])).ratio(0, [Piece(0, 2, 0, 0)])
+        CoreSpeed({"fed": CURVE}, Workload.build("w", [rows[0] | {"label": "a1"}])).ratio(
+            0, [NodeAllocation(0, 2, 0, 0)]
+        )
 
 
 def test_curves_from_a_file(tmp_path: Path) -> None:

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from slurm_soda.simulator.errors import SimulatorError, TraceError
-from slurm_soda.simulator.reading import MOST_BYTES
-from slurm_soda.simulator.speed.pairs import JobKind, PairTable, load_pairs
+from slurm_soda.simulator.speed.pair_table import PairTable, PairTableKey, load_pairs
+from slurm_soda.simulator.speed.small_files import MOST_BYTES
+from slurm_soda.simulator.traces.formats.measured_times import TrainingStepTimes
 from slurm_soda.simulator.traces.registry import load_trace
-from slurm_soda.simulator.traces.run_times import StepTimes
 
-CV, RL, BIG, GANG = JobKind("ResNet-18", 64, 1), JobKind("A3C", 0, 1), JobKind("LM", 80, 1), JobKind("ResNet-18", 64, 4)
+CV, RL, BIG, GANG = (
+    PairTableKey("ResNet-18", 64, 1),
+    PairTableKey("A3C", 0, 1),
+    PairTableKey("LM", 80, 1),
+    PairTableKey("ResNet-18", 64, 4),
+)
 TABLE: dict[str, Any] = {
     "v100": {
         str(CV): {"null": 20.0, str(CV): [12.0, 12.0], str(RL): [16.0, 3.0], str(BIG): [0.0, 0.0]},
@@ -55,7 +60,7 @@ def test_speeds_alone(pairs: PairTable) -> None:
     (GANG, CV, None),
 ])  # fmt: skip
 def test_speeds_of_pairs_are_relative_to_each_job_alone(
-    pairs: PairTable, a: JobKind, b: JobKind, ratios: tuple[float, float] | None
+    pairs: PairTable, a: PairTableKey, b: PairTableKey, ratios: tuple[float, float] | None
 ) -> None:
     assert pairs.shared("v100", a, b) == (None if ratios is None else pytest.approx(ratios))
 
@@ -71,7 +76,7 @@ def test_what_was_not_measured_is_named(pairs: PairTable) -> None:
 
 def test_a_gavel_trace_gets_its_run_times_from_steps_alone(pairs: PairTable, tmp_path: Path) -> None:
     steps = pairs.on("v100")
-    assert isinstance(steps, StepTimes)
+    assert isinstance(steps, TrainingStepTimes)
     trace = tmp_path / "jobs.trace"
     cells = ("python3 main.py", "images", "--num_steps", "1")
     lines = [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.traces.registry import format_names, load_trace
-from slurm_soda.simulator.traces.trace import Trace
+from slurm_soda.simulator.traces.trace import JobTrace
 
 HEADER = "job_id,num_gpu,submit_time,duration,batch_size"
 GOOD = "good,1,0,5,0"
@@ -194,7 +194,7 @@ FILES = st.one_of(
 )
 
 
-def outcome_of(path, name, lenient) -> Trace | TraceError:
+def outcome_of(path, name, lenient) -> JobTrace | TraceError:
     try:
         return load_trace(path, name, lenient=lenient, profiles=Measured())
     except TraceError as error:

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.traces.export import write_tiresias_csv
 from slurm_soda.simulator.traces.registry import load_trace
+from slurm_soda.simulator.traces.tiresias_export import write_tiresias_csv
 from slurm_soda.simulator.workload import Workload
 
 PLAIN = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"

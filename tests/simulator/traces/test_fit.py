@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.fifo import Fifo
-from slurm_soda.policies.plan import Verdict
+from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import TraceError
-from slurm_soda.simulator.traces.fit import check_fits, fit_trace
-from slurm_soda.simulator.traces.trace import Skipped, Trace
+from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs, select_jobs_that_fit
+from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry
 from slurm_soda.simulator.workload import Workload
 
 SMALL = {"submit_s": 0, "run_s": 1, "label": "small", "gpus": 1}
@@ -37,36 +37,38 @@ def test_a_job_that_is_too_large_is_an_error_or_listed(cluster, job, why):
     jobs = Workload.build("w", [SMALL, {**SMALL, "label": "big", **job}])
     nodes = parse_cluster(cluster)
     with pytest.raises(TraceError) as caught:
-        check_fits(jobs, nodes, lenient=False, path="w.csv", line=np.array([2, 3]))
+        select_jobs_that_fit(jobs, nodes, lenient=False, path="w.csv", line=np.array([2, 3]))
     assert str(caught.value) == (
         f"w.csv:3: job 'big' is larger than the cluster {cluster}: it {why}; choose a larger --cluster, or leave such jobs "
         "out with --lenient"
     )
-    kept, skipped = check_fits(jobs, nodes, lenient=True, path="w.csv")
+    kept, skipped = select_jobs_that_fit(jobs, nodes, lenient=True, path="w.csv")
     assert kept.label == ("small",)
-    assert skipped == (Skipped(0, f"larger than the cluster {cluster}: it {why}", "big"),)
+    assert skipped == (SkippedEntry(0, f"larger than the cluster {cluster}: it {why}", "big"),)
 
 
 def test_jobs_that_fit_stay_as_they_are():
     jobs = Workload.build("w", [SMALL, {**SMALL, "gpus": 8}, {**SMALL, "gpus": 8, "nodes": 2, "gpus_per_node": 4}])
-    assert check_fits(jobs, parse_cluster("2x4"), lenient=False, path="w.csv") == (jobs, ())
+    assert select_jobs_that_fit(jobs, parse_cluster("2x4"), lenient=False, path="w.csv") == (jobs, ())
 
 
 def test_when_no_job_fits_lenient_reading_ends_too():
     with pytest.raises(TraceError, match="no job fits"):
-        check_fits(Workload.build("w", [{**SMALL, "gpus": 2}]), parse_cluster("1x1"), lenient=True, path="w.csv")
+        select_jobs_that_fit(
+            Workload.build("w", [{**SMALL, "gpus": 2}]), parse_cluster("1x1"), lenient=True, path="w.csv"
+        )
 
 
 def test_the_columns_of_a_trace_stay_in_step():
     jobs = Workload.build("w", [SMALL, {**SMALL, "label": "big", "gpus": 9}, {**SMALL, "label": "end"}])
-    trace = Trace(jobs, "tiresias", (Skipped(9, "bad", "x"),), line=np.array([2, 3, 4]),
+    trace = JobTrace(jobs, "tiresias", (SkippedEntry(9, "bad", "x"),), line=np.array([2, 3, 4]),
                   observed_start_s=np.array([5.0, 6.0, 7.0]))  # fmt: skip
-    fitted = fit_trace(trace, parse_cluster("2x4"), lenient=True, path="w.csv")
+    fitted = drop_oversized_jobs(trace, parse_cluster("2x4"), lenient=True, path="w.csv")
     assert fitted.workload.label == ("small", "end")
     assert fitted.line.tolist() == [2, 4]
     assert fitted.observed_start_s.tolist() == [5, 7]
     assert [entry.line for entry in fitted.skipped] == [3, 9]
-    assert fit_trace(trace, parse_cluster("3x4"), lenient=False, path="w.csv") is trace
+    assert drop_oversized_jobs(trace, parse_cluster("3x4"), lenient=False, path="w.csv") is trace
 
 
 ROWS = st.fixed_dictionaries({
@@ -86,9 +88,9 @@ def test_it_is_what_policies_set_aside(rows):
     )  # fmt: skip
     snapshot = ClusterSnapshot(0.0, JobTable.build([{"job_id": at + 1, **row} for at, row in enumerate(rows)]), nodes)
     notes = Fifo(skip=True).decide(snapshot).notes
-    too_large = set(notes.job_id[notes.verdict == Verdict.TOO_LARGE].tolist())
+    too_large = set(notes.job_id[notes.verdict == JobVerdict.TOO_LARGE].tolist())
     try:
-        kept, _ = check_fits(jobs, cluster, lenient=True, path="w")
+        kept, _ = select_jobs_that_fit(jobs, cluster, lenient=True, path="w")
         fitting = {int(label) + 1 for label in kept.label}
     except TraceError:
         fitting = set()

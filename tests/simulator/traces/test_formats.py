@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.simulator.errors import SimulatorError, TraceError
-from slurm_soda.simulator.speed.profiles import load_profiles
+from slurm_soda.simulator.speed.training_profiles import load_profiles
 from slurm_soda.simulator.traces.registry import detect_format, find_format, format_names, load_trace
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -16,8 +16,8 @@ import pytest
 from slurm_soda.simulator import whatif
 from slurm_soda.simulator.cluster import UNCOUNTED
 from slurm_soda.simulator.errors import SimulatorError, TraceError
-from slurm_soda.simulator.traces.sacct import Dump, read_dump, read_sacct
-from slurm_soda.simulator.traces.sacct_cluster import cluster_from
+from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
+from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct, read_sacct_dump
 from slurm_soda.simulator.workload import Workload
 
 DUMPS = Path(__file__).parent / "sacct"
@@ -25,18 +25,18 @@ VERSIONS = ("22.05", "23.11", "24.11", "26.05")
 TIB = 1024 * 1024
 
 
-def dump(version: str) -> Dump:
-    return read_dump(DUMPS / f"{version}.txt", lenient=False)
+def dump(version: str) -> SacctDump:
+    return read_sacct_dump(DUMPS / f"{version}.txt", lenient=False)
 
 
 def row(work: Workload, label: str) -> int:
     return work.label.index(label)
 
 
-def read(tmp_path: Path, text: str | bytes, *, lenient: bool = False) -> Dump:
+def read(tmp_path: Path, text: str | bytes, *, lenient: bool = False) -> SacctDump:
     path = tmp_path / "dump.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape"))
-    return read_dump(path, lenient=lenient)
+    return read_sacct_dump(path, lenient=lenient)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,7 +140,7 @@ def test_the_cluster_is_what_was_in_use_at_one_time() -> None:
 
 def test_the_demo_of_this_repository() -> None:
     """Thirty jobs on Slurm 24.11.5 under stock Slurm; the demo's own report said 63.2 s."""
-    found = read_dump(Path(whatif.__file__).parent / "demo-stock.txt", lenient=False)
+    found = read_sacct_dump(Path(whatif.__file__).parent / "demo-stock.txt", lenient=False)
     trace = found.trace
     assert len(trace.workload) == 30
     assert trace.observed_end_s is not None

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.simulator.errors import TraceError
-from slurm_soda.simulator.traces.sacct import read_dump
-from slurm_soda.simulator.traces.sacct_columns import COLUMNS, COMMAND, Header
-from slurm_soda.simulator.traces.sacct_values import job_id
-from slurm_soda.simulator.traces.trace import Trace
+from slurm_soda.simulator.traces.sacct.columns import SACCT_COLUMNS, SACCT_COMMAND, SacctHeader
+from slurm_soda.simulator.traces.sacct.dump import read_sacct_dump
+from slurm_soda.simulator.traces.sacct.values import parse_job_id
+from slurm_soda.simulator.traces.trace import JobTrace
 
 TRES = "billing=4,cpu=4,gres/gpu=2,mem=8G,node=1"
 CELLS = {
@@ -34,13 +34,13 @@ def dump(order: str, **changed: str) -> str:
     return order + "\n" + "|".join({**CELLS, **changed}[name] for name in order.split("|")) + "\n"
 
 
-def read(tmp_path: Path, text: str | bytes, *, lenient: bool = False) -> Trace:
+def read(tmp_path: Path, text: str | bytes, *, lenient: bool = False) -> JobTrace:
     path = tmp_path / "dump.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape"))
-    return read_dump(path, lenient=lenient).trace
+    return read_sacct_dump(path, lenient=lenient).trace
 
 
-def facts(trace: Trace) -> tuple[object, ...]:
+def facts(trace: JobTrace) -> tuple[object, ...]:
     work = trace.workload
     return (work.label, work.run_s.tolist(), work.gpus.tolist(), work.users, work.origin_s, trace.unused)
 
@@ -180,12 +180,12 @@ def test_cells_in_wrong_places_give_a_trace_or_one_line(tmp_path: Path, lines: l
     ],
 )
 def test_job_ids(text: str, whole: str, step: bool, leader: str, tasks: int) -> None:
-    found = job_id(text)
+    found = parse_job_id(text)
     assert (found.text, found.step, found.het_leader, found.tasks) == (whole, step, leader, tasks)
 
 
 def test_the_command_that_is_recommended_asks_for_columns_that_are_known() -> None:
-    header = Header("|".join(COLUMNS))
+    header = SacctHeader("|".join(SACCT_COLUMNS))
     assert header.unknown() == []
-    assert ",".join(COLUMNS) in COMMAND
-    assert "JobName" not in COLUMNS
+    assert ",".join(SACCT_COLUMNS) in SACCT_COMMAND
+    assert "JobName" not in SACCT_COLUMNS

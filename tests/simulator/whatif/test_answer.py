@@ -11,12 +11,12 @@ import pytest
 from slurm_soda.simulator import whatif
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.traces.sacct import Dump, read_dump
-from slurm_soda.simulator.traces.sacct_cluster import cluster_from
+from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
+from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
 from slurm_soda.simulator.whatif import advice
-from slurm_soda.simulator.whatif.answer import Answer, answer
-from slurm_soda.simulator.whatif.rig import Question
-from slurm_soda.simulator.whatif.site import Site, site_of
+from slurm_soda.simulator.whatif.answer import WhatIfAnswer, answer_question
+from slurm_soda.simulator.whatif.candidate_runs import WhatIfQuestion
+from slurm_soda.simulator.whatif.observed_site import ObservedSite, make_observed_site
 
 DUMP = Path(whatif.__file__).parent / "demo-stock.txt"
 MEASURED_STOCK_S, MEASURED_SODA_S = 63.2, 15.57
@@ -26,25 +26,25 @@ DEMO = {"thresholds_gpu_s": [21.33], "min_run_s": 4.0}
 
 
 @pytest.fixture(scope="module")
-def site() -> Site:
-    dump = read_dump(DUMP, lenient=False)
-    return site_of(dump.trace, dump.runs, cluster_from(dump)[0])
+def site() -> ObservedSite:
+    dump = read_sacct_dump(DUMP, lenient=False)
+    return make_observed_site(dump.trace, dump.runs, cluster_from(dump)[0])
 
 
 @pytest.fixture
-def few(tmp_path: Path) -> Dump:
+def few(tmp_path: Path) -> SacctDump:
     """The first seven jobs."""
     path = tmp_path / "dump.txt"
     path.write_text("\n".join(DUMP.read_text().splitlines()[:9]))
-    return read_dump(path, lenient=False)
+    return read_sacct_dump(path, lenient=False)
 
 
 @pytest.fixture(scope="module")
-def found(site: Site) -> Answer:
-    return answer(site, Question(restart_s=1.0, parameters={"tiresias-las": DEMO}, workers=1))
+def found(site: ObservedSite) -> WhatIfAnswer:
+    return answer_question(site, WhatIfQuestion(restart_s=1.0, parameters={"tiresias-las": DEMO}, workers=1))
 
 
-def test_stock_and_soda_are_predicted_within_15_percent(found: Answer) -> None:
+def test_stock_and_soda_are_predicted_within_15_percent(found: WhatIfAnswer) -> None:
     (las,) = (candidate for candidate in found.others if candidate.label == "tiresias-las")
     assert found.present.label == "backfill"
     assert found.seen.avg_jct_s == pytest.approx(MEASURED_STOCK_S, abs=0.05)
@@ -53,7 +53,7 @@ def test_stock_and_soda_are_predicted_within_15_percent(found: Answer) -> None:
     assert abs(found.error_ratio) < 0.15
 
 
-def test_the_answer_names_what_is_best_and_who_pays(found: Answer) -> None:
+def test_the_answer_names_what_is_best_and_who_pays(found: WhatIfAnswer) -> None:
     assert found.recommended is not None
     assert found.recommended.label in ("tiresias-las", "tiresias-gittins")
     assert found.recommended.avg_jct_s == min(
@@ -67,61 +67,61 @@ def test_the_answer_names_what_is_best_and_who_pays(found: Answer) -> None:
     assert sum(group.jobs for group in found.losers.groups if group.kind == "user") == len(found.site.workload)
 
 
-def test_the_words_carry_the_figures(found: Answer) -> None:
+def test_the_words_carry_the_figures(found: WhatIfAnswer) -> None:
     best = found.recommended
     assert best is not None
     assert advice.headline(found).startswith(f"{best.label} would have completed jobs in 1")
-    assert f'name = "{best.choice.name}"' in advice.settings(found)
-    said = " ".join([*advice.findings(found), *advice.doubts(found, {"still running when …": 3}, 30)])
+    assert f'name = "{best.choice.name}"' in advice.recommended_settings(found)
+    said = " ".join([*advice.list_findings(found), *advice.list_caveats(found, {"still running when …": 3}, 30)])
     for words in ("was observed", "10 workloads", "cost 1.00 s", "able to checkpoint", "3 jobs that waited or ran"):
         assert words in said
 
 
-def test_the_same_question_has_the_same_answer(few: Dump) -> None:
-    one_site = site_of(few.trace, few.runs, cluster_from(few)[0])
-    first_time, again = (answer(one_site, Question(workers=1)) for _ in range(2))
+def test_the_same_question_has_the_same_answer(few: SacctDump) -> None:
+    one_site = make_observed_site(few.trace, few.runs, cluster_from(few)[0])
+    first_time, again = (answer_question(one_site, WhatIfQuestion(workers=1)) for _ in range(2))
     for one, other in zip((first_time.present, *first_time.others), (again.present, *again.others), strict=True):
         assert one.label == other.label
         for first, second in zip(one.runs.runs, other.runs.runs, strict=True):
             np.testing.assert_array_equal(first.jct_s, second.jct_s)
 
 
-def test_where_preemption_is_dear_or_nobody_can_checkpoint_nothing_is_recommended_that_preempts(few: Dump) -> None:
-    site = site_of(few.trace, few.runs, cluster_from(few)[0])
+def test_where_preemption_is_dear_or_nobody_can_checkpoint_nothing_is_recommended_that_preempts(few: SacctDump) -> None:
+    site = make_observed_site(few.trace, few.runs, cluster_from(few)[0])
     stiff = replace(site, workload=site.workload.with_columns(preemptible=np.zeros(len(site.workload), dtype=np.bool_)))
-    found = answer(stiff, Question(restart_s=1.0, workers=1))
+    found = answer_question(stiff, WhatIfQuestion(restart_s=1.0, workers=1))
     assert all(candidate.runs.mean("preemptions") == 0 for candidate in found.others)
     assert found.dearer is None
 
 
 def test_an_idle_site_needs_no_change() -> None:
-    dump = read_dump(DUMP, lenient=False)
-    idle = site_of(dump.trace, dump.runs, parse_cluster("100x8", dump.trace.workload.partitions))
-    found = answer(idle, Question(restart_s=1.0, workers=1))
+    dump = read_sacct_dump(DUMP, lenient=False)
+    idle = make_observed_site(dump.trace, dump.runs, parse_cluster("100x8", dump.trace.workload.partitions))
+    found = answer_question(idle, WhatIfQuestion(restart_s=1.0, workers=1))
     assert found.recommended is None
     assert advice.headline(found).startswith("Nothing that was tried is worth a change")
-    assert advice.settings(found) == ""
+    assert advice.recommended_settings(found) == ""
     assert found.error_ratio < -0.5  # such a cluster is not the one that was observed
-    assert any("too far off to trust" in doubt for doubt in advice.doubts(found, {}, 30))
+    assert any("too far off to trust" in doubt for doubt in advice.list_caveats(found, {}, 30))
 
 
-def test_a_policy_that_fails_is_missing_with_its_reason_and_the_others_stay(few: Dump) -> None:
-    site = site_of(few.trace, few.runs, cluster_from(few)[0])
+def test_a_policy_that_fails_is_missing_with_its_reason_and_the_others_stay(few: SacctDump) -> None:
+    site = make_observed_site(few.trace, few.runs, cluster_from(few)[0])
     asked = {"gandiva": {"quantum_s": 1.0}}  # shorter than a start, so it never gets on
-    found = answer(site, Question(restart_s=30.0, parameters=asked, policies=("gandiva",), workers=1))
+    found = answer_question(site, WhatIfQuestion(restart_s=30.0, parameters=asked, policies=("gandiva",), workers=1))
     assert "gandiva" not in [candidate.label for candidate in found.others]
     assert {"tiresias-las", "tiresias-gittins", "srsf"} <= {candidate.label for candidate in found.others}
     assert [str(failure)[:12] for failure in found.failed] == ["gandiva: at "]
 
 
-def test_a_policy_that_lacks_something_is_refused_before_anything_runs(few: Dump) -> None:
-    site, seen = site_of(few.trace, few.runs, cluster_from(few)[0]), list[int]()
+def test_a_policy_that_lacks_something_is_refused_before_anything_runs(few: SacctDump) -> None:
+    site, seen = make_observed_site(few.trace, few.runs, cluster_from(few)[0]), list[int]()
     with pytest.raises(SimulatorError, match="policy sjf-ffs: nobody says what jobs do to each other"):
-        answer(site, Question(policies=("sjf-ffs",), workers=1), lambda done, _: seen.append(done))
+        answer_question(site, WhatIfQuestion(policies=("sjf-ffs",), workers=1), lambda done, _: seen.append(done))
     assert seen == []
 
 
-def test_a_cluster_that_cannot_hold_the_jobs_is_said(few: Dump) -> None:
-    small = site_of(few.trace, few.runs, parse_cluster("1x4", few.trace.workload.partitions))
+def test_a_cluster_that_cannot_hold_the_jobs_is_said(few: SacctDump) -> None:
+    small = make_observed_site(few.trace, few.runs, parse_cluster("1x4", few.trace.workload.partitions))
     with pytest.raises(SimulatorError, match="cannot run on 1x4; describe the cluster with --cluster"):
-        answer(small, Question(workers=1))
+        answer_question(small, WhatIfQuestion(workers=1))

@@ -11,11 +11,11 @@ from slurm_soda.simulator.whatif.candidates import (
     RESTART_S,
     likely_min_run_s,
     likely_restart_s,
-    rounded,
+    round_to_two_digits,
     threshold_choices,
 )
-from slurm_soda.simulator.whatif.ensemble import ensemble, members, within_the_second
-from slurm_soda.simulator.whatif.losers import losers
+from slurm_soda.simulator.whatif.workload_variants import make_variants, shift_within_the_second, variant_count
+from slurm_soda.simulator.whatif.worse_off_jobs import compare_jobs
 from slurm_soda.simulator.workload import Workload
 
 times = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=20)
@@ -28,22 +28,22 @@ def workload(jobs: list[tuple[int, int]], **columns: object) -> Workload:
 @given(jobs=times, seed=st.integers(0, 100))
 def test_a_member_leaves_the_same_accounting(jobs: list[tuple[int, int]], seed: int) -> None:
     whole = workload(jobs)
-    member = within_the_second(whole, seed)
+    member = shift_within_the_second(whole, seed)
     assert member.label == whole.label
     assert (np.diff(member.submit_s) >= 0).all()
     assert (np.floor(member.submit_s) == whole.submit_s).all()
     assert (np.abs(member.run_s - whole.run_s) <= 1).all()
     assert (member.run_s > 0).all()
-    again = within_the_second(whole, seed)
+    again = shift_within_the_second(whole, seed)
     assert (again.submit_s == member.submit_s).all()
     assert (again.run_s == member.run_s).all()
 
 
 def test_few_jobs_are_simulated_often_and_many_once() -> None:
-    assert [members(jobs) for jobs in (1, 30, 250, 1000, 100_000)] == [10, 10, 4, 1, 1]
+    assert [variant_count(jobs) for jobs in (1, 30, 250, 1000, 100_000)] == [10, 10, 4, 1, 1]
     large = workload([(at, 10) for at in range(1500)])
-    assert ensemble(large) == (large,)
-    assert len(ensemble(workload([(0, 1), (1, 1)]))) == 10
+    assert make_variants(large) == (large,)
+    assert len(make_variants(workload([(0, 1), (1, 1)]))) == 10
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_thresholds_are_quantiles_in_two_digits() -> None:
     ("value", "expected"), [(0.0, 0.0), (123456.0, 120000.0), (0.01234, 0.012), (9.96, 10.0), (float("nan"), 0.0)]
 )
 def test_two_digits(value: float, expected: float) -> None:
-    assert rounded(value) == expected
+    assert round_to_two_digits(value) == expected
 
 
 def test_who_gets_worse() -> None:
@@ -81,7 +81,7 @@ def test_who_gets_worse() -> None:
         {"submit_s": 2, "run_s": 7000.0, "gpus": 16, "user": "bob"},
         {"submit_s": 3, "run_s": 7000.0, "gpus": 0, "user": "cyd"},
     ])  # fmt: skip
-    found = losers(work, np.array([10.0, 40.0, 8000.0, np.nan]), np.array([5.0, 43.9, 9000.0, 1.0]))
+    found = compare_jobs(work, np.array([10.0, 40.0, 8000.0, np.nan]), np.array([5.0, 43.9, 9000.0, 1.0]))
     assert (found.everybody.jobs, found.everybody.worse) == (3, 1)  # a tenth longer is not worse yet
     assert found.worse_extra_s == 1000.0
     groups = {group.name: group for group in found.groups}
@@ -95,6 +95,6 @@ def test_who_gets_worse() -> None:
 
 def test_nobody_is_worse_where_nothing_changes() -> None:
     work = workload([(0, 1), (5, 10)])
-    found = losers(work, np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    found = compare_jobs(work, np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     assert (found.everybody.worse, found.worse_extra_s) == (0, 0.0)
     assert all(group.change_ratio == 0 for group in found.groups)

@@ -9,14 +9,20 @@ import pytest
 
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.traces.sacct import SiteRun
-from slurm_soda.simulator.traces.trace import Trace
-from slurm_soda.simulator.whatif.site import Site, hand_over_s, latest, observed, site_of
+from slurm_soda.simulator.traces.sacct.dump import SacctRun
+from slurm_soda.simulator.traces.trace import JobTrace
+from slurm_soda.simulator.whatif.observed_site import (
+    ObservedSite,
+    latest_jobs,
+    make_observed_site,
+    measure_hand_over_s,
+    summarise_observed,
+)
 from slurm_soda.simulator.workload import Workload
 
 
-def ran(start_s: float, end_s: float, *nodes: str, ready_s: float = 0.0) -> SiteRun:
-    return SiteRun(0, ready_s, start_s, end_s, "COMPLETED", nodes or ("n1",), 1, "", 1, 0, "main")
+def ran(start_s: float, end_s: float, *nodes: str, ready_s: float = 0.0) -> SacctRun:
+    return SacctRun(0, ready_s, start_s, end_s, "COMPLETED", nodes or ("n1",), 1, "", 1, 0, "main")
 
 
 @pytest.mark.parametrize(
@@ -32,21 +38,21 @@ def ran(start_s: float, end_s: float, *nodes: str, ready_s: float = 0.0) -> Site
         ([ran(100, 110, ready_s=0), ran(300, 310, ready_s=150)], 0.0),  # never within a minute: nothing can be said
     ],
 )
-def test_time_from_free_nodes_to_a_start(runs: list[SiteRun], lag_s: float) -> None:
-    assert hand_over_s(runs) == pytest.approx(lag_s)
+def test_time_from_free_nodes_to_a_start(runs: list[SacctRun], lag_s: float) -> None:
+    assert measure_hand_over_s(runs) == pytest.approx(lag_s)
 
 
-def site(submit_s: list[float], start_s: list[float], end_s: list[float]) -> Site:
+def site(submit_s: list[float], start_s: list[float], end_s: list[float]) -> ObservedSite:
     rows = [
         {"submit_s": submit, "run_s": end - start, "gpus": 2}
         for submit, start, end in zip(submit_s, start_s, end_s, strict=True)
     ]
     work = Workload.build("site", rows)
-    return Site(work, parse_cluster("1x4"), np.array(start_s, dtype=float), np.array(end_s, dtype=float), 0.0)
+    return ObservedSite(work, parse_cluster("1x4"), np.array(start_s, dtype=float), np.array(end_s, dtype=float), 0.0)
 
 
 def test_figures_are_those_of_the_site() -> None:
-    seen = observed(site([0, 0, 10], [0, 0, 20], [20, 40, 40]))
+    seen = summarise_observed(site([0, 0, 10], [0, 0, 20], [20, 40, 40]))
     assert (seen.jobs, seen.avg_jct_s, seen.p50_jct_s, seen.makespan_s) == (3, 30.0, 30.0, 40.0)
     assert seen.avg_queue_s == pytest.approx(10 / 3)
     assert seen.gpu_util_ratio == pytest.approx((20 + 40 + 20) * 2 / (4 * 40))
@@ -54,15 +60,15 @@ def test_figures_are_those_of_the_site() -> None:
 
 def test_the_latest_jobs_come_with_those_that_were_there() -> None:
     whole = site([0, 1, 50, 60], [0, 1, 50, 60], [10, 55, 70, 80])
-    part = latest(whole, 2)
+    part = latest_jobs(whole, 2)
     assert part.workload.submit_s.tolist() == [1, 50, 60]  # the second job still ran when the third came
     assert part.end_s.tolist() == [55, 70, 80]
-    assert latest(whole, 4) is whole
+    assert latest_jobs(whole, 4) is whole
 
 
 def test_a_trace_without_observations_is_no_site() -> None:
-    trace = Trace(site([0], [0], [1]).workload, "tiresias")
+    trace = JobTrace(site([0], [0], [1]).workload, "tiresias")
     with pytest.raises(SimulatorError, match="does not say when its jobs started"):
-        site_of(trace, [], parse_cluster("1x4"))
+        make_observed_site(trace, [], parse_cluster("1x4"))
     told = replace(trace, observed_start_s=np.zeros(1), observed_end_s=np.ones(1))
-    assert site_of(told, [], parse_cluster("1x4")).end_s.tolist() == [1]
+    assert make_observed_site(told, [], parse_cluster("1x4")).end_s.tolist() == [1]

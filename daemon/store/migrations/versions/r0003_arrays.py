@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from slurm_soda.daemon.store.schema import RawText
+from slurm_soda.daemon.store.tables.scheduling import RawText
 
 revision = "0003"
 down_revision = "0002"

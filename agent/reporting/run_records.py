@@ -1,0 +1,271 @@
+"""What this node knows of its runs: kept in the spool until the controller has it.
+
+Openings and closings come from prolog and epilog, over the socket or through the spool; both ways may bring the same one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from dataclasses import dataclass, field
+
+from slurm_soda.agent.job_events.run_event import RunEvent, RunKey, parse_run_event
+from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.sampling.run_usage import RunUsage
+from slurm_soda.wire.errors import RecordError, SpoolError
+from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage
+from slurm_soda.wire.spool import KINDS, Spool, record_name, split_record_name
+
+MAX_RUNS_PER_REPORT = 500
+"""Runs in one report; the next report takes the rest."""
+
+_TRANSIENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
+
+FORGOTTEN_KEPT = 1024
+"""Runs remembered after the controller has all of them, so that a late second copy of an event is known as one."""
+
+
+@dataclass(slots=True)
+class NodeRun:
+    """One run on this node. ``opened`` is missing where only its end was seen."""
+
+    key: RunKey
+    opened: JobOpened | None = None
+    closed: JobClosed | None = None
+    usage: RunUsage | None = None
+    epilog_cpu_s: float = 0.0
+    """What the epilog read itself. The agent's own last reading, which comes after it, may find the same seconds."""
+    over: bool = False
+    """No more readings: closed, or lost."""
+    seen_s: float = 0.0
+    """When a process of it was last seen."""
+    revision: int = 1
+    """Grows with every change."""
+    reported: int = 0
+    """The revision that the controller has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportBatch:
+    """News for one report, and which revisions they are."""
+
+    opened: tuple[JobOpened, ...] = ()
+    closed: tuple[JobClosed, ...] = ()
+    usage: tuple[JobUsage, ...] = ()
+    revisions: dict[RunKey, int] = field(default_factory=dict)
+    events: frozenset[tuple[RunKey, str]] = frozenset()
+    """Which openings and closings are among the news."""
+
+
+class RunRecords:
+    """The runs, in memory and in the spool. A spool that fails costs only what a restart would have kept."""
+
+    def __init__(self, spool: Spool, faults: RecentFaults, most_files: int) -> None:
+        self._spool = spool
+        self._faults = faults
+        self._most_files = most_files
+        self._known: set[str] = set()
+        self._events_reported: set[tuple[RunKey, str]] = set()
+        self._done: deque[RunKey] = deque(maxlen=FORGOTTEN_KEPT)
+        self.runs: dict[RunKey, NodeRun] = {}
+
+    def active(self) -> list[NodeRun]:
+        """Runs that are to be sampled."""
+        return [run for run in self.runs.values() if run.opened is not None and not run.over]
+
+    def take(self, event: RunEvent, line: bytes, now_s: float) -> NodeRun | None:
+        """Enter an event, into the spool too; the same one again changes nothing.
+
+        Raises:
+            SpoolError: the spool refuses; the event is entered all the same, and whoever brings it again is heard again.
+        """
+        run = self._enter(event, now_s)
+        if run is None:
+            return None
+        kind = "open" if isinstance(event.record, JobOpened) else "close"
+        name = record_name(run.key.job_id, run.key.start_s, kind)
+        if name not in self._known:
+            self._spool.write(name, line)
+            self._known.add(name)
+        return run
+
+    def adopt(self, now_s: float) -> list[NodeRun]:
+        """Enter what others left in the spool: prolog and epilog while no agent answered, an earlier agent."""
+        try:
+            fresh = sorted((n for n in self._spool.names() if n not in self._known), key=_reading_order)
+        except OSError as error:
+            self._fault(now_s, f"spool cannot be listed: {error}")
+            return []
+        changed = []
+        later: set[tuple[int, int]] = set()
+        for name in fresh:
+            if _run_of_file(name) in later:  # sums need their opening
+                continue
+            self._known.add(name)
+            try:
+                run = self._adopt_one(name, now_s)
+            except FileNotFoundError:
+                continue
+            except (RecordError, SpoolError) as error:
+                if _is_transient(error):
+                    self._fault(now_s, f"spool: {name} is read later: {error}")
+                    self._known.discard(name)
+                    later.add(_run_of_file(name))
+                    continue
+                self._fault(now_s, f"spool: {name} is dropped: {error}")
+                self._spool.remove(name)
+                continue
+            if run is not None:
+                changed.append(run)
+        return changed
+
+    def end(self, run: NodeRun) -> None:
+        """Count a run as over, after its last reading; CPU seconds that only its epilog saw are added now."""
+        run.over = True
+        if run.usage and run.epilog_cpu_s > run.usage.cpu_s:
+            at_s = run.closed.at_s if run.closed else 0.0
+            run.usage.add_unaccounted_cpu_s(max(at_s, run.usage.last_s), run.epilog_cpu_s - run.usage.cpu_s)
+
+    def save(self, run: NodeRun, now_s: float) -> None:
+        """Write a run's sums to the spool, and count them as news."""
+        run.revision += 1
+        if run.usage is None:
+            return
+        name = record_name(run.key.job_id, run.key.start_s, "usage")
+        self._known.add(name)
+        try:
+            self._spool.write(name, run.usage.to_line())
+        except SpoolError as error:
+            self._fault(now_s, str(error))
+
+    def has_unreported(self) -> bool:
+        """The controller does not have everything."""
+        return any(run.revision > run.reported for run in self.runs.values())
+
+    def news(self) -> ReportBatch:
+        """What the controller does not have yet, oldest runs first."""
+        stale = [run for run in self.runs.values() if run.revision > run.reported][:MAX_RUNS_PER_REPORT]
+        events = {(r.key, "open") for r in stale if r.opened} | {(r.key, "close") for r in stale if r.closed}
+        events -= self._events_reported
+        return ReportBatch(
+            opened=tuple(r.opened for r in stale if r.opened and (r.key, "open") in events),
+            closed=tuple(r.closed for r in stale if r.closed and (r.key, "close") in events),
+            usage=tuple(r.usage.record(r.opened) for r in stale if r.usage and r.opened),
+            revisions={run.key: run.revision for run in stale},
+            events=frozenset(events),
+        )
+
+    def reported(self, batch: ReportBatch) -> None:
+        """The controller has this batch: runs that are over and fully known there are forgotten."""
+        self._events_reported |= batch.events
+        for key, revision in batch.revisions.items():
+            run = self.runs.get(key)
+            if run is None:  # dropped for want of space meanwhile
+                continue
+            run.reported = revision
+            if run.over and run.revision == revision:
+                self._forget(key)
+
+    def trim(self, now_s: float) -> None:
+        """Keep the spool, and the runs in memory that wait for the controller, within their bound."""
+        surplus = len(self.runs) - self._most_files
+        if surplus > 0:
+            for run in [run for run in self.runs.values() if run.over][:surplus]:
+                self._forget(run.key)
+            self._fault(now_s, f"too much waits for the controller: {surplus} oldest runs dropped")
+        try:
+            removed = self._spool.trim(self._most_files)
+        except OSError as error:
+            self._fault(now_s, f"spool cannot be listed: {error}")
+            return
+        if removed:
+            self._fault(now_s, f"spool is full: {removed} oldest records dropped; is the controller reachable?")
+            self._known &= set(self._spool.names())
+
+    def _enter(self, event: RunEvent, now_s: float) -> NodeRun | None:
+        for text in event.faults:
+            self._fault(now_s, text)
+        if event.key in self._done:
+            return None
+        record = event.record
+        if isinstance(record, JobClosed):
+            return self._close(event, record)
+        run = self.runs.setdefault(event.key, NodeRun(event.key))
+        if run.opened is None:
+            run.opened = record
+            run.usage = run.usage or RunUsage(first_s=record.at_s, last_s=record.at_s, gpu_last_s=record.at_s)
+            run.seen_s = now_s
+            run.revision += 1
+        for other in self.runs.values():
+            if other.key.job_id == run.key.job_id and other.key.start_s < run.key.start_s and not other.over:
+                other.over = True
+                other.revision += 1
+        return run
+
+    def _close(self, event: RunEvent, record: JobClosed) -> NodeRun:
+        run = self.runs.get(event.key) or self._only_open_run(event.key)
+        if run is None:
+            run = self.runs[event.key] = NodeRun(event.key, over=True)
+        if run.closed is None:
+            # A requeued job's epilog already has the next restart count: the opening knows the true one.
+            restart = run.opened.restart if run.opened else record.restart
+            run.closed = JobClosed(record.job_id, restart, record.node, record.at_s, record.exit_code)
+            run.revision += 1
+        run.epilog_cpu_s = max(run.epilog_cpu_s, event.cpu_s)
+        if run.usage:
+            run.usage.memory_peak_mib = max(run.usage.memory_peak_mib, event.memory_mib)
+        if run.over:
+            self.end(run)
+        return run
+
+    def _only_open_run(self, key: RunKey) -> NodeRun | None:
+        """The job's open run, for an epilog that was not told the start."""
+        found = [r for r in self.runs.values() if r.key.job_id == key.job_id and r.closed is None]
+        return found[0] if len(found) == 1 and 0 in (key.start_s, found[0].key.start_s) else None
+
+    def _adopt_one(self, name: str, now_s: float) -> NodeRun | None:
+        job_id, start_s, kind = split_record_name(name)
+        line = self._spool.read(name)
+        if kind != "usage":
+            event = parse_run_event(line)
+            if event.key.job_id != job_id:
+                raise RecordError(f"it is about job {event.key.job_id}")
+            entered = self._enter(event, now_s)
+            if entered is None:
+                self._known.discard(name)
+                self._spool.remove(name)
+            return entered
+        run = self.runs.get(RunKey(job_id, start_s))
+        if run is None:
+            raise RecordError("its opening is missing")
+        run.usage = RunUsage.from_line(line)
+        run.revision += 1
+        return None
+
+    def _forget(self, key: RunKey) -> None:
+        if self.runs.pop(key).closed is not None:  # the close of a lost run may still come
+            self._done.append(key)
+        for kind in KINDS:
+            name = record_name(key.job_id, key.start_s, kind)
+            self._spool.remove(name)
+            self._known.discard(name)
+            self._events_reported.discard((key, kind))
+
+    def _fault(self, now_s: float, text: str) -> None:
+        self._faults.add(now_s, text)
+
+
+def _is_transient(error: Exception) -> bool:
+    """It says something about this moment, nothing about the file."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _TRANSIENT_ERRORS
+
+
+def _run_of_file(name: str) -> tuple[int, int]:
+    job_id, start_s, _ = split_record_name(name)
+    return job_id, start_s
+
+
+def _reading_order(name: str) -> tuple[int, int, int]:
+    """Older runs first; within a run the opening, the sums, then the closing."""
+    job_id, start_s, kind = split_record_name(name)
+    return start_s, job_id, ("open", "usage", "close").index(kind)

@@ -1,0 +1,122 @@
+"""Adds up what one run uses on this node. The sums survive a restart of the agent: they are kept in the spool."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from slurm_soda.wire.json_fields import JsonFields, decode_json
+from slurm_soda.wire.records import JobOpened, JobUsage
+from slurm_soda.wire.spool import MAX_FILE_BYTES
+
+MAX_COUNTERS = 64
+"""CPU counters kept apart; a run with more (thousands of steps) has its gone ones folded into one sum."""
+
+
+@dataclass(slots=True)
+class RunUsage:
+    """The sums of one run, cumulative since its opening. Times are Unix seconds."""
+
+    first_s: float
+    last_s: float
+    samples: int = 0
+    gpu_last_s: float = 0.0
+    """When the GPUs were last read."""
+    gpu_covered_s: float = 0.0
+    """Time that GPU readings stand for."""
+    gpu_busy_s: float = 0.0
+    """The same weighted with the utilisation."""
+    gpu_util_last_ratio: float = 0.0
+    gpu_memory_peak_mib: float = 0.0
+    memory_peak_mib: float = 0.0
+    cpu_source: str = ""
+    cpu_gone_s: float = 0.0
+    """CPU seconds of counters that are gone."""
+    counters: dict[str, float] = field(default_factory=dict)
+    """Last value of every CPU counter (a cgroup, a step's process tree) by its identity."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds so far."""
+        return self.cpu_gone_s + sum(self.counters.values())
+
+    def add_gpus(self, now_s: float, util_ratio: float, memory_mib: float, longest_gap_s: float) -> None:
+        """Take one reading of all GPUs of the run: their mean utilisation and summed memory.
+
+        It stands for the time since the reading before, but for ``longest_gap_s`` at most: nobody knows what the GPUs
+        did while no agent was there.
+        """
+        step_s = min(max(now_s - self.gpu_last_s, 0.0), longest_gap_s)
+        self.gpu_last_s = now_s
+        self.gpu_covered_s += step_s
+        self.gpu_busy_s += util_ratio * step_s
+        self.gpu_util_last_ratio = util_ratio
+        self.gpu_memory_peak_mib = max(self.gpu_memory_peak_mib, memory_mib)
+
+    def add_cpu(self, now_s: float, source: str, counters: dict[str, float], memory_mib: float) -> float:
+        """Take one reading of the run's CPU counters; the CPU seconds that it added are returned."""
+        before_s = self.cpu_s
+        for name, value in counters.items():
+            self.counters[name] = max(value, self.counters.get(name, 0.0))
+        if len(self.counters) > MAX_COUNTERS:
+            for name in [name for name in self.counters if name not in counters]:
+                self.cpu_gone_s += self.counters.pop(name)
+        self.memory_peak_mib = max(self.memory_peak_mib, memory_mib)
+        self.cpu_source = source
+        self.samples += 1
+        self.last_s = now_s
+        return self.cpu_s - before_s
+
+    def add_unaccounted_cpu_s(self, now_s: float, cpu_s: float) -> None:
+        """Take CPU seconds that belong to the run although its own counters were gone before they could be read."""
+        self.cpu_gone_s += cpu_s
+        self.last_s = now_s
+
+    def record(self, opened: JobOpened) -> JobUsage:
+        """The sums as the controller wants them."""
+        covered_s = self.gpu_covered_s
+        return JobUsage(
+            job_id=opened.job_id,
+            restart=opened.restart,
+            node=opened.node,
+            first_s=self.first_s,
+            last_s=round(self.last_s, 3),
+            samples=self.samples,
+            gpu_util_ratio=min(1.0, round(self.gpu_busy_s / covered_s, 4)) if covered_s > 0 else 0.0,
+            gpu_util_last_ratio=self.gpu_util_last_ratio,
+            gpu_memory_peak_mib=round(self.gpu_memory_peak_mib, 1),
+            gpu_count=len(opened.gpus),
+            cpu_s=round(self.cpu_s, 3),
+            memory_peak_mib=round(self.memory_peak_mib, 2),
+            cpu_source=self.cpu_source,
+        )
+
+    def to_line(self) -> bytes:
+        """One JSON line for the spool."""
+        return json.dumps({"kind": "usage", **asdict(self)}, separators=(",", ":")).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> RunUsage:
+        """Take up the sums where an earlier agent left them.
+
+        Raises:
+            RecordError: the line holds no sums.
+        """
+        data = decode_json(line, MAX_FILE_BYTES, "spooled usage")
+        read = JsonFields("spooled usage", data)
+        counters = JsonFields("spooled counters", data.get("counters", {}) if isinstance(data, dict) else {})
+        names = list(data["counters"]) if isinstance(data, dict) and data.get("counters") else []
+        return cls(
+            first_s=read.number("first_s"),
+            last_s=read.number("last_s"),
+            samples=read.whole("samples", 0, 1 << 40),
+            gpu_last_s=read.number("gpu_last_s"),
+            gpu_covered_s=read.number("gpu_covered_s"),
+            gpu_busy_s=read.number("gpu_busy_s"),
+            gpu_util_last_ratio=read.number("gpu_util_last_ratio", 0, 1),
+            gpu_memory_peak_mib=read.number("gpu_memory_peak_mib"),
+            memory_peak_mib=read.number("memory_peak_mib"),
+            cpu_source=read.text("cpu_source", 32),
+            cpu_gone_s=read.number("cpu_gone_s"),
+            counters={name: counters.number(name) for name in names},
+        )

@@ -1,0 +1,121 @@
+"""The Debian image under everything: from a registry if one answers, else made from Debian's packages."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.containers.docker_engine import DockerMachine, ReportProgress, apt_install
+
+SUITE = "trixie"
+REGISTRY_IMAGE = f"debian:{SUITE}-slim"
+BASE_TAG = f"slurm-soda/base:{SUITE}"
+
+_REGISTRY_ANSWERS_WITHIN_S = 10.0
+_PULL_WITHIN_S = 300.0
+
+
+def ensure_base(client: docker.DockerClient, say: ReportProgress, machine: DockerMachine | None = None) -> str:
+    """Tag of the base image, which is got if it is not here yet.
+
+    Raises:
+        ClusterError: no registry answers, and this user cannot make the image either.
+    """
+    if has_image(client, BASE_TAG):
+        return BASE_TAG
+    machine = machine or DockerMachine()
+    refused = _pull(client, say)
+    if refused is None:
+        client.images.get(REGISTRY_IMAGE).tag(BASE_TAG)
+        return BASE_TAG
+    say(f"no registry gave {REGISTRY_IMAGE} ({refused})")
+    _bootstrap(client, say, machine)
+    return BASE_TAG
+
+
+def has_image(client: docker.DockerClient, tag: str) -> bool:
+    """The engine has an image of that tag."""
+    try:
+        client.images.get(tag)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def _pull(client: docker.DockerClient, say: ReportProgress) -> str | None:
+    """Tries the registry; the reason in a few words if it did not work, ``None`` if it did.
+
+    The engine itself waits minutes for a registry that swallows packets, hence the watch from a thread.
+    """
+    if has_image(client, REGISTRY_IMAGE):
+        return None
+    say(f"asking the registry for {REGISTRY_IMAGE}")
+    events: queue.Queue[str | None] = queue.Queue()
+
+    def pull() -> None:
+        api: Any = client.api
+        try:
+            for event in api.pull("debian", tag=f"{SUITE}-slim", stream=True, decode=True):
+                if "error" in event:
+                    raise docker.errors.APIError(event["error"])
+                events.put("")
+            events.put(None)
+        except (docker.errors.DockerException, OSError) as error:
+            events.put(str(getattr(error, "explanation", None) or error)[:120] or type(error).__name__)
+
+    threading.Thread(target=pull, daemon=True).start()
+    limit_s = _REGISTRY_ANSWERS_WITHIN_S
+    while True:
+        try:
+            event = events.get(timeout=limit_s)
+        except queue.Empty:
+            return "no answer in time"
+        if event is None:
+            return None
+        if event:
+            return event
+        limit_s = _PULL_WITHIN_S
+
+
+def _bootstrap(client: docker.DockerClient, say: ReportProgress, machine: DockerMachine) -> None:
+    if machine.uid != 0:
+        raise ClusterError(
+            f"no registry gave {REGISTRY_IMAGE}, and making it from Debian's packages needs root;"
+            " run once: sudo .venv/bin/sodactl cluster up"
+        )
+    if not machine.has("debootstrap"):
+        if not machine.is_debian():
+            raise ClusterError(f"no registry gave {REGISTRY_IMAGE} and there is no debootstrap; install debootstrap")
+        say("installing debootstrap")
+        apt_install(machine, ("debootstrap", "debian-archive-keyring"))
+    say(f"making the base image from Debian's packages (debootstrap {SUITE}, about half a minute)")
+    # Not under /tmp, which may be mounted nodev or be a small memory file system.
+    work = Path(tempfile.mkdtemp(prefix="slurm-soda-base-", dir="/var/tmp"))
+    try:
+        machine.run(("debootstrap", "--variant=minbase", SUITE, str(work / "root")))
+        _import(client, work / "root")
+    finally:
+        # An interrupted debootstrap leaves its mounts.
+        for mounted in ("proc", "sys", "dev/pts"):
+            with suppress(ClusterError):
+                machine.run(("umount", "--lazy", str(work / "root" / mounted)))
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _import(client: docker.DockerClient, root: Path) -> None:
+    argv = ("tar", "-C", str(root), "--exclude=./var/cache/apt/archives/*.deb", "--numeric-owner", "-c", ".")
+    repository, tag = BASE_TAG.split(":")
+    api: Any = client.api
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as tar:
+        api.import_image_from_stream(tar.stdout, repository=repository, tag=tag)
+    if tar.returncode != 0:
+        raise ClusterError(f"tar of the base image exited with status {tar.returncode}; is the disk full?")

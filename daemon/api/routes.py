@@ -1,0 +1,161 @@
+"""What anybody may look at over HTTP; nothing here changes anything.
+
+Answers are bounded, and so is what they cost sodad: a few at a time, and the list of all jobs serves all who ask within a
+second or, where it is long, a few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.api import views
+from slurm_soda.daemon.api.view_json import encode_view
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.learning.stored_profiles import read_pair_view
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, read_cpu_fit_report
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
+
+MAX_CONCURRENT_VIEWS = 4
+"""Looks being taken; the threads are those that take reports too."""
+
+MAX_JOBS = 20_000
+MAX_CYCLES = 100
+MAX_FITS = 5000
+MAX_JOB_ID = 2**32 - 1
+MAX_GPUS = 1_000_000
+JOB_LIST_MAX_AGE_S = 1.0
+"""The list of all jobs may be this old, or"""
+JOB_LIST_MAX_AGE_RATIO = 10
+"""this many times older than it took to make: a tenth of sodad's time at most."""
+
+JobId = Annotated[int, Path(ge=1, le=MAX_JOB_ID)]
+CycleCount = Annotated[int, Query(ge=0, le=MAX_CYCLES)]
+FitLimit = Annotated[int, Query(ge=1, le=MAX_FITS)]
+AnyJobId = Annotated[int | None, Query(ge=1, le=MAX_JOB_ID)]
+Name = Annotated[str | None, Query(max_length=255)]
+Model = Annotated[str, Query(min_length=1, max_length=MODEL_MAX_BYTES)]
+Batch = Annotated[int, Query(ge=0, lt=10 ** COUNT_MAX_DIGITS["batch_size"])]
+Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
+GpuType = Annotated[str, Query(max_length=64)]
+
+
+class ViewRoutes:
+    """Pictures of the store, as JSON."""
+
+    def __init__(self, store: Store, clock: Clock, settings: Callable[[], Settings]) -> None:
+        """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
+        self._store, self._clock, self._settings = store, clock, settings
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
+        self._listing, self._pairing = asyncio.Lock(), asyncio.Lock()
+        self._listed: tuple[float, bytes] | None = None
+        """Until when it is fresh, and the answer."""
+
+    def routes(self) -> APIRouter:
+        """Where to look."""
+        router = APIRouter(prefix="/v1", dependencies=[Depends(self._admit)])
+        router.get("/status")(self.status)
+        router.get("/jobs")(self.jobs)
+        router.get("/jobs/{job_id}")(self.job)
+        router.get("/fit")(self.fit)
+        router.get("/pair")(self.pair)
+        return router
+
+    async def status(self, cycles: CycleCount = 1, since_s: float = 0.0) -> Response:
+        """How sodad fares: an :class:`~slurm_soda.daemon.api.views.StatusView`."""
+        return await self._answer(
+            lambda session: views.status_view(session, self._head(session), cycles=cycles, since_s=since_s)
+        )
+
+    async def jobs(self) -> Response:
+        """The live jobs: :class:`~slurm_soda.daemon.api.views.JobListView`, up to :data:`MAX_JOBS`."""
+        async with self._listing:
+            began_s = self._clock.elapsed_s()
+            if self._listed is None or began_s >= self._listed[0]:
+                answer = await self._answer(
+                    lambda session: views.job_list_view(session, self._head(session), most=MAX_JOBS)
+                )
+                took_s = self._clock.elapsed_s() - began_s
+                self._listed = began_s + max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s), bytes(answer.body)
+            return _json(self._listed[1])
+
+    async def job(self, job_id: JobId) -> Response:
+        """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of this id."""
+        return await self._answer(lambda session: views.job_detail_view(session, self._head(session), job_id))
+
+    async def fit(
+        self,
+        *,
+        limit: FitLimit,
+        job_id: AnyJobId = None,
+        user: Name = None,
+        category: Name = None,
+        model: Name = None,
+        since_s: float | None = None,
+    ) -> Response:
+        """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.cpu_fit_report.CpuFitReport`, of :data:`MAX_FITS` jobs at most."""
+        filters = CpuFitFilters(job_id, user, category, model, since_s)
+        return await self._answer(lambda session: read_cpu_fit_report(session, filters, limit))
+
+    async def pair(
+        self,
+        *,
+        model: Model,
+        other_model: Model,
+        batch: Batch = 0,
+        other_batch: Batch = 0,
+        gpus: Gpus = 1,
+        other_gpus: Gpus = 1,
+        gpu_type: GpuType = "",
+    ) -> Response:
+        """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`."""
+        new, running = JobKind(model, batch, gpu_type, gpus), JobKind(other_model, other_batch, gpu_type, other_gpus)
+        async with self._pairing:
+            return await self._answer(lambda session: read_pair_view(session, new, running))
+
+    async def _answer(self, look: Callable[[Session], object]) -> Response:
+        async with self._places:
+            return _json(await run_in_threadpool(self._look, look))
+
+    def _look(self, look: Callable[[Session], object]) -> bytes:
+        try:
+            with self._store.read() as session:
+                return encode_view(look(session))
+        except SQLAlchemyError as error:
+            log(logging.WARNING, "look-failed", error=error)
+            raise HTTPException(503, "the store cannot be read; ask again later") from error
+
+    def _head(self, session: Session) -> views.ViewHeader:
+        settings, epoch = self._settings(), queries.latest_epoch(session)
+        alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
+        return views.view_header(epoch, views.admin_setting_values(session), settings, daemon_alive=alive)
+
+    def _admit(self, request: Request) -> None:
+        if not self._settings().api.public and not _is_same_host(request):
+            raise HTTPException(403, "api.public is false in sodad's configuration; ask on sodad's own host")
+
+
+def _is_same_host(request: Request) -> bool:
+    """Whether who asks is on this machine: by loopback, or by one of its own addresses."""
+    if request.client is None:
+        return False
+    asking = request.client.host
+    server = request.scope.get("server") or ("", 0)
+    return asking == server[0] or ipaddress.ip_address(asking).is_loopback
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,173 @@
+"""What people are shown of the store, each read at one instant: how sodad fares, the live jobs, one job's story.
+
+sodactl takes them from the store where it may read it, and gets them from sodad's HTTP side elsewhere: the same either way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
+from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
+from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
+from slurm_soda.daemon.store.tables.scheduling import (
+    Action,
+    AgentHeartbeat,
+    Cycle,
+    Epoch,
+    Job,
+    JobNodeUsage,
+    JobRun,
+    Preemption,
+)
+
+MAX_CHANGES = 5000
+"""Newest changes in one job's story: one that waits for weeks may be moved every few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHeader:
+    """Who schedules, and by what rules; part of every picture."""
+
+    epoch: Epoch | None
+    daemon_alive: bool
+    mode: str
+    policy: str
+    parameters: dict[str, Any]
+    """The policy's, where the configuration gives any; the others have their defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """How sodad fares."""
+
+    head: ViewHeader
+    cycles: Sequence[Cycle]
+    """The last ones, newest first."""
+    failed: Cycle | None
+    """The newest cycle that ended in an error, however long ago."""
+    states: Mapping[str, int]
+    """Live jobs by Slurm's state."""
+    queues: Mapping[str, Mapping[str, int]]
+    """Live jobs by the policy's queue and by state."""
+    preemptions: Sequence[Preemption]
+    """Those that are not over."""
+    changes: Mapping[str, int]
+    """Changes by state, since the instant that was asked for."""
+    nodes: Sequence[AgentHeartbeat]
+
+
+@dataclass(frozen=True, slots=True)
+class JobListView:
+    """Every job that has not ended, by job id."""
+
+    head: ViewHeader
+    jobs: Sequence[Job]
+    more: bool
+    """Some were left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetailView:
+    """All about one job; ``job`` is ``None`` if the store does not know it."""
+
+    head: ViewHeader
+    job: Job | None
+    runs: Sequence[JobRun] = ()
+    usage: Sequence[JobNodeUsage] = ()
+    preemptions: Sequence[Preemption] = ()
+    actions: Sequence[Action] = ()
+    """The newest :data:`MAX_CHANGES`, oldest first."""
+    waiting_before: int = 0
+    """Waiting jobs with a smaller position."""
+    gpus_before: int = 0
+    core_start: CpuProposalRow | None = None
+    """What sodad thought of its request for cores."""
+    core_fits: Sequence[CpuFitRow] = ()
+    """How searches for its cores ended, by time."""
+    run_time: RunTimePrediction | None = None
+    """What was expected of its run time when it came."""
+
+
+def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
+    """Whether a daemon that looks every ``interval_s`` has shown a sign of life lately, and none of its end."""
+    return epoch is not None and epoch.ended_s is None and now_s - epoch.heartbeat_s <= max(30.0, 3 * interval_s)
+
+
+def view_header(
+    epoch: Epoch | None, chosen: Mapping[str, str], settings: Settings, *, daemon_alive: bool
+) -> ViewHeader:
+    """Combine the configuration with what admins chose at run time, by key."""
+    policy = chosen.get("policy", settings.policy.name)
+    return ViewHeader(
+        epoch=epoch,
+        daemon_alive=daemon_alive,
+        mode=chosen.get("mode", settings.mode),
+        policy=policy,
+        parameters=dict(settings.policy.parameters) if policy == settings.policy.name else {},
+    )
+
+
+def admin_setting_values(session: Session) -> dict[str, str]:
+    """What admins set at run time, by key."""
+    return {key: setting.value for key, setting in queries.admin_settings(session).items()}
+
+
+def status_view(session: Session, top: ViewHeader, *, cycles: int, since_s: float) -> StatusView:
+    """How sodad fares, with its last ``cycles`` and the number of changes since an instant."""
+    standings = queries.live_job_summaries(session)
+    return StatusView(
+        head=top,
+        cycles=queries.recent_cycles(session, cycles),
+        failed=queries.last_failed_cycle(session),
+        states=dict(sorted(Counter(job.state for job in standings).items())),
+        queues=_by_queue(standings),
+        preemptions=queries.active_preemptions(session),
+        changes=queries.action_counts(session, since_s),
+        nodes=queries.agent_heartbeats(session),
+    )
+
+
+def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str, int]]:
+    queues: dict[int, Counter[str]] = {}
+    for job in standings:
+        if isinstance(queue := job.note.get("queue"), int) and queue >= 0:
+            queues.setdefault(queue, Counter())[job.state] += 1
+    return {str(queue): dict(sorted(counts.items())) for queue, counts in sorted(queues.items())}
+
+
+def job_list_view(session: Session, top: ViewHeader, *, most: int = 0) -> JobListView:
+    """Every live job, or the first ``most`` of them by id; 0 is all."""
+    found = queries.live_jobs(session, most + 1 if most else 0)
+    return JobListView(top, found[:most] if most else found, more=bool(most) and len(found) > most)
+
+
+def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetailView:
+    """The newest job of this id, with all that happened to it and its place among the live ones."""
+    job = queries.find_job(session, job_id)
+    if job is None:
+        return JobDetailView(top, None)
+    own = queries.LiveJobSummary(job.state, job.gpus, job.note).position
+    waiting = [other for other in queries.live_job_summaries(session) if other.state == "PENDING"]
+    before = [other for other in waiting if 0 <= other.position < own]
+    return JobDetailView(
+        head=top,
+        job=job,
+        runs=queries.runs_of(session, job),
+        usage=queries.usage_of(session, job),
+        preemptions=queries.preemptions_of(session, job),
+        actions=queries.actions_of(session, job, MAX_CHANGES),
+        waiting_before=len(before),
+        gpus_before=sum(other.gpus for other in before),
+        core_start=proposal_of(session, job.job_id, job.submit_s),
+        core_fits=fits_of(session, job.job_id, job.submit_s),
+        run_time=run_time_prediction_of(session, job.id),
+    )

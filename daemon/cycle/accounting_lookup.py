@@ -1,0 +1,124 @@
+"""Completes ended jobs from Slurm's accounting, beside the cycle: slurmdbd may be slow or down."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.jobs.cached_job import CachedJob, CachedRun
+from slurm_soda.daemon.store.jobs.job_cache import JobCache, mark_end_unknown
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.sacct import JobAccounting
+
+AccountingQuery = Callable[[Sequence[int]], Iterable[JobAccounting]]
+"""Asks accounting about jobs by id; bounded in time.
+
+Raises:
+    SodaError: it did not answer.
+"""
+
+ACCOUNTING_DELAY_S = 2.0
+"""slurmctld tells slurmdbd of an end within about this time."""
+
+ACCOUNTING_TIMEOUT_S = 3600.0
+"""A job that accounting does not know this long after its end stays without its figures."""
+
+MAX_JOBS_PER_QUERY = 200
+"""Jobs per question."""
+
+
+@dataclass(slots=True)
+class AccountingLookup:
+    """Asks in one thread, at most one question at a time; answers are taken in by the cycle's thread."""
+
+    ask: AccountingQuery | None
+    """``None``: the site has no accounting."""
+    interval_s: float
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
+    _asked: Future[list[JobAccounting]] | None = None
+    _next_s: float = float("-inf")
+    _failing: bool = False
+
+    def step(self, job_cache: JobCache, listed: set[int], now_s: float) -> None:
+        """Take in an answer that has come, and ask the next question."""
+        if self.ask is None:
+            return
+        if self._asked is not None:
+            if not self._asked.done():
+                return
+            self._take_in(job_cache, self._asked, now_s)
+            self._asked = None
+        due = [
+            job for job in job_cache.unaccounted(listed) if job.end_s is None or now_s - job.end_s >= ACCOUNTING_DELAY_S
+        ]
+        if not due or now_s < self._next_s:
+            return
+        self._next_s = now_s + self.interval_s
+        due.sort(key=lambda job: job.end_s or now_s)
+        self._asked = self._pool.submit(_list, self.ask, [job.job_id for job in due[:MAX_JOBS_PER_QUERY]])
+        for job in due:
+            if job.end_s is not None and now_s - job.end_s > ACCOUNTING_TIMEOUT_S and not self._failing:
+                mark_end_unknown(job, now_s)
+
+    def close(self) -> None:
+        """Stop; a question under way is left to its time-out."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], now_s: float) -> None:
+        try:
+            answers = asked.result()
+        except SodaError as error:
+            if not self._failing:
+                log(logging.WARNING, "accounting-unavailable", error=error)
+            self._failing, self._next_s = True, now_s + 6 * self.interval_s
+            return
+        self._failing = False
+        for answer in answers:
+            job = job_cache.jobs.get(answer.job_id)
+            if job is not None and not job.accounted and _is_final(answer, job):
+                apply_accounting(job, answer)
+
+
+def apply_accounting(job: CachedJob, answer: JobAccounting) -> None:
+    """Take in what accounting says of an ended job."""
+    job.accounted, job.dirty = True, True
+    job.cpu_s = _total(run.cpu_s for run in answer.runs)
+    job.memory_peak_mib = max(
+        (r.memory_peak_mib for r in answer.runs if not math.isnan(r.memory_peak_mib)), default=None
+    )
+    if answer.submit_s < job.submit_s - 1.0:
+        job.moved_from_s, job.submit_s = job.submit_s, answer.submit_s
+    started = [run for run in answer.runs if not math.isnan(run.start_s)]
+    for restart, run in enumerate(started):
+        known = job.runs.get(restart)
+        if known is None and restart <= job.restart:
+            end_s = run.start_s if math.isnan(run.end_s) else run.end_s
+            job.add_run(CachedRun(restart, run.start_s, end_s, run.node_names, run.gpus))
+        elif known is not None and known.end_s is None:
+            known.end_s, known.dirty = max(known.start_s, run.end_s), True
+    if job.end_s is None:
+        job.state, job.exit_code = answer.state, answer.exit_code
+        job.end_s = max((run.end_s for run in answer.runs if not math.isnan(run.end_s)), default=job.submit_s)
+        job.waited_since_s = None
+
+
+def _is_final(answer: JobAccounting, job: CachedJob) -> bool:
+    """The answer is about this job, and about its end."""
+    ends = [run.end_s for run in answer.runs if not math.isnan(run.end_s)]
+    if answer.state not in ENDED_STATES or answer.submit_s > job.submit_s + 1.0:
+        return False
+    return job.end_s is None or not ends or abs(max(ends) - job.end_s) < 5.0
+
+
+def _total(values: Iterable[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) if known else None
+
+
+def _list(ask: AccountingQuery, job_ids: Sequence[int]) -> list[JobAccounting]:
+    return list(ask(job_ids))

@@ -1,0 +1,64 @@
+"""What holds for one cycle: mode and policy, from the file, from what admins set at run time, and from the breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.config import MODES, Mode, Settings
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.registry.catalog import make_policy
+
+LearnedParameters = Callable[[str], Mapping[str, Any]]
+"""Parameters of a policy, by its name, that the site's own past tells."""
+
+
+def no_learned_parameters(_policy: str) -> Mapping[str, Any]:
+    """For a site without a past."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSettings:
+    """One cycle's terms."""
+
+    mode: Mode
+    """As configured; an open breaker keeps an enforcing daemon from acting all the same."""
+    policy: Policy
+    problems: tuple[str, ...] = ()
+    """Run-time settings that could not be used, one line each."""
+
+
+def read_admin_settings(session: Session) -> dict[str, str]:
+    """What ``sodactl`` set, by key."""
+    return {row.key: row.value for row in session.scalars(select(AdminSetting))}
+
+
+def effective_settings(
+    settings: Settings, overrides: Mapping[str, str], learn: LearnedParameters = no_learned_parameters
+) -> EffectiveSettings:
+    """Combine the file's settings with the overrides; an override that cannot be used is left out and said.
+
+    A parameter that the file sets is never learned.
+
+    Raises:
+        PolicyError: the file's own policy or its parameters are not allowed.
+    """
+    problems: list[str] = []
+    mode = overrides.get("mode", settings.mode)
+    if mode not in MODES:
+        problems.append(f"setting mode = {mode!r} is not one of {', '.join(MODES)}; {settings.mode} holds")
+        mode = settings.mode
+    policy = make_policy(settings.policy.name, {**learn(settings.policy.name), **settings.policy.parameters})
+    if (name := overrides.get("policy", settings.policy.name)) != settings.policy.name:
+        try:
+            policy = make_policy(name, learn(name))
+        except PolicyError as error:
+            problems.append(f"setting policy: {error}; {settings.policy.name} holds")
+    return EffectiveSettings(cast("Mode", mode), policy, tuple(problems))

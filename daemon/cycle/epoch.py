@@ -1,0 +1,120 @@
+"""One active daemon: a lock on this host and a numbered epoch in the store fence off a second or a stale sodad.
+
+The operating system drops the lock with the process, however it dies, so a restart on the same host takes over at once. The
+epoch covers what a lock on one host cannot: two hosts with one database, and a daemon that slept while another took over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.tables.scheduling import Epoch
+from slurm_soda.slurm_ext.errors import SodaError
+
+LOCK_NAME = "sodad.lock"
+
+HEARTBEAT_TIMEOUT_S = 120.0
+"""A daemon on another host that was silent for this long is taken for dead."""
+
+
+class AnotherDaemonError(SodaError):
+    """Another sodad is active here; this one must not act."""
+
+
+class SupersededError(SodaError):
+    """A newer daemon has taken over while this one was away; this one must stop."""
+
+
+class HostLock:
+    """The lock file of a state directory; held until :meth:`release` or the end of the process."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            AnotherDaemonError: another process of this host holds it.
+            SodaError: the directory cannot be used.
+        """
+        self.path = state_dir / LOCK_NAME
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise SodaError(f"{self.path}: {error.strerror}; make state_dir, owned by sodad's user") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._fd)
+            raise AnotherDaemonError(
+                f"another sodad (pid {owner}) is active and holds {self.path}; this one refuses to act, stop that one first"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let go; the file stays, because removing it would let two processes lock two files of one name."""
+        os.close(self._fd)
+
+    def __enter__(self) -> HostLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonEpoch:
+    """This daemon's own epoch."""
+
+    epoch_id: int
+
+    def check(self, session: Session) -> None:
+        """Make sure that no newer daemon has taken over.
+
+        Raises:
+            SupersededError: one has.
+        """
+        newest = session.scalar(select(func.max(Epoch.id)))
+        if newest != self.epoch_id:
+            raise SupersededError(
+                f"epoch {self.epoch_id} of this sodad is superseded by epoch {newest}; it stops without sending anything"
+            )
+
+    def write_heartbeat(self, session: Session, now_s: float) -> None:
+        """Say that this daemon lives."""
+        session.execute(update(Epoch).where(Epoch.id == self.epoch_id).values(heartbeat_s=now_s))
+
+    def end(self, session: Session, now_s: float) -> None:
+        """Say that this daemon stopped on purpose."""
+        session.execute(update(Epoch).where(Epoch.id == self.epoch_id).values(heartbeat_s=now_s, ended_s=now_s))
+
+
+def begin_epoch(store: Store, *, host: str, pid: int, version: str, now_s: float) -> DaemonEpoch:
+    """Begin a new epoch; the caller holds the :class:`HostLock`.
+
+    Raises:
+        AnotherDaemonError: a daemon on another host showed life within :data:`HEARTBEAT_TIMEOUT_S`.
+    """
+    with store.write() as session:
+        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+        if last is not None and _lives_elsewhere(last, host, now_s):
+            raise AnotherDaemonError(
+                f"another sodad (pid {last.pid} on {last.host}) was active {now_s - last.heartbeat_s:.0f} s ago in the same "
+                f"store; this one refuses to act, stop that one first or wait {HEARTBEAT_TIMEOUT_S:.0f} s"
+            )
+        epoch = Epoch(host=host, pid=pid, version=version, started_s=now_s, heartbeat_s=now_s)
+        session.add(epoch)
+        session.flush()
+        return DaemonEpoch(epoch.id)
+
+
+def _lives_elsewhere(last: Epoch, host: str, now_s: float) -> bool:
+    return last.ended_s is None and last.host != host and now_s - last.heartbeat_s < HEARTBEAT_TIMEOUT_S

@@ -1,0 +1,103 @@
+"""One reading of the cluster: everything that a cycle looks at, read once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.snapshot import Allocation, build_snapshot, needs_allocation
+
+AllocationKey = tuple[int, int]
+"""Job id and restart count: a run keeps its allocation."""
+
+UNREADABLE_ALLOCATION_S = 60.0
+"""A run whose allocation cannot be read is taken to be spread evenly over its nodes for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmState:
+    """What Slurm said, at one instant."""
+
+    now_s: float
+    jobs: Mapping[int, SlurmJob]
+    nodes: list[SlurmNode]
+    site_factors: Mapping[int, int]
+    allocations: Mapping[int, Allocation]
+
+    def snapshot(self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int]) -> ClusterSnapshot:
+        """The policy's picture.
+
+        Args:
+            book: the jobs' past; it has taken in this sight.
+            leaving: running jobs that were told to checkpoint: their places count as being vacated.
+            requeued: jobs that we requeued and that wait out Slurm's begin time.
+        """
+        snapshot = build_snapshot(
+            self.now_s,
+            list(self.jobs.values()),
+            self.nodes,
+            self.site_factors,
+            job_cache.past(),
+            self.allocations,
+            requeued=requeued,
+        )
+        if not leaving:
+            return snapshot
+        table = snapshot.jobs
+        going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
+        state = np.where(going, np.int8(JobState.COMPLETING), table.state)
+        return replace(snapshot, jobs=table.with_columns(state=state))
+
+
+@dataclass(slots=True)
+class SlurmReader:
+    """Reads Slurm; remembers what multi-node runs hold, which costs a call each."""
+
+    client: SlurmClient
+    _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
+    _unreadable: dict[AllocationKey, float] = field(default_factory=dict)
+    """Runs of which the answer could not be read, and when they are asked about again."""
+
+    def look(self, now_s: float, watch: Stopwatch) -> SlurmState:
+        """Read everything once.
+
+        Raises:
+            SlurmError: Slurm did not answer, or not readably: there is no sight this time.
+        """
+        with watch("observe.jobs"):
+            jobs = {record.job_id: record for record in self.client.jobs()}
+        with watch("observe.nodes"):
+            nodes = self.client.nodes()
+        with watch("observe.site_factors"):
+            site_factors = self.client.site_factors()
+        with watch("observe.allocations"):
+            allocations = self._allocations(jobs, now_s)
+        return SlurmState(now_s, jobs, nodes, site_factors, allocations)
+
+    def _allocations(self, jobs: Mapping[int, SlurmJob], now_s: float) -> dict[int, Allocation]:
+        wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]
+        keys = {record.job_id: (record.job_id, record.restarts) for record in wide}
+        found = {key: self._held.get(key) or self._allocation(key, now_s) for key in keys.values()}
+        self._held = {key: held for key, held in found.items() if held is not None}
+        self._unreadable = {key: again_s for key, again_s in self._unreadable.items() if key in found}
+        return {job_id: self._held[key] for job_id, key in keys.items() if key in self._held}
+
+    def _allocation(self, key: AllocationKey, now_s: float) -> Allocation | None:
+        """What a run holds; ``None`` where the answer cannot be read: one odd job must not blind us to all others."""
+        if now_s < self._unreadable.get(key, float("-inf")):
+            return None
+        try:
+            return self.client.allocation(key[0])
+        except SlurmReplyError as error:
+            log(logging.WARNING, "allocation-not-readable", job=key[0], error=error)
+            self._unreadable[key] = now_s + UNREADABLE_ALLOCATION_S
+            return None

@@ -1,0 +1,273 @@
+"""Run times in the daemon: told to policies each cycle, learned from jobs as they end, written down for people.
+
+Whatever goes wrong here is logged and changes nothing else: without predictions a policy has time limits.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
+from slurm_soda.daemon.learning.kind_profiles import KindProfiles
+from slurm_soda.daemon.learning.observations import record_observations
+from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
+from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.store import kind_profiles as stored
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.jobs.cached_job import CachedJob
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.policies.run_times.batch_prediction import MAX_KINDS, BatchRunTimePredictor
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import LearnedRunTime
+from slurm_soda.policies.run_times.prediction_sources import (
+    IterationWork,
+    RunTimeLeft,
+    RunTimeSource,
+    predict_run_time_left,
+)
+from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+
+STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
+"""Ends that tell how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
+MAX_PAST_JOBS = 20_000
+"""Newest ended jobs that a daemon learns from when it starts."""
+LEARN_EVERY_S = 30.0
+LATE_RECORDS_S = 3600.0
+"""Accounting and agents may tell of an end so much later."""
+ACCOUNTING_DELAY_S = 60.0
+"""What they tell comes after the end itself."""
+MAX_LEARNED_PER_STEP = 2000
+"""Ended jobs learned from in one step."""
+MAX_PREDICTIONS_PER_STEP = 500
+"""Waiting jobs of which is written down what is expected, in one step."""
+KEEP_OBSERVED_S = 365 * 86_400.0
+_FORGET_EVERY_S = 3600.0
+"""So often at most are kinds of jobs that are gone forgotten, all at once."""
+_CURVE_POINTS = 4
+"""Every so many edges of a life table are kept for people."""
+
+
+@dataclass(slots=True)
+class RunTimePredictor:
+    """What is expected of jobs; one for a life of the daemon."""
+
+    store: Store
+    forecast: BatchRunTimePredictor = field(default_factory=BatchRunTimePredictor)
+    _profiles: KindProfiles | None = None
+    _numbers: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """Kind of each listed job, with its submit time, by job id."""
+    _learned: set[int] = field(default_factory=set)
+    """Keys of jobs that were learned from, as far back as the store is looked through."""
+    _told: set[int] = field(default_factory=set)
+    """Keys of jobs of which something is written down."""
+    _next_s: float = -math.inf
+    _gpu_types: Mapping[str, str] = field(default_factory=dict)
+    """By node."""
+    _forget_s: float = -math.inf
+    _failing: str = ""
+
+    def fill(self, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], job_cache: JobCache) -> ClusterSnapshot:
+        """The snapshot with run times left, where somebody knows; as it was where that fails."""
+        try:
+            return self._with_run_times(snapshot, jobs, job_cache)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._say("run-times-not-told", error)
+            return snapshot
+
+    def step(self, now_s: float, nodes: Sequence[SlurmNode], job_cache: JobCache) -> None:
+        """Learn from what ended, and write down what is expected of new jobs; now and then."""
+        if now_s < self._next_s:
+            return
+        first = self._next_s == -math.inf
+        self._next_s = now_s + LEARN_EVERY_S
+        if len(self.forecast) > MAX_KINDS // 2 and now_s >= self._forget_s:
+            self._forget_s = now_s + _FORGET_EVERY_S
+            self.forecast.forget()
+            self._numbers.clear()
+        try:
+            gpu_types = self._gpu_types = {node.name: node.gpu_type for node in nodes if node.gpus}
+            if first:
+                with self.store.read() as session:
+                    self._recall(session, now_s, list(job_cache.jobs.values()))
+            with self.store.write() as session:
+                self._learn(session, now_s, gpu_types)
+                self._tell(session, now_s, job_cache)
+                if first:
+                    stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
+            with self.store.read() as session:
+                self._profiles = read_iteration_times(session)
+            self._failing = ""
+        except Exception as error:  # noqa: BLE001 - see above
+            self._say("not-learned", error)
+
+    def run_time(self, job: CachedJob, now_s: float) -> RunTimeLeft | None:
+        """What is left of a listed job, and by which source."""
+        if job.record is None:
+            return None
+        number = self._number(job.record)
+        return self._left(job, self.forecast.known(number), now_s)
+
+    def _with_run_times(
+        self, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], job_cache: JobCache
+    ) -> ClusterSnapshot:
+        table, now_s = snapshot.jobs, snapshot.now_s
+        ids = table.job_id.tolist()
+        numbers = np.array([self._number(jobs[job_id]) for job_id in ids], dtype=np.int64)
+        attained_s = np.array([_attained_s(job_cache.jobs[job_id], now_s) for job_id in ids], dtype=np.float64)
+        if self.forecast.learner.learnt and len(ids):
+            left_s, _ = self.forecast.remaining(numbers, attained_s)
+        else:
+            left_s = np.full(len(ids), np.nan)
+        for at, job_id in enumerate(ids):
+            work = self._work(jobs[job_id]) if jobs[job_id].hints.iterations else None
+            if work is not None:
+                told = predict_run_time_left(attained_s[at], math.inf, iterations=work)
+                left_s[at] = left_s[at] if told is None else told.left.value
+        # Each run has the whole limit for itself, although who was preempted goes on from its checkpoint.
+        present_s = np.where(np.isnan(table.start_s), 0.0, now_s - table.start_s)
+        left_s = np.minimum(left_s, np.maximum(table.time_limit_s - present_s, 1.0))
+        self._forget(set(ids))
+        return replace(snapshot, jobs=table.with_columns(remaining_s=left_s))
+
+    def _forget(self, listed: set[int]) -> None:
+        if len(self._numbers) > 2 * len(listed) + 1000:
+            self._numbers = {job_id: number for job_id, number in self._numbers.items() if job_id in listed}
+
+    def _number(self, record: SlurmJob) -> int:
+        submit_s, number = self._numbers.get(record.job_id, (math.nan, -1))
+        if submit_s != record.submit_s:
+            number = self.forecast.number(traits_of_record(record))
+            self._numbers[record.job_id] = (record.submit_s, number)
+        return number
+
+    def _work(self, record: SlurmJob) -> IterationWork | None:
+        kind = kind_of_listed_job(record, self._gpu_types)
+        if not record.hints.iterations or kind is None or self._profiles is None:
+            return None
+        each = self._profiles.iteration_s(kind)
+        return None if each is None or each.value <= 0 else IterationWork(record.hints.iterations, each)
+
+    def _left(self, job: CachedJob, learnt: LearnedRunTime, now_s: float) -> RunTimeLeft | None:
+        assert job.record is not None
+        attained_s, present = _attained_s(job, now_s), job.runs.get(job.restart)
+        here_s = now_s - present.start_s if present is not None and present.end_s is None else 0.0
+        limit_s = job.record.time_limit_s + attained_s - here_s
+        return predict_run_time_left(attained_s, limit_s, iterations=self._work(job.record), learnt=learnt)
+
+    def _recall(self, session: Session, now_s: float, live: Sequence[CachedJob]) -> None:
+        """Learn from the past once, at the start."""
+        for past in stored.past_run_times(session, STATES_LEARNED_FROM, now_s - LATE_RECORDS_S, MAX_PAST_JOBS):
+            if past.run_s > 0:
+                model = str(past.hints.get("model", ""))
+                self.forecast.ended(
+                    SubmissionTraits(past.user, past.gpus, past.partition, past.name, model), past.run_s
+                )
+        self._told = stored.already_predicted(session, [job.pk for job in live if job.pk is not None])
+
+    def _learn(self, session: Session, now_s: float, gpu_types: Mapping[str, str]) -> None:
+        from_s, until_s = now_s - LATE_RECORDS_S, now_s - ACCOUNTING_DELAY_S
+        recent = stored.ended_keys(session, from_s, until_s, MAX_LEARNED_PER_STEP)
+        fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._learned])
+        runs = ended_runs_by_job(session, fresh)
+        for job in fresh:
+            self._teach(job, runs.get(job.id, ()))
+            told = stored.run_time_prediction_of(session, job.id)
+            if told is not None:
+                told.actual_s = _run_s(runs.get(job.id, ()))
+        record_observations(session, fresh, runs, gpu_types, now_s)
+        self._learned = set(recent)
+
+    def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:
+        run_s = _run_s(runs)
+        if run_s and job.state in STATES_LEARNED_FROM:
+            self.forecast.ended(traits_of_job(job), run_s)
+
+    def _tell(self, session: Session, now_s: float, job_cache: JobCache) -> None:
+        waiting = (job for job in job_cache.jobs.values() if job.pk is not None and job.end_s is None)
+        self._told &= {job.pk for job in job_cache.jobs.values() if job.pk is not None}
+        for job in list(islice((job for job in waiting if job.pk not in self._told), MAX_PREDICTIONS_PER_STEP)):
+            assert job.pk is not None
+            self._told.add(job.pk)
+            if job.record is None:
+                continue
+            learnt = self.forecast.known(self._number(job.record))
+            told = self._left(job, learnt, now_s)
+            if told is not None and stored.run_time_prediction_of(session, job.pk) is None:
+                session.add(_prediction_row(job.pk, told, learnt, _attained_s(job, now_s), now_s))
+
+    def _say(self, event: str, error: Exception) -> None:
+        if self._failing != repr(error):
+            self._failing = repr(error)
+            log(logging.WARNING, event, error=f"{type(error).__name__}: {error}")
+            LOGGER.debug("unexpected", exc_info=True)
+
+
+def traits_of_record(record: SlurmJob) -> SubmissionTraits:
+    """What tells of a job's run time, as Slurm lists it."""
+    return SubmissionTraits(record.user, record.gpus, record.partition, record.name, record.hints.model or "")
+
+
+def traits_of_job(job: Job) -> SubmissionTraits:
+    """The same, as the store has it."""
+    return SubmissionTraits(job.user, job.gpus, job.partition, job.name, str(job.hints.get("model", "")))
+
+
+def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
+    """Ended runs of jobs, by the key of the job."""
+    found: dict[int, list[JobRun]] = {}
+    keys = [job.id for job in jobs]
+    for at in range(0, len(keys), 500):
+        query = (
+            select(JobRun)
+            .where(JobRun.job_pk.in_(keys[at : at + 500]), JobRun.end_s.is_not(None))
+            .order_by(JobRun.restart)
+        )
+        for run in session.scalars(query):
+            found.setdefault(run.job_pk, []).append(run)
+    return found
+
+
+def _run_s(runs: Sequence[JobRun]) -> float:
+    return math.fsum(max(run.end_s - run.start_s, 0.0) for run in runs if run.end_s is not None)
+
+
+def _attained_s(job: CachedJob, now_s: float) -> float:
+    """All of its run time, whatever was forgiven: what is left depends on the work that is done."""
+    if not job.runs:
+        return 0.0
+    return math.fsum(max((now_s if run.end_s is None else run.end_s) - run.start_s, 0.0) for run in job.runs.values())
+
+
+def _prediction_row(
+    job_pk: int, told: RunTimeLeft, learnt: LearnedRunTime, attained_s: float, now_s: float
+) -> RunTimePrediction:
+    error = told.left.error
+    return RunTimePrediction(
+        job_pk=job_pk,
+        at_s=now_s,
+        told_by=told.by.value,
+        run_s=attained_s + told.left.value,
+        error_s=error if math.isfinite(error) else None,
+        jobs=told.jobs,
+        basis=told.basis,
+        curve=list(_curve_points(learnt)) if told.by is RunTimeSource.HISTORY else [],
+        actual_s=None,
+    )
+
+
+def _curve_points(learnt: LearnedRunTime) -> Iterator[list[float]]:
+    """Some points of a life table, rounded: people read no more of it."""
+    for at in range(0, len(EDGES_S), _CURVE_POINTS):
+        yield [round(float(column[at]), 1) for column in (EDGES_S, learnt.curve.total_s, learnt.curve.error_s)]

@@ -1,0 +1,80 @@
+"""What the store knows, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.learning.kind_profiles import KindProfiles
+from slurm_soda.daemon.learning.pair_view import PairView, pair_view
+from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind, value_from_row
+from slurm_soda.daemon.store import kind_profiles as stored
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind
+from slurm_soda.policies.sharing.prediction.model_json import decode_model
+from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
+from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
+
+
+def read_kind_profiles(session: Session) -> KindProfiles:
+    """Everything that is known now, with what the trained model predicts of pairs that nobody measured."""
+    values = [value_from_row(row) for row in stored.all_values(session)]
+    peaks = {JobKind(*key): mib for key, mib in stored.memory_peaks_mib(session).items()}
+    return KindProfiles(values, peaks, read_slowdown_model(session))
+
+
+def read_iteration_times(session: Session) -> KindProfiles:
+    """Only how long iterations take: a hundredth of what an imported table of pairs has."""
+    return KindProfiles(value_from_row(row) for row in stored.all_values(session, "iteration_s"))
+
+
+def read_pair_view(session: Session, new: JobKind, running: JobKind) -> PairView:
+    """What is known of a new job's kind beside a running one's: :func:`.pair_view`, reading no more than it takes."""
+    models = {"", normalised_kind(new).model, normalised_kind(running).model}
+    values = [value_from_row(row) for row in stored.values_of_models(session, sorted(models))]
+    return pair_view(
+        KindProfiles(values, guess=read_slowdown_model(session, normalised_kind(new).gpu_type)), new, running
+    )
+
+
+def read_slowdown_model(session: Session, gpu_type: str | None = None) -> PredictedInterference | None:
+    """The trained model, all of it or what it says of one type of GPU; None if there is none, or it is of a version that
+    this one does not know (train it anew).
+    """
+    row = stored.stored_slowdown_model(session)
+    if row is None:
+        return None
+    try:
+        return decode_model(row.document, gpu_type)
+    except PolicyError:
+        return None
+
+
+def speed_table_of(values: Iterable[ProfileValue]) -> SpeedTable:
+    """Values as a table of speeds, to learn from: the most trusted of each, names as the store has them."""
+    best: dict[tuple[str, ProfileSubject], Estimate] = {}
+    for value in values:
+        key = (value.quantity, value.subject)
+        before = best.get(key)
+        if before is None or value.estimate.source < before.source:
+            best[key] = value.estimate
+    alone = {
+        subject.kind: 1.0 / time.value
+        for (quantity, subject), time in best.items()
+        if quantity == "iteration_s" and time.value > 0
+    }
+    shared: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
+    for one, speed in alone.items():
+        for other, its_speed in alone.items():
+            if (one.gpu_type, one.gpus) == (other.gpu_type, other.gpus):
+                mine, its = (
+                    best.get(("xi", ProfileSubject.of(one, other))),
+                    best.get(("xi", ProfileSubject.of(other, one))),
+                )
+                fits = best.get(("fits", ProfileSubject.of(one, other)))
+                if fits is not None and fits.value < 0.5:
+                    shared[one, other] = (0.0, 0.0)
+                elif mine is not None and its is not None:
+                    shared[one, other] = (speed / mine.value, its_speed / its.value)
+    return SpeedTable(alone, shared)

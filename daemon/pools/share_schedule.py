@@ -1,0 +1,92 @@
+"""Shares derived anew by schedule: what ``sodactl arrays apply`` does, by sodad itself, once a day.
+
+A share moves by one bounded step at most, and not at all for little differences (:mod:`slurm_soda.policies.pools.layout.shares`).
+Waiting jobs stay in the partitions that they are in, whose nodes and cores change under them; those that can no longer start
+there are routed anew, or go back to the site's own. A change that was cut short is finished, and partitions that go are
+deleted when their last job has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.pools import pool_plan
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.policies.pools.layout.partitions import describe_node_class
+from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
+from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller
+from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
+
+CHANGED_BY = "sodad"
+"""By whom arrays are changed, in their record."""
+RESUME_AFTER_S = 300.0
+"""So long after it began a change that is not done was cut short; whoever makes one holds a lock besides."""
+
+
+@dataclass(slots=True)
+class ShareSchedule:
+    """Derives the shares anew when they are due; only arrays that somebody has applied."""
+
+    store: Store
+    slurm: SlurmClient
+    partitions: Callable[[Settings], ScontrolPartitions]
+    clock: Clock
+    host: str
+    _tried_s: float = float("-inf")
+
+    def step(self, settings: Settings, *, enforces: bool) -> bool:
+        """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later."""
+        every_s, now_s = settings.arrays.rederive_s, self.clock.now_s()
+        if not enforces or every_s <= 0 or now_s < self._tried_s + min(RESUME_AFTER_S, every_s):
+            return False
+        try:
+            record = read_record(Path(settings.state_dir))
+            if record is None or record.phase == "reverting":
+                return False
+            after_s = min(RESUME_AFTER_S, every_s) if record.phase == "applying" else every_s
+            if now_s < max(record.changed_s, self._tried_s) + after_s:
+                return False
+            self._tried_s = now_s
+            return self._derive(settings, record, now_s)
+        except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes, and jobs do not depend on this one
+            self._tried_s = now_s
+            log(logging.WARNING, "shares-not-derived", error=error)
+            if not isinstance(error, SodaError | OSError):
+                LOGGER.exception("unexpected")
+            return False
+
+    def _derive(self, settings: Settings, record: PoolsRecord, now_s: float) -> bool:
+        port = self.partitions(settings)
+        view = pool_plan.read_site_state(self.slurm, port)
+        named = settings.arrays.model_copy(update={"partitions": list(record.bases)})
+        divided = settings.model_copy(update={"arrays": named})
+        unfinished = record.phase == "applying"
+        past: list[PastPoolJob] = []  # shares that are not in force yet do not move
+        if not unfinished:
+            with self.store.read() as session:
+                past = pool_plan.read_past_pool_jobs(session, view, divided, now_s)
+        plan = pool_plan.plan_pools(view, divided, past, record, host=self.host)
+        if plan.obstacles:
+            first = plan.obstacles[0]
+            log(logging.WARNING, "shares-not-derived", error=f"{first.check}: {first.found}; {first.remedy}")
+            return False
+        if plan.wanted.shares == record.shares and not unfinished and not record.leaving:
+            return False
+        arranger = PoolInstaller(self.slurm, port, Path(settings.state_dir), self.clock.now_s, CHANGED_BY)
+        outcome = arranger.apply(replace(plan.wanted, include_path=Path(record.include_path)))
+        shares = {
+            describe_node_class(c): (share.cpu_cores, share.large_nodes) for c, share in plan.wanted.shares.items()
+        }
+        log(logging.INFO, "shares-derived", changed=len(outcome.steps), moved=len(outcome.moved), shares=shares)
+        for problem in outcome.problems:
+            log(logging.WARNING, "shares-not-derived", error=problem)
+        return bool(outcome.steps or outcome.moved)

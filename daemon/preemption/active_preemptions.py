@@ -1,0 +1,169 @@
+"""All preemptions on their way: beginning what a plan asks for, and one step of each a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.daemon.config import PreemptionSettings
+from slurm_soda.daemon.preemption.state_machine import (
+    FINAL_PHASES,
+    LEAVING_PHASES,
+    PHASE_AFTER,
+    ActivePreemption,
+    PreemptionCommand,
+    PreemptionContext,
+    PreemptionDecision,
+    PreemptionPhase,
+    decide_next_step,
+)
+from slurm_soda.daemon.store.audit_log import ChangeOutcome
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.plan import Plan
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.snapshot import is_preemptible
+from slurm_soda.slurm_ext.write import job_changes
+from slurm_soda.slurm_ext.write.job_changes import REQUEUE_IF_ENDED, JobChange
+
+RETRY_AFTER_S = 2.0
+"""Pause after Slurm refused a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionStep:
+    """One step to send."""
+
+    active_preemption: ActivePreemption
+    send: PreemptionCommand
+    change: JobChange
+
+
+@dataclass(slots=True)
+class ActivePreemptions:
+    """The preemptions that are not over, by job id: one a job."""
+
+    settings: PreemptionSettings
+    by_job: dict[int, ActivePreemption] = field(default_factory=dict)
+    _succeeded: list[int] = field(default_factory=list)
+
+    @property
+    def leaving(self) -> list[int]:
+        """Jobs that were told to leave and may still run."""
+        return [p.job_id for p in self.by_job.values() if p.phase in ("signalled", "requeued")]
+
+    def advance(
+        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, now_s: float, *, may_begin: bool
+    ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
+        """One step of each: what to send, most advanced first, and those whose phase changed without sending.
+
+        A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`).
+        """
+        starts = set() if plan is None else set(plan.starts.tolist())
+        waiting = {job_id for job_id, job in jobs.items() if job.state == "PENDING"}
+        preemption_steps: list[PreemptionStep] = []
+        changed: list[ActivePreemption] = []
+        for active_preemption in self.by_job.values():
+            job = jobs.get(active_preemption.job_id)
+            around = PreemptionContext(
+                now_s, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s
+            )
+            step = decide_next_step(active_preemption, job, around)
+            if step.phase != active_preemption.phase:
+                self._count(active_preemption, step.phase)
+                active_preemption.phase = step.phase
+                active_preemption.reason += f"; {step.why}" if step.why else ""
+                changed.append(active_preemption)
+            if step.send is not None and job is not None and now_s >= active_preemption.retry_s:
+                preemption_steps.append(
+                    PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job))
+                )
+        preemption_steps.sort(
+            key=lambda preemption_step: ("start-now", "requeue-ended", "requeue", "signal").index(preemption_step.send)
+        )
+        return preemption_steps, changed
+
+    def begin(
+        self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, now_s: float
+    ) -> list[PreemptionStep]:
+        """The plan's new preemptions, each with its first step; :meth:`adopt` those that the rails let through.
+
+        A job that others already leave for gets no further victims until they have left.
+        """
+        served = {job_id for p in self.by_job.values() if _still_leaving(p, jobs) for job_id in p.for_jobs}
+        begun: list[PreemptionStep] = []
+        for wish in plan.preempts:
+            job = jobs.get(wish.job_id)
+            if job is None or job.state != "RUNNING" or not is_preemptible(job) or wish.job_id in self.by_job:
+                continue
+            if wish.for_jobs and served.issuperset(wish.for_jobs):
+                continue
+            active_preemption = ActivePreemption(
+                job_id=wish.job_id,
+                submit_s=job_cache.submit_s(wish.job_id),
+                restart=job.restarts,
+                phase="intended",
+                created_s=now_s,
+                deadline_s=now_s,
+                for_jobs=wish.for_jobs,
+                reason=wish.reason,
+            )
+            around = PreemptionContext(now_s, True, False, frozenset(), self.settings.release_after_s)
+            step = decide_next_step(active_preemption, job, around)
+            if step.send is not None:
+                begun.append(PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job)))
+        return begun
+
+    def adopt(self, begun: Sequence[ActivePreemption]) -> None:
+        """Follow these from now on."""
+        self.by_job |= {p.job_id: p for p in begun}
+
+    def note(self, preemption_step: PreemptionStep, outcome: ChangeOutcome, job: SlurmJob, now_s: float) -> None:
+        """Take in what became of a step that was sent."""
+        active_preemption = preemption_step.active_preemption
+        if outcome.state == "failed":
+            active_preemption.failures, active_preemption.retry_s = (
+                active_preemption.failures + 1,
+                now_s + RETRY_AFTER_S,
+            )
+        if outcome.state != "done":
+            return
+        active_preemption.failures = 0
+        self._count(active_preemption, PHASE_AFTER[preemption_step.send])
+        active_preemption.phase = PHASE_AFTER[preemption_step.send]
+        if preemption_step.send == "signal":
+            active_preemption.deadline_s = now_s + self.grace_s(job)
+
+    def _count(self, active_preemption: ActivePreemption, then: PreemptionPhase) -> None:
+        """A preemption counts once: when its job is seen back in the queue."""
+        if then in ("released", "done") and active_preemption.phase != "released":
+            self._succeeded.append(active_preemption.job_id)
+
+    def take_succeeded(self) -> list[int]:
+        """Jobs that were preempted since the last call; to be saved together with the phases."""
+        taken, self._succeeded = self._succeeded, []
+        return taken
+
+    def grace_s(self, job: SlurmJob) -> float:
+        """How long a job gets to save its state."""
+        asked = job.hints.checkpoint_grace_s
+        return self.settings.default_grace_s if asked is None else min(float(asked), self.settings.max_grace_s)
+
+    def drop_over(self) -> None:
+        """Stop following those that are over."""
+        self.by_job = {job_id: p for job_id, p in self.by_job.items() if p.phase not in FINAL_PHASES}
+
+
+def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:
+    """Its places are on their way to be free."""
+    job = jobs.get(active_preemption.job_id)
+    present: Collection[str] = ("RUNNING", "SUSPENDED", "COMPLETING")
+    return active_preemption.phase in LEAVING_PHASES and job is not None and job.state in present
+
+
+def _change(active_preemption: ActivePreemption, step: PreemptionDecision, job: SlurmJob) -> JobChange:
+    reason = f"{active_preemption.reason}; {step.why}" if step.why else active_preemption.reason
+    if step.send == "signal":
+        return job_changes.signal_change(job.job_id, job.hints.checkpoint_signal or "TERM", reason)
+    if step.send == "start-now":
+        return job_changes.start_now_change(job.job_id, reason)
+    return JobChange(job.job_id, "requeue", REQUEUE_IF_ENDED if step.send == "requeue-ended" else {}, {}, reason)

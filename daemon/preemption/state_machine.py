@@ -1,0 +1,176 @@
+"""What to do next about one preemption: a pure function of its persisted phase and of what Slurm shows now.
+
+SIGTERM needs one step, because ``scontrol requeue`` itself sends it, waits KillWait and kills: nothing can be lost between.
+Any other checkpoint signal is sent first; the job then saves its state and leaves, or its grace ends, and it is requeued.
+Slurm's restart count tells whether a requeue happened, so no crash of sodad or slurmctld can lose or double one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
+
+PreemptionPhase = Literal["intended", "signalled", "requeued", "released", "done", "lost"]
+PreemptionCommand = Literal["signal", "requeue", "requeue-ended", "start-now"]
+
+FINAL_PHASES: frozenset[str] = frozenset({"done", "lost"})
+LEAVING_PHASES: frozenset[str] = frozenset({"intended", "signalled", "requeued"})
+
+PHASE_AFTER: dict[PreemptionCommand, PreemptionPhase] = {
+    "signal": "signalled",
+    "requeue": "requeued",
+    "requeue-ended": "requeued",
+    "start-now": "released",
+}
+"""Phase once Slurm has taken what was sent."""
+
+_STATES_AFTER_CHECKPOINT = frozenset({"FAILED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
+"""Ends that our own signal or requeue may have caused; CANCELLED and TIMEOUT are somebody's will, COMPLETED a success."""
+
+
+@dataclass(slots=True)
+class ActivePreemption:
+    """One preemption on its way, as the store keeps it; see :class:`slurm_soda.daemon.store.tables.scheduling.Preemption`."""
+
+    job_id: int
+    submit_s: float
+    restart: int
+    """Restart count of the run that is preempted."""
+    phase: PreemptionPhase
+    created_s: float
+    deadline_s: float
+    for_jobs: tuple[int, ...]
+    reason: str
+    pk: int = 0
+    failures: int = 0
+    """Refusals in a row, of this daemon's life."""
+    retry_s: float = float("-inf")
+    """No new attempt before this instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionContext:
+    """What else the next step depends on."""
+
+    now_s: float
+    may_begin: bool
+    """Sodad enforces: a preemption that has not begun may begin."""
+    wanted: bool
+    """The plan wants the preempted job started now."""
+    waiting: Collection[int]
+    """Jobs that wait in the queue."""
+    release_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionDecision:
+    """What to record at once, and what to send to Slurm."""
+
+    phase: PreemptionPhase
+    send: PreemptionCommand | None = None
+    why: str = ""
+
+
+MAX_FAILURES = 5
+
+SLURM_TICK_S = 1.0
+"""Slurm's times are whole seconds: an end in the second of our signal seems to lie before it."""
+
+
+def decide_next_step(
+    active_preemption: ActivePreemption, job: SlurmJob | None, around: PreemptionContext
+) -> PreemptionDecision:
+    """Decide the next step of one preemption that is not over.
+
+    Args:
+        preempting: its phase as persisted.
+        job: the job as Slurm shows it now; ``None`` if Slurm no longer lists it.
+        around: everything else.
+    """
+    if (why := _why_lost(active_preemption, job)) or job is None:
+        return PreemptionDecision("lost", why=why)
+    requeued = job.restarts > active_preemption.restart and job.state != "COMPLETING"
+    if active_preemption.failures >= MAX_FAILURES:
+        return PreemptionDecision(
+            "done" if requeued else "lost", why=f"Slurm refused {active_preemption.failures} times"
+        )
+    if requeued:
+        return _after_requeue(active_preemption, job, around)
+    if job.state == "COMPLETING":
+        return PreemptionDecision(active_preemption.phase)
+    return (
+        _ended(active_preemption, job) if job.state in ENDED_STATES else _still_running(active_preemption, job, around)
+    )
+
+
+def _why_lost(active_preemption: ActivePreemption, job: SlurmJob | None) -> str:
+    """Why nothing can be said of the job any more; empty if it can."""
+    if job is None:
+        return "Slurm no longer lists the job"
+    if job.restarts < active_preemption.restart or job.submit_s < active_preemption.submit_s:
+        return "another job has this id now"
+    if job.restarts == active_preemption.restart and job.state == "PENDING":
+        return "the job waits again without a requeue"
+    return ""
+
+
+def _still_running(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> PreemptionDecision:
+    if active_preemption.phase == "intended":
+        if not around.may_begin:
+            return PreemptionDecision("lost", why="given up before anything was sent: sodad no longer enforces")
+        return PreemptionDecision("intended", send="requeue" if _requeue_sends_checkpoint_signal(job) else "signal")
+    if active_preemption.phase == "signalled":
+        if around.now_s < active_preemption.deadline_s:
+            return PreemptionDecision("signalled")
+        return PreemptionDecision("signalled", send="requeue", why="its grace is over")
+    return PreemptionDecision("requeued", send="requeue", why="Slurm lost the requeue")
+
+
+def _ended(active_preemption: ActivePreemption, job: SlurmJob) -> PreemptionDecision:
+    """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
+    ours = active_preemption.phase in ("signalled", "requeued") or not _requeue_sends_checkpoint_signal(job)
+    if job.state in _STATES_AFTER_CHECKPOINT and ours and active_preemption.created_s - SLURM_TICK_S <= job.end_s:
+        return PreemptionDecision(
+            active_preemption.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})"
+        )
+    return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
+
+
+def _after_requeue(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> PreemptionDecision:
+    if job.state != "PENDING" or not waits_for_begin_time(job, around.now_s):
+        return PreemptionDecision("done")
+    if around.now_s < job.submit_s + MIN_RESTART_GAP_S:  # a requeue moves the submit time to its own second
+        return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
+    if active_preemption.phase == "released":
+        return PreemptionDecision("released", send="start-now", why="Slurm lost the release")
+    if why := _release_cause(active_preemption, job, around):
+        return PreemptionDecision("requeued", send="start-now", why=why)
+    return PreemptionDecision("requeued")
+
+
+def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> str:
+    """Why the job competes again; empty while it must not take its GPUs back from the jobs it made way for."""
+    if around.wanted:
+        return "the plan starts it"
+    if not around.may_begin:
+        return "sodad no longer enforces"
+    if not any(job_id in around.waiting for job_id in active_preemption.for_jobs):
+        return "the jobs it made way for no longer wait"
+    if around.now_s - job.submit_s >= around.release_after_s:
+        return f"it made way for {around.release_after_s:g} s"
+    return ""
+
+
+def waits_for_begin_time(job: SlurmJob, now_s: float) -> bool:
+    """Whether Slurm makes a requeued job wait (121 s); a hold or a dependency is not ours to end."""
+    return job.reason == "BeginTime" or (job.eligible_s > now_s and not job.reason.startswith(("JobHeld", "Depend")))
+
+
+def _requeue_sends_checkpoint_signal(job: SlurmJob) -> bool:
+    """The requeue itself sends the checkpoint signal."""
+    return job.hints.checkpoint_signal in (None, "TERM")

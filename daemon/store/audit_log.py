@@ -1,0 +1,133 @@
+"""Writing down what sodad does: cycles, changes to Slurm and what became of them.
+
+A change is committed as ``intended`` before it is sent. So after a crash at any instant the store names every change that
+may have reached Slurm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Preemption
+from slurm_soda.slurm_ext.write.job_changes import JobChange
+
+UNSETTLED_STATES = ("intended", "sent")
+"""A change in one of these may or may not have reached Slurm."""
+
+_IDS_PER_STATEMENT = 500
+
+ActionState = Literal["done", "failed", "sent", "void"]
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedChange:
+    """One change about to be sent."""
+
+    change: JobChange
+    submit_s: float
+    """With the job id it names the job for ever."""
+    preemption_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledChange:
+    """A recorded change whose outcome nobody knows."""
+
+    action_id: int
+    change: JobChange
+    restart: int | None = None
+    """Restart count of the run that the change's preemption is about, if it belongs to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOutcome:
+    """What became of one recorded change."""
+
+    action_id: int
+    state: ActionState
+    error: str = ""
+
+
+def open_cycle(session: Session, *, epoch_id: int, started_s: float, mode: str, policy: str) -> int:
+    """Begin a cycle's row; :func:`close_cycle` fills it."""
+    cycle = Cycle(epoch_id=epoch_id, started_s=started_s, mode=mode, policy=policy)
+    session.add(cycle)
+    session.flush()
+    return cycle.id
+
+
+def close_cycle(session: Session, cycle_id: int, **columns: Any) -> None:
+    """Fill in what the cycle found and did."""
+    session.execute(update(Cycle).where(Cycle.id == cycle_id).values(**columns))
+
+
+def prune_cycles(session: Session, *, before_s: float) -> None:
+    """Drop old cycles that changed nothing; those with changes stay, as their audit trail needs them."""
+    used = select(Action.cycle_id).where(Action.cycle_id.is_not(None))
+    session.execute(delete(Cycle).where(Cycle.started_s < before_s, Cycle.sent == 0, Cycle.id.not_in(used)))
+
+
+def record_intents(
+    session: Session, intents: Sequence[IntendedChange], *, epoch_id: int | None, cycle_id: int | None, now_s: float
+) -> list[int]:
+    """Record changes before they are sent; gives their ids in the same order."""
+    if not intents:
+        return []
+    rows = [
+        {
+            "epoch_id": epoch_id,
+            "cycle_id": cycle_id,
+            "preemption_id": intent.preemption_id,
+            "job_id": intent.change.job_id,
+            "submit_s": intent.submit_s,
+            "kind": intent.change.kind,
+            "new": dict(intent.change.new),
+            "old": dict(intent.change.old),
+            "reason": intent.change.reason,
+            "state": "intended",
+            "created_s": now_s,
+        }
+        for intent in intents
+    ]
+    return list(session.scalars(insert(Action).returning(Action.id, sort_by_parameter_order=True), rows))
+
+
+def record_outcomes(session: Session, outcomes: Iterable[ChangeOutcome], now_s: float) -> None:
+    """Record what became of changes. ``sent`` stays open: nobody knows yet."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.state, outcome.error].append(outcome.action_id)
+    for (state, error), ids in groups.items():
+        values = {"state": state, "error": error, "finished_s": None if state == "sent" else now_s}
+        for at in range(0, len(ids), _IDS_PER_STATEMENT):
+            session.execute(update(Action).where(Action.id.in_(ids[at : at + _IDS_PER_STATEMENT])).values(**values))
+
+
+def unsettled_changes(session: Session) -> list[UnsettledChange]:
+    """Changes of daemons whose outcome is unknown, oldest first; those of ``sodactl`` are its own to settle."""
+    query = (
+        select(Action, Preemption.restart)
+        .join(Preemption, Preemption.id == Action.preemption_id, isouter=True)
+        .where(Action.state.in_(UNSETTLED_STATES), Action.epoch_id.is_not(None))
+        .order_by(Action.id)
+    )
+    return [
+        UnsettledChange(
+            row.id, JobChange(row.job_id, cast("ChangeKind", row.kind), row.new, row.old, row.reason), restart
+        )
+        for row, restart in session.execute(query)
+    ]
+
+
+def recent_changes(session: Session, since_s: float) -> Sequence[tuple[int, float]]:
+    """``(job id, instant)`` of orders and rewrites since an instant, for the rails of a restarted daemon."""
+    query = select(Action.job_id, Action.created_s).where(
+        Action.created_s > since_s, Action.kind.in_(("order", "rewrite"))
+    )
+    return [(job_id, created_s) for job_id, created_s in session.execute(query)]

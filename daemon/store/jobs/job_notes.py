@@ -1,0 +1,63 @@
+"""The plan's verdict on every job, kept in its row for ``explain``: only what changed, a bounded number a cycle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Table, bindparam, update
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.jobs.cached_job import CachedJob
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.policies.plan import JobNotes, JobVerdict
+
+MAX_ROWS_PER_CYCLE = 1000
+"""Rows a cycle: one job that starts moves ten thousand places, and those far behind can wait for their turn."""
+
+
+class JobNoteWriter:
+    """Remembers what the store holds and writes the difference, most urgent jobs first."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[int, int, int, float]] = {}
+
+    def write(self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob]) -> int:
+        """Write the notes that changed; gives their number."""
+        columns = (notes.verdict, notes.queue, notes.position, _rounded(notes.score))
+        present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
+        changed = [job_id for job_id, note in present.items() if self._written.get(job_id) != note]
+        changed.sort(key=lambda job_id: (present[job_id][2] < 0, present[job_id][2]))
+        rows = []
+        for job_id in changed[:MAX_ROWS_PER_CYCLE]:
+            job = jobs.get(job_id)
+            if job is not None and job.pk is not None:
+                rows.append({"pk": job.pk, "new_note": _note(present[job_id], notes.score_name)})
+                self._written[job_id] = present[job_id]
+        for job_id in self._written.keys() - present.keys():
+            del self._written[job_id]
+        if rows:
+            table = Job.__table__
+            assert isinstance(table, Table)
+            statement = update(table).where(table.c.id == bindparam("pk")).values(note=bindparam("new_note"))
+            session.connection().execute(statement, rows)
+        return len(rows)
+
+
+def _note(values: tuple[int, int, int, float], score_name: str) -> dict[str, Any]:
+    verdict, queue, position, score = values
+    known = score if math.isfinite(score) else None
+    name = JobVerdict(verdict).name.lower()
+    return {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
+
+
+def _rounded(score: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Three significant digits: a running job's service grows all the time, and nobody reads its last digit."""
+    finite = np.isfinite(score) & (score != 0)
+    size = np.floor(np.log10(np.abs(np.where(finite, score, 1.0))))
+    unit = 10.0 ** (size - 2)
+    rounded: NDArray[np.float64] = np.where(finite, np.round(score / unit) * unit, np.where(score == 0, 0.0, -np.inf))
+    return rounded

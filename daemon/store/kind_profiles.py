@@ -1,0 +1,193 @@
+"""Reading and writing what is known; every function takes an open session."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, func, insert, select
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store.tables.kind_profiles import (
+    ObservedJob,
+    ProfileEdit,
+    ProfileValueRow,
+    RunTimePrediction,
+    StoredSlowdownModel,
+)
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+
+KIND_COLUMNS = ("model", "batch", "gpu_type", "gpus")
+VALUE_KEY_COLUMNS = (*KIND_COLUMNS, "partner", "partner_batch", "quantity", "source")
+"""Columns that name a value."""
+
+_IDS_PER_QUERY = 500
+
+
+def all_values(session: Session, quantity: str | None = None) -> Sequence[ProfileValueRow]:
+    """Every value, or those of one quantity, by what it is about."""
+    columns = [getattr(ProfileValueRow, name) for name in VALUE_KEY_COLUMNS]
+    query = select(ProfileValueRow).order_by(*columns)
+    return session.scalars(query if quantity is None else query.where(ProfileValueRow.quantity == quantity)).all()
+
+
+def values_of_models(session: Session, models: Sequence[str]) -> Sequence[ProfileValueRow]:
+    """Every value of these models alone, and beside each other."""
+    about = ProfileValueRow.model.in_(models), ProfileValueRow.partner.in_(["", *models])
+    columns = [getattr(ProfileValueRow, name) for name in VALUE_KEY_COLUMNS]
+    return session.scalars(select(ProfileValueRow).where(*about).order_by(*columns)).all()
+
+
+def memory_peaks_mib(session: Session) -> dict[tuple[str, int, str, int], list[float]]:
+    """Most memory of one GPU in each observed job, by kind."""
+    found: dict[tuple[str, int, str, int], list[float]] = defaultdict(list)
+    kind = [getattr(ObservedJob, name) for name in (*KIND_COLUMNS, "memory_mib")]
+    query = select(*kind).where(ObservedJob.memory_mib.is_not(None)).order_by(ObservedJob.at_s)
+    for row in session.execute(query):
+        found[row.model, row.batch, row.gpu_type, row.gpus].append(row.memory_mib)
+    return found
+
+
+def find_value(session: Session, key: Mapping[str, Any]) -> ProfileValueRow | None:
+    """The value of this :data:`VALUE_KEY_COLUMNS`."""
+    return session.scalars(select(ProfileValueRow).filter_by(**{name: key[name] for name in VALUE_KEY_COLUMNS})).first()
+
+
+def put_value(session: Session, columns: Mapping[str, Any], edit_id: int | None = None) -> ProfileValueRow:
+    """Insert or replace one value."""
+    row = find_value(session, columns)
+    if row is None:
+        row = ProfileValueRow(**columns, edit_id=edit_id)
+        session.add(row)
+    else:
+        for name, value in columns.items():
+            setattr(row, name, value)
+        row.edit_id = edit_id
+    session.flush()
+    return row
+
+
+UndoableRow = ProfileValueRow | ObservedJob | StoredSlowdownModel
+"""What an edit may replace."""
+
+
+def row_to_dict(row: UndoableRow) -> dict[str, Any]:
+    """A row as plain data, with its table's name."""
+    columns = {column.key: getattr(row, column.key) for column in row.__table__.columns}
+    return {"table": row.__tablename__, **columns}
+
+
+def restore_rows(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put back what :func:`row_to_dict` kept."""
+    kinds: dict[str, type[UndoableRow]] = {
+        kind.__tablename__: kind for kind in (ProfileValueRow, ObservedJob, StoredSlowdownModel)
+    }
+    for row in rows:
+        columns = {name: value for name, value in row.items() if name not in ("table", "id")}
+        session.execute(insert(kinds[row["table"]]), [columns])
+
+
+def stored_slowdown_model(session: Session) -> StoredSlowdownModel | None:
+    """The model that predicts slowdowns, if one was trained."""
+    return session.scalars(select(StoredSlowdownModel).order_by(StoredSlowdownModel.id.desc()).limit(1)).first()
+
+
+def observed_jobs_of(session: Session, kind: Mapping[str, Any], limit: int) -> Sequence[ObservedJob]:
+    """The newest observed jobs of a kind."""
+    query = select(ObservedJob).filter_by(**{name: kind[name] for name in KIND_COLUMNS})
+    return session.scalars(query.order_by(ObservedJob.at_s.desc(), ObservedJob.job_pk.desc()).limit(limit)).all()
+
+
+def already_observed(session: Session, keys: Sequence[int]) -> set[int]:
+    """Which of these jobs were observed already."""
+    found: set[int] = set()
+    for at in range(0, len(keys), _IDS_PER_QUERY):
+        part = keys[at : at + _IDS_PER_QUERY]
+        found.update(session.scalars(select(ObservedJob.job_pk).where(ObservedJob.job_pk.in_(part))))
+    return found
+
+
+def prune_observed(session: Session, *, before_s: float) -> None:
+    """Drop what old jobs showed; the values that came of it stay."""
+    session.execute(delete(ObservedJob).where(ObservedJob.at_s < before_s))
+
+
+class PastRunTime(NamedTuple):
+    """What an ended job tells of run times."""
+
+    user: str
+    gpus: int
+    partition: str
+    name: str
+    hints: dict[str, str]
+    run_s: float
+    """Over all its runs."""
+
+
+def past_run_times(session: Session, states: Sequence[str], until_s: float, limit: int) -> list[PastRunTime]:
+    """The newest so many jobs that had ended in one of these states by then, in the order in which they ended."""
+    newest = (
+        select(Job.id)
+        .where(Job.end_s <= until_s, Job.state.in_(states))
+        .order_by(Job.end_s.desc(), Job.id.desc())
+        .limit(limit)
+        .subquery()
+    )
+    ran = (
+        select(JobRun.job_pk, func.sum(JobRun.end_s - JobRun.start_s).label("run_s"))
+        .join(newest, newest.c.id == JobRun.job_pk)
+        .where(JobRun.end_s.is_not(None))
+        .group_by(JobRun.job_pk)
+        .subquery()
+    )
+    query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, ran.c.run_s)
+    rows = session.execute(query.join(ran, ran.c.job_pk == Job.id).order_by(Job.end_s, Job.id))
+    return [
+        PastRunTime(user, gpus, partition, name, hints, run_s) for user, gpus, partition, name, hints, run_s in rows
+    ]
+
+
+def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[int]:
+    """Keys of the jobs that ended in this time, newest first; so many at most."""
+    query = select(Job.id).where(Job.end_s >= from_s, Job.end_s <= until_s)
+    return session.scalars(query.order_by(Job.end_s.desc(), Job.id.desc()).limit(limit)).all()
+
+
+def jobs_by_end(session: Session, keys: Sequence[int]) -> list[Job]:
+    """These ended jobs, in the order in which they ended."""
+    found: list[Job] = []
+    for at in range(0, len(keys), _IDS_PER_QUERY):
+        found += session.scalars(select(Job).where(Job.id.in_(keys[at : at + _IDS_PER_QUERY])))
+    return sorted(found, key=lambda job: (job.end_s or 0.0, job.id))
+
+
+def run_time_prediction_of(session: Session, job_pk: int) -> RunTimePrediction | None:
+    """What was expected of a job's run time."""
+    return session.get(RunTimePrediction, job_pk)
+
+
+def already_predicted(session: Session, keys: Sequence[int]) -> set[int]:
+    """Of which of these jobs something was told."""
+    found: set[int] = set()
+    for at in range(0, len(keys), _IDS_PER_QUERY):
+        part = keys[at : at + _IDS_PER_QUERY]
+        found.update(session.scalars(select(RunTimePrediction.job_pk).where(RunTimePrediction.job_pk.in_(part))))
+    return found
+
+
+def predictions_with_run_times(session: Session, limit: int) -> Sequence[RunTimePrediction]:
+    """The newest jobs that ended and of which something was told."""
+    query = select(RunTimePrediction).where(RunTimePrediction.actual_s.is_not(None))
+    return session.scalars(query.order_by(RunTimePrediction.job_pk.desc()).limit(limit)).all()
+
+
+def newest_edits(session: Session, limit: int) -> Sequence[ProfileEdit]:
+    """The newest edits, newest first."""
+    return session.scalars(select(ProfileEdit).order_by(ProfileEdit.id.desc()).limit(limit)).all()
+
+
+def newest_standing_edit(session: Session) -> ProfileEdit | None:
+    """The newest edit that stands."""
+    query = select(ProfileEdit).where(ProfileEdit.undone_s.is_(None))
+    return session.scalars(query.order_by(ProfileEdit.id.desc()).limit(1)).first()

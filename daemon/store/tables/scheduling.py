@@ -1,0 +1,248 @@
+"""Tables of the store. Times are Unix seconds (float), so that they compare with Slurm's without time zones.
+
+Text that users chose (job names, comments) is kept as :class:`RawText`: bytes, because Slurm hands on any byte but NUL
+while databases insist on valid Unicode.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, Double, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+class RawText(TypeDecorator[str]):
+    """Text with surrogate-escaped bytes, stored as the original bytes."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else value.encode("utf-8", "surrogateescape")
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
+        return None if value is None else bytes(value).decode("utf-8", "surrogateescape")
+
+
+class Base(DeclarativeBase):
+    """Declarative base of all tables.
+
+    Floats are double precision everywhere: MariaDB's FLOAT would round Unix seconds to two minutes. Constraints have names,
+    without which later migrations could not drop them.
+    """
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {float: Double()}
+
+
+class Epoch(Base):
+    """One life of a daemon. The newest live one alone may act: the others are fenced off."""
+
+    __tablename__ = "epoch"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    host: Mapped[str] = mapped_column(String(255))
+    pid: Mapped[int]
+    version: Mapped[str] = mapped_column(String(64))
+    started_s: Mapped[float]
+    heartbeat_s: Mapped[float]
+    ended_s: Mapped[float | None]
+
+
+class Cycle(Base):
+    """One observe-decide-act-record cycle, for ``status`` and for finding out later what happened."""
+
+    __tablename__ = "cycle"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    epoch_id: Mapped[int] = mapped_column(ForeignKey("epoch.id"))
+    started_s: Mapped[float] = mapped_column(index=True)
+    mode: Mapped[str] = mapped_column(String(16))
+    policy: Mapped[str] = mapped_column(String(64))
+    pending: Mapped[int] = mapped_column(default=0)
+    running: Mapped[int] = mapped_column(default=0)
+    planned: Mapped[int] = mapped_column(default=0)
+    """Changes that the plan asked for."""
+    sent: Mapped[int] = mapped_column(default=0)
+    """Changes that Slurm was sent."""
+    timings_s: Mapped[dict[str, float]] = mapped_column(JSON, default=dict)
+    """Seconds by part: ``observe``, ``decide``, ``act``, ``record``."""
+    facts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    error: Mapped[str] = mapped_column(RawText, default="")
+    """Why nothing was done this cycle; empty when all went well."""
+
+
+class Job(Base):
+    """One job for ever. Slurm reuses job ids after a reset, so a job is an id and a submit time."""
+
+    __tablename__ = "job"
+    __table_args__ = (UniqueConstraint("job_id", "submit_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(index=True)
+    submit_s: Mapped[float] = mapped_column(index=True)
+    user: Mapped[str] = mapped_column(String(255))
+    account: Mapped[str] = mapped_column(String(255), default="")
+    partition: Mapped[str] = mapped_column(RawText, default="")
+    name: Mapped[str] = mapped_column(RawText, default="")
+    state: Mapped[str] = mapped_column(String(32), index=True)
+    """Slurm's base state when last seen."""
+    reason: Mapped[str] = mapped_column(RawText, default="")
+    gpus: Mapped[int] = mapped_column(default=0)
+    nodes: Mapped[int] = mapped_column(default=1)
+    cpus: Mapped[int] = mapped_column(default=0)
+    time_limit_s: Mapped[float | None]
+    hints: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
+    """As the codec writes them."""
+    first_start_s: Mapped[float | None]
+    end_s: Mapped[float | None] = mapped_column(index=True)
+    """End of the last run, once the job has ended for good."""
+    exit_code: Mapped[str] = mapped_column(String(16), default="")
+    executed_s: Mapped[float] = mapped_column(default=0.0)
+    """Run time of ended runs since the last promotion; the present run is in no counter yet."""
+    waited_since_s: Mapped[float | None]
+    """When the present wait began, or the last promotion while waiting."""
+    preemptions: Mapped[int] = mapped_column(default=0)
+    promotions: Mapped[int] = mapped_column(default=0)
+    promoted_s: Mapped[float | None]
+    """The last promotion: service and waiting before it no longer count."""
+    last_seen_s: Mapped[float] = mapped_column(default=0.0)
+    cpu_s: Mapped[float | None]
+    """CPU seconds over all runs by Slurm's accounting, once it knows."""
+    memory_peak_mib: Mapped[float | None]
+    """Peak memory by Slurm's accounting, once it knows."""
+    accounted: Mapped[bool] = mapped_column(default=False)
+    """Slurm's accounting has been asked about the ended job."""
+    note: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    """The last plan's verdict, queue, score and position, for ``explain``."""
+
+
+class JobRun(Base):
+    """One run of a job: from start to end or requeue."""
+
+    __tablename__ = "run"
+    __table_args__ = (UniqueConstraint("job_pk", "restart"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_pk: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
+    restart: Mapped[int]
+    start_s: Mapped[float]
+    end_s: Mapped[float | None] = mapped_column(index=True)
+    node_names: Mapped[str] = mapped_column(RawText, default="")
+    gpus: Mapped[int] = mapped_column(default=0)
+    promoted_s: Mapped[float | None]
+    """Service before this instant was forgiven by a promotion during the run."""
+
+
+class JobNodeUsage(Base):
+    """What one run used on one node, as its agent last said; see :class:`slurm_soda.wire.records.JobUsage`."""
+
+    __tablename__ = "usage"
+    __table_args__ = (UniqueConstraint("job_id", "restart", "node", "first_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(index=True)
+    restart: Mapped[int]
+    node: Mapped[str] = mapped_column(String(255))
+    first_s: Mapped[float]
+    last_s: Mapped[float]
+    samples: Mapped[int]
+    gpu_count: Mapped[int]
+    gpu_util_ratio: Mapped[float]
+    gpu_util_last_ratio: Mapped[float]
+    gpu_memory_peak_mib: Mapped[float]
+    cpu_s: Mapped[float]
+    memory_peak_mib: Mapped[float]
+    cpu_source: Mapped[str] = mapped_column(String(32), default="")
+
+
+class AgentHeartbeat(Base):
+    """Last sign of life of a node's agent."""
+
+    __tablename__ = "node_seen"
+    node: Mapped[str] = mapped_column(String(255), primary_key=True)
+    agent_id: Mapped[str] = mapped_column(String(64))
+    seq: Mapped[int]
+    seen_s: Mapped[float]
+    gpu_count: Mapped[int] = mapped_column(default=0)
+    faults: Mapped[list[str]] = mapped_column(JSON, default=list)
+
+
+class NodeEvent(Base):
+    """Openings and closings that prolog and epilog recorded, kept once each."""
+
+    __tablename__ = "node_event"
+    __table_args__ = (UniqueConstraint("kind", "job_id", "restart", "node", "at_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8))
+    job_id: Mapped[int] = mapped_column(index=True)
+    restart: Mapped[int]
+    node: Mapped[str] = mapped_column(String(255))
+    at_s: Mapped[float]
+    record: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+
+
+class Action(Base):
+    """One change to Slurm: written as ``intended`` before it is sent, so that no crash hides it.
+
+    ``state`` goes intended → sent → done, or → failed (with ``error``), or → void (a later daemon found that it was never
+    sent, or that it no longer applies); a done action that was taken back is ``undone``.
+    """
+
+    __tablename__ = "action"
+    __table_args__ = (Index("ix_action_job_kind", "job_id", "kind"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    epoch_id: Mapped[int | None] = mapped_column(ForeignKey("epoch.id"))
+    """``None``: made by hand with sodactl."""
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycle.id"), index=True)
+    preemption_id: Mapped[int | None] = mapped_column(ForeignKey("preemption.id"), index=True)
+    job_id: Mapped[int]
+    submit_s: Mapped[float]
+    kind: Mapped[str] = mapped_column(String(24))
+    """``order`` (SiteFactor), ``signal``, ``requeue``, ``start-now`` (StartTime), ``rewrite``, ``release``."""
+    new: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
+    """Fields as sent, in Slurm's words."""
+    old: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
+    """The same fields before; what ``undo`` restores."""
+    reason: Mapped[str] = mapped_column(RawText, default="")
+    state: Mapped[str] = mapped_column(String(12), index=True)
+    created_s: Mapped[float]
+    finished_s: Mapped[float | None]
+    error: Mapped[str] = mapped_column(RawText, default="")
+
+
+class Preemption(Base):
+    """A preemption on its way, kept here so that a restarted daemon goes on where the last one died.
+
+    ``phase``: ``intended`` → ``signalled`` (grace runs) → ``requeued`` (waiting until Slurm shows it PENDING) →
+    ``released`` (StartTime=now sent: it competes again) → ``done``; or ``lost`` (it ended by itself first).
+    """
+
+    __tablename__ = "preemption"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(index=True)
+    submit_s: Mapped[float]
+    restart: Mapped[int]
+    """Restart count of the run that is preempted."""
+    phase: Mapped[str] = mapped_column(String(12), index=True)
+    created_s: Mapped[float]
+    deadline_s: Mapped[float]
+    """When the grace ends."""
+    updated_s: Mapped[float]
+    for_jobs: Mapped[list[int]] = mapped_column(JSON, default=list)
+    reason: Mapped[str] = mapped_column(RawText, default="")
+
+
+class AdminSetting(Base):
+    """What an admin set at run time with sodactl (``mode``, ``policy``); it overrides the configuration file."""
+
+    __tablename__ = "setting"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str] = mapped_column(String(255))
+    changed_s: Mapped[float]
+    changed_by: Mapped[str] = mapped_column(String(255), default="")

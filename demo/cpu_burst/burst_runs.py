@@ -1,0 +1,158 @@
+"""The burst itself: the same jobs under stock Slurm and under arrays, on one real cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.daemon.pools.ordering import BF_MIN_PRIO_RESERVE
+from slurm_soda.demo.accounting import SACCT_ENVIRONMENT, DemoError
+from slurm_soda.demo.cluster_runs import (
+    SODACTL,
+    DemoObserver,
+    DemoPhase,
+    daemon_problems,
+    read_status,
+    read_versions,
+    run_driver,
+    set_mode,
+    warm_up_nodes,
+)
+from slurm_soda.demo.cpu_burst import burst_accounting, sbatch
+from slurm_soda.demo.cpu_burst.burst_accounting import BurstJobRecord
+from slurm_soda.demo.cpu_burst.burst_figures import PoolLayout
+from slurm_soda.demo.cpu_burst.burst_jobs import BurstJob
+from slurm_soda.demo.cpu_burst.burst_settings import (
+    CPU_CORES,
+    LARGE_NODES,
+    NODE,
+    NODES,
+    BurstSettings,
+    daemon_configuration,
+)
+
+APPLY_COMMAND = ("arrays", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
+"""Words of sodactl that put the demo's arrays in force."""
+
+_ACCOUNTING_WITHIN_S = 60.0
+_APPLY_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class BurstResult:
+    """What both runs came to."""
+
+    stock: tuple[BurstJobRecord, ...]
+    soda: tuple[BurstJobRecord, ...]
+    arrays: dict[str, Any]
+    """What ``sodactl arrays`` said of the arrays in force."""
+    layout: PoolLayout
+    """The same, as the figures need it."""
+    log: list[dict[str, Any]]
+    """The store's log of each array."""
+    versions: dict[str, str]
+
+
+def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: DemoObserver) -> BurstResult:
+    """Bring a cluster up, run the burst under stock Slurm and under arrays, take the arrays back and the cluster down.
+
+    Raises:
+        ClusterError: the cluster cannot be brought up, or does not take the arrays.
+        DemoError: a job was refused or failed, or accounting did not hear of all of them.
+    """
+    cluster = ContainerCluster.up(settings.cluster, nodes=NODES, gpus=NODE.gpus, cpus=NODE.cores, progress=watch.say)
+    try:
+        warm_up_nodes(cluster)
+        cluster.start_daemon(daemon_configuration(settings))
+        watch.say("stock: one partition for all jobs, sodad in mode observe")
+        set_mode(cluster, "observe")
+        stock = _run(cluster, "stock", jobs, watch)
+        shown = apply_pools(cluster)
+        watch.say(f"soda: arrays {', '.join(part['name'] for part in shown['partitions'])}, sodad in mode enforce")
+        set_mode(cluster, "enforce")
+        soda = _run(cluster, "soda", jobs, watch)
+        for line in daemon_problems(read_status(cluster)):
+            watch.say(f"soda: {line}")
+        log = _sodactl(cluster, "arrays", "log", "--json").get("arrays", [])
+        revert_pools(cluster)
+        return BurstResult(tuple(stock), tuple(soda), shown, read_layout(shown), log, read_versions(cluster))
+    finally:
+        if settings.keep:
+            watch.say(f"the cluster stays up; remove it with: sodactl cluster down --name {settings.cluster}")
+        else:
+            cluster.down()
+
+
+def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
+    """Put arrays in force as an admin would; what ``sodactl arrays status`` says of them.
+
+    Slurm's own parameters for arrays (docs/arrays.md) are set only now: stock Slurm is to run with its defaults.
+    """
+    for host in cluster.spec.hosts:
+        text = cluster.copy_out("/etc/slurm/slurm.conf", node=host).decode()
+        cluster.copy_in(add_scheduler_parameters(text).encode(), "/etc/slurm/slurm.conf", node=host)
+    cluster.exec("root", ("scontrol", "reconfigure")).check()
+    cluster.exec("root", (SODACTL, *APPLY_COMMAND), timeout_s=_APPLY_WITHIN_S).check()
+    return _sodactl(cluster, "arrays", "status", "--json")
+
+
+def add_scheduler_parameters(slurm_conf: str) -> str:
+    """slurm.conf with the scheduler's parameters that arrays want."""
+    wanted = f",preempt_youngest_first,bf_min_prio_reserve={BF_MIN_PRIO_RESERVE}"
+    lines = [
+        line + wanted if line.startswith("SchedulerParameters=") and wanted not in line else line
+        for line in slurm_conf.splitlines()
+    ]
+    return "\n".join([*lines, ""])
+
+
+def revert_pools(cluster: ContainerCluster) -> None:
+    """Take them back."""
+    cluster.exec("root", (SODACTL, "arrays", "revert", "--wait"), timeout_s=_APPLY_WITHIN_S).check()
+
+
+def read_layout(shown: dict[str, Any]) -> PoolLayout:
+    """The arrays that ``sodactl arrays status`` shows; all nodes of the demo are of one class."""
+    parts = shown["partitions"]
+    return PoolLayout(
+        borrowing=frozenset(part["name"] for part in parts if part["borrowing"]),
+        limits={part["name"]: int(part["cores_per_node"]) for part in parts},
+        cpu_cores=int(shown["shares"][0]["cpu_cores"]),
+    )
+
+
+def _sodactl(cluster: ContainerCluster, *words: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(cluster.exec("root", (SODACTL, *words)).check().stdout)
+    return document
+
+
+def _run(
+    cluster: ContainerCluster, phase: DemoPhase, jobs: Sequence[BurstJob], watch: DemoObserver
+) -> list[BurstJobRecord]:
+    job_ids = run_driver(cluster, phase, sbatch.build_orders(jobs), watch)
+    found = _wait_for_accounting(cluster, job_ids)
+    if bad := [job for job in found if job.state != "COMPLETED"]:
+        ended = ", ".join(f"{job.job_id} ({job.name}) {job.state}" for job in bad[:5])
+        raise DemoError(
+            f"{len(bad)} of {len(found)} jobs did not complete: {ended}; see: sodactl cluster logs, with --keep"
+        )
+    return found
+
+
+def _wait_for_accounting(cluster: ContainerCluster, job_ids: Sequence[int]) -> list[BurstJobRecord]:
+    """Accounting hears of a job's end a moment after it."""
+    deadline_s = time.monotonic() + _ACCOUNTING_WITHIN_S
+    while True:
+        reply = cluster.exec("root", burst_accounting.sacct_argv(job_ids), environment=SACCT_ENVIRONMENT).check()
+        jobs = burst_accounting.parse_sacct(reply.stdout)
+        if jobs is not None and len(jobs) == len(job_ids):
+            return jobs
+        if time.monotonic() > deadline_s:
+            raise DemoError(
+                f"sacct does not know the end of all jobs within {_ACCOUNTING_WITHIN_S:.0f} s; see slurmdbd's log"
+            )
+        time.sleep(0.5)

@@ -1,0 +1,132 @@
+"""One decision in the making: jobs take their places in the policy's order.
+
+Every policy of this package is an order plus a few rules; this is the part they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_soda.policies.engine.demand import Demand, RequestShape, group_snapshot_requests
+from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
+
+_FIRST_VERDICT = np.zeros(len(JobState), dtype=np.int8)
+_FIRST_VERDICT[JobState.PENDING] = JobVerdict.WAIT
+_FIRST_VERDICT[JobState.BLOCKED] = JobVerdict.BLOCKED
+_FIRST_VERDICT[JobState.RUNNING] = JobVerdict.RUN
+_FIRST_VERDICT[JobState.SUSPENDED] = JobVerdict.LEAVING
+_FIRST_VERDICT[JobState.COMPLETING] = JobVerdict.LEAVING
+
+
+# Looking up a member of an enumeration costs more than the rest of the loop that needs it.
+_START, _WAIT_FOR_PREEMPTION, _PREEMPT = (
+    int(JobVerdict.START),
+    int(JobVerdict.WAIT_FOR_PREEMPTION),
+    int(JobVerdict.PREEMPT),
+)
+
+
+class RefusedShapes:
+    """Requests that found no room. While room only shrinks, a request at least as large finds none either."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+
+    def cover(self, shape: RequestShape) -> bool:
+        """Whether a refusal so far decides this shape too."""
+        size = shape.size
+        return any(all(map(int.__le__, known, size)) for known in self._sizes.get(shape.kind, ()))
+
+    def add(self, shape: RequestShape) -> None:
+        """Remember a refusal, and forget those that it makes redundant."""
+        size = shape.size
+        known = self._sizes.setdefault(shape.kind, [])
+        known[:] = [other for other in known if not all(map(int.__le__, size, other))]
+        known.append(size)
+
+
+def find_too_large(shapes: Sequence[RequestShape], nodes: NodeTable) -> BoolColumn:
+    """Which requests no empty cluster could hold, down nodes included; one search for each."""
+    every = NodeGroups(nodes, np.ones(len(nodes), dtype=np.bool_))
+    whole = FreeNodes(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
+    return np.array([whole.find(shape) is None for shape in shapes], dtype=np.bool_)
+
+
+class PlacementPass:
+    """Verdicts, claims and free resources of one decision.
+
+    Attributes:
+        verdict: one :class:`JobVerdict` a job row.
+        room: what is free now and soon, less the claims made so far.
+        claims: places given to waiting jobs, by row, in the order they were given.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, demand: Demand | None = None) -> None:
+        """``demand`` is given by a policy that has a say in how jobs are placed."""
+        self.snapshot = snapshot
+        self.demand = group_snapshot_requests(snapshot) if demand is None else demand
+        self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
+        self.free_capacity = FreeCapacity(snapshot)
+        self.claims: dict[int, JobPlacement] = {}
+        self._set_too_large_aside()
+
+    def _set_too_large_aside(self) -> None:
+        """Such jobs must not hold up others."""
+        hopeless = find_too_large(self.demand.shapes, self.snapshot.nodes)
+        if hopeless.any():
+            self.verdict[(self.verdict == JobVerdict.WAIT) & hopeless[self.demand.code]] = JobVerdict.TOO_LARGE
+
+    def candidates(self, order: IntColumn) -> IntColumn:
+        """The rows of an order that wait and could run some day, in that order."""
+        rows: IntColumn = order[self.verdict[order] == JobVerdict.WAIT]
+        return rows
+
+    def pending(self, order: IntColumn) -> IntColumn:
+        """The PENDING rows of an order, in that order."""
+        rows: IntColumn = order[self.snapshot.jobs.state[order] == JobState.PENDING]
+        return rows
+
+    def start_fitting(self, order: IntColumn, *, skip: bool, apart: bool = False) -> None:
+        """Give waiting jobs what is free now, in order, without preemption.
+
+        Without ``skip`` a partition's first job that does not fit ends that partition's turn, with ``apart`` only that
+        of the partition's GPU jobs or of its jobs without GPUs. At most one search for room for each job, and with
+        ``skip`` at most one failing search for each distinct shape.
+        """
+        rows = self.candidates(order)
+        codes = self.demand.code[rows]
+        shut_shapes = bytearray(len(self.demand.shapes))
+        shut_lines: set[tuple[int, bool]] = set()
+        refusals = RefusedShapes()
+        for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
+            if shut_shapes[code]:
+                continue
+            shape = self.demand.shapes[code]
+            line = (shape.partition, apart and shape.wants_gpus)
+            if line in shut_lines:
+                continue
+            pieces = None if refusals.cover(shape) else self.free_capacity.now.find(shape)
+            if pieces is None:
+                shut_shapes[code] = 1
+                refusals.add(shape)
+                if not skip:
+                    shut_lines.add(line)
+                continue
+            self.claim(row, JobPlacement(pieces, at_once=True))
+
+    def claim(self, row: int, claim: JobPlacement) -> None:
+        """Give a waiting job its places."""
+        self.free_capacity.hold(claim)
+        self.record(row, claim)
+
+    def record(self, row: int, claim: JobPlacement) -> None:
+        """Note places that the room already holds for a job."""
+        self.claims[row] = claim
+        if self.verdict[row] != _PREEMPT:
+            self.verdict[row] = _START if claim.at_once else _WAIT_FOR_PREEMPTION

@@ -1,0 +1,205 @@
+"""The walk of a preemptive policy: jobs take their places in order, from worse-ranked running jobs if need be."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_soda.policies.engine.allocations import PreemptibleAllocations
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
+from slurm_soda.policies.engine.victims import VictimSearch
+from slurm_soda.policies.plan import JobVerdict, Preempt
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+
+
+def find_preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
+    """Running GPU jobs that can checkpoint and have run for at least ``min_run_s`` since their last start.
+
+    Jobs without GPUs are left alone: preempting one would free nothing that a policy on GPU service counts.
+    """
+    jobs = snapshot.jobs
+    ripe = snapshot.now_s >= jobs.start_s + min_run_s  # the very sum that next_ripe_s tells
+    flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ripe
+    return flags
+
+
+def find_next_preemptible_s(snapshot: ClusterSnapshot, verdict: NDArray[np.int8], min_run_s: float) -> float:
+    """Earliest time at which one more job may be preempted, once a plan with these verdicts is carried out.
+
+    Infinite if no GPU job is left waiting: then nobody profits.
+    """
+    jobs, now_s = snapshot.jobs, snapshot.now_s
+    starts = verdict == JobVerdict.START
+    waits = np.isin(verdict, (JobVerdict.WAIT, JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.PREEMPT)) & (jobs.gpus > 0)
+    if not waits.any():
+        return float("inf")
+    runs = (
+        (starts | (jobs.state == JobState.RUNNING))
+        & (verdict != JobVerdict.PREEMPT)
+        & (jobs.gpus > 0)
+        & jobs.preemptible
+    )
+    ripe_s = np.where(starts, now_s, jobs.start_s)[runs] + min_run_s
+    return float(ripe_s[ripe_s > now_s].min(initial=np.inf))
+
+
+class PreemptivePass:
+    """Gives every waiting job, in order, what is free, what is being vacated, or what worse-ranked jobs hold.
+
+    A preempted job takes part again at its own rank: it may be given other places (it restarts there), so that no
+    worse-ranked job is started on them only to be preempted in its turn.
+
+    Room in this wide sense only shrinks along the order, so each distinct shape fails at most once: a decision costs
+    O(log m) for each start, O(running entries) for each preempting job and for each shape that fails.
+    """
+
+    def __init__(self, placing: PlacementPass, ranked: IntColumn, reclaimable: BoolColumn) -> None:
+        """``ranked`` holds rows in the policy's order; ``reclaimable`` flags the rows that may be preempted."""
+        self._placing = placing
+        self._ranked = ranked
+        self._position = np.full(len(placing.snapshot.jobs), -1, dtype=np.int64)
+        self._position[ranked] = np.arange(len(ranked))
+        self._holders = PreemptibleAllocations(placing.snapshot.jobs, ranked[reclaimable[ranked]], self._position)
+        self._search = VictimSearch(self._holders, placing.free_capacity)
+        self._victims: list[int] = []
+        self._waiters: dict[int, set[int]] = {}
+        """Rows that wait for places on a node, by node."""
+        self._displaced: list[tuple[int, int]] = []
+        """Heap of (position, row): preempted jobs whose turn has not come yet."""
+
+    def run(self) -> tuple[Preempt, ...]:
+        """Walk the whole order; returns the preemptions, best-ranked victim first."""
+        placing = self._placing
+        rows = placing.candidates(self._ranked)
+        shut = bytearray(len(placing.demand.shapes))
+        refusals = RefusedShapes()
+        for row, rank, code in zip(
+            rows.tolist(), self._position[rows].tolist(), placing.demand.code[rows].tolist(), strict=True
+        ):
+            while self._displaced and self._displaced[0][0] < rank:
+                self._place_displaced(shut, refusals)
+            if not shut[code]:
+                self._place(row, rank, code, shut, refusals)
+        while self._displaced:
+            self._place_displaced(shut, refusals)
+        self._keep_unneeded()
+        self._mark_protected()
+        return self._preempts()
+
+    def _place_displaced(self, shut: bytearray, refusals: RefusedShapes) -> None:
+        rank, row = heappop(self._displaced)
+        code = int(self._placing.demand.code[row])
+        if not shut[code]:
+            self._place(row, rank, code, shut, refusals)
+
+    def _place(self, row: int, rank: int, code: int, shut: bytearray, refusals: RefusedShapes) -> None:
+        placing = self._placing
+        shape = placing.demand.shapes[code]
+        if not refusals.cover(shape):
+            claim = placing.free_capacity.find(shape) or self._preempt_for(row, rank)
+            if claim:
+                placing.claim(row, claim)
+                self._note_waiter(row, claim)
+                return
+            refusals.add(shape)
+        shut[code] = 1
+
+    def _preempt_for(self, row: int, rank: int) -> JobPlacement | None:
+        found = self._search.find(self._placing.demand.shapes[int(self._placing.demand.code[row])], rank)
+        if found is None:
+            return None
+        pieces, victims = found
+        for victim in victims:
+            self._placing.verdict[victim] = JobVerdict.PREEMPT
+            self._search.leave(victim)
+            self._victims.append(victim)
+            heappush(self._displaced, (int(self._position[victim]), victim))
+        return JobPlacement(pieces, at_once=False)
+
+    def _note_waiter(self, row: int, claim: JobPlacement) -> None:
+        if not claim.at_once:
+            for piece in claim.pieces:
+                self._waiters.setdefault(piece.node, set()).add(row)
+
+    def _beneficiaries(self, victim: int) -> list[int]:
+        """Rows that wait for places on the victim's nodes, best-ranked first."""
+        rows = {row for piece in self._holders.pieces(victim) for row in self._waiters.get(piece.node, ())}
+        return sorted(rows - {victim}, key=self._position.__getitem__)
+
+    def _keep_unneeded(self) -> None:
+        """Let a victim stay if those who took its places can be moved to what other victims leave.
+
+        Each claim looks for the cheapest room at its turn, and a later preemption may free more than it needs.
+        """
+        if len(self._victims) < 2:
+            return
+        jobs, soon = self._placing.snapshot.jobs, self._placing.free_capacity.soon
+        left_over = int(soon.gpus.sum())
+        for victim in sorted(self._victims, key=self._position.__getitem__):
+            back = self._placing.claims.get(victim)
+            own = sum(piece.gpus for piece in back.pieces) if back else 0
+            if int(jobs.gpus[victim]) <= left_over + own and self._stays(victim):
+                self._placing.verdict[victim] = JobVerdict.RUN
+                self._victims.remove(victim)
+                left_over = int(soon.gpus.sum())
+
+    def _stays(self, victim: int) -> bool:
+        """Try to let a victim stay; leaves everything as it was if that leaves a claim without room."""
+        placing, free_capacity, pieces = self._placing, self._placing.free_capacity, self._holders.pieces(victim)
+        users = self._beneficiaries(victim)
+        before = {row: placing.claims[row] for row in [*users, victim] if row in placing.claims}
+        for claim in before.values():
+            free_capacity.undo(claim)
+        moved: dict[int, JobPlacement] = {}
+        if free_capacity.is_free_soon(pieces):
+            free_capacity.reoccupy(pieces)
+            for row in users:
+                found = free_capacity.find(placing.demand.shapes[int(placing.demand.code[row])])
+                if found is None:
+                    break
+                free_capacity.hold(found)
+                moved[row] = found
+            if len(moved) == len(users):
+                self._replace_claims(before, moved)
+                return True
+            for claim in moved.values():
+                free_capacity.undo(claim)
+            free_capacity.vacate(pieces)
+        for claim in before.values():
+            free_capacity.hold(claim)
+        return False
+
+    def _replace_claims(self, before: dict[int, JobPlacement], after: dict[int, JobPlacement]) -> None:
+        for row, claim in before.items():
+            del self._placing.claims[row]
+            for piece in claim.pieces:
+                self._waiters.get(piece.node, set()).discard(row)
+        for row, claim in after.items():
+            self._placing.record(row, claim)
+            self._note_waiter(row, claim)
+
+    def _mark_protected(self) -> None:
+        """Tell running jobs that simply run from those that only run on because they may not be preempted."""
+        placing, jobs = self._placing, self._placing.snapshot.jobs
+        waiting = placing.candidates(self._ranked)
+        if not len(waiting):
+            return
+        first = np.full(int(jobs.partition.max()) + 1, len(self._ranked), dtype=np.int64)
+        np.minimum.at(first, jobs.partition[waiting], self._position[waiting])
+        running = self._ranked[jobs.state[self._ranked] == JobState.RUNNING]
+        fixed = running[~np.isin(running, self._holders.rows)]
+        wanted = fixed[self._position[fixed] > first[jobs.partition[fixed]]]
+        placing.verdict[wanted] = JobVerdict.PROTECTED
+
+    def _preempts(self) -> tuple[Preempt, ...]:
+        job_id = self._placing.snapshot.jobs.job_id
+        plan = []
+        for victim in sorted(self._victims, key=self._position.__getitem__):
+            ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim))
+            shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+            reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
+            plan.append(Preempt(int(job_id[victim]), ids, reason))
+        return tuple(plan)

@@ -1,0 +1,120 @@
+"""Arrays from event to event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_soda.policies.engine.demand import Demand
+from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import find_too_large
+from slurm_soda.policies.pools.layout.node_division import PoolDivision
+from slurm_soda.policies.pools.scheduling.pool_capacity import PoolCapacity
+from slurm_soda.policies.pools.scheduling.pool_requests import PoolKey, PoolRequest, PoolRequests
+from slurm_soda.policies.pools.scheduling.scheduler import PoolScheduler, RunningPoolJob, make_pool_totals
+from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+
+
+class MultiPoolSession:
+    """Decides as :class:`~slurm_soda.policies.pools.policy.Coda` does of whole snapshots.
+
+    After a decision nobody who waits finds room, aborts included. So the next one looks only at requests that are new, and
+    at those that could use a node which has more to offer than it had.
+    """
+
+    def __init__(self, demand: Demand, nodes: NodeTable, division: PoolDivision, *, max_aborts: int) -> None:
+        """``nodes`` are idle, with the columns of :func:`~slurm_soda.policies.pools.layout.node_division.add_pool_columns`."""
+        self._max_aborts = max_aborts
+        self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
+        self._requests = PoolRequests(demand.shapes, nodes, division)
+        self._ground = PoolCapacity(
+            FreeCapacity(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, (), offers=True
+        )
+        assert self._ground.offers is not None
+        self._offers = self._ground.offers
+        self._dispatch = PoolScheduler(self._ground, make_pool_totals(nodes, division))
+        self._jobs: dict[int, SessionJob] = {}
+        self._held: dict[int, RunningPoolJob] = {}
+        self._fresh: dict[PoolRequest, None] = {}
+        self._grown: set[int] = set()
+        """Nodes that had more to offer when the present decision began than when the last one ended."""
+        self._now_s = 0.0
+        self._look_again_s = INFINITY
+
+    def submit(self, job: SessionJob) -> None:
+        if not self._too_large[job.shape]:
+            self._jobs[job.job_id] = job
+            self._wait(job)
+
+    def end(self, job: SessionJob) -> None:
+        held = self._held.pop(job.job_id)
+        del self._jobs[job.job_id]
+        self._ground.give(held.pieces, held.tenants())
+        self._dispatch.lines(held.request.array).hold(held.user, held.amounts, -1)
+
+    def stopped(self, job: SessionJob) -> None:
+        job.preemptions += 1
+        self._wait(job)
+
+    def started(self, job: SessionJob) -> None:
+        """What the job holds was taken when it was decided."""
+
+    def changed(self, job: SessionJob, before: Sequence[NodeAllocation]) -> None:
+        """A running job has other CPUs than ``before`` on the same nodes."""
+        old = self._held[job.job_id]
+        if tuple(old.pieces) == job.pieces:
+            return
+        new = self._held[job.job_id] = old.on(list(job.pieces))
+        self._ground.resize(old.pieces, old.tenants(), new.pieces, new.tenants())
+        lines = self._dispatch.lines(old.request.array)
+        lines.hold(old.user, old.amounts, -1)
+        lines.hold(new.user, new.amounts)
+
+    def next_event_s(self) -> float:
+        return self._look_again_s
+
+    def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        self._look_again_s = INFINITY
+        self._grown, self._offers.grown = self._offers.grown, set()
+        if not self._fresh and not (self._grown and self._waits()):
+            return [], []
+        self._now_s = now_s
+        decision = self._dispatch.run(self._wanted, self._held.__getitem__, self._start)
+        self._fresh.clear()
+        # What aborted jobs leave may be of use to an array whose turn was over; that is seen to when they wait again.
+        if decision.aborts:
+            self._ground.settle()
+        for job_id in decision.aborts:
+            del self._held[job_id]
+        self._look_again_s = now_s if decision.aborts else INFINITY
+        jobs = self._jobs
+        starts: list[JobStart] = [(jobs[job_id], tuple(claim.pieces)) for job_id, claim in decision.starts]
+        return [jobs[job_id] for job_id in decision.aborts], starts
+
+    def _wait(self, job: SessionJob) -> None:
+        may_borrow = job.preemptible and job.preemptions < self._max_aborts
+        request = self._requests.of(job.shape, may_borrow=may_borrow)
+        lines, order = self._dispatch.lines(request.array), (job.submit_s, job.job_id)
+        lines.wait(request, job.user, order, job.job_id, aborted=job.preemptions > 0)
+        self._fresh[request] = None
+
+    def _waits(self) -> bool:
+        return any(lines.waiting() for lines in self._dispatch.arrays.values())
+
+    def _wanted(self, array: PoolKey) -> list[PoolRequest]:
+        """Requests of an array that are new, or could use a node that has grown."""
+        fresh, could_use = self._fresh, self._offers.could_use
+        grown = self._grown | self._offers.grown
+        return [
+            request
+            for request in self._dispatch.lines(array).waiting()
+            if request in fresh or any(could_use(request, node) for node in grown)
+        ]
+
+    def _start(self, request: PoolRequest, job_id: int, claim: JobPlacement) -> RunningPoolJob:
+        job = self._jobs[job_id]
+        may_borrow = job.preemptible and job.preemptions < self._max_aborts
+        held = RunningPoolJob(request, job.user, claim.pieces, may_borrow, self._now_s, job_id, job_id)
+        self._held[job_id] = held
+        return held

@@ -1,0 +1,190 @@
+"""What a plan says of one job, in words and numbers that a person can check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from slurm_soda.policies.baselines.backfill import Backfill
+from slurm_soda.policies.baselines.drf import Drf
+from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.baselines.gandiva import Gandiva
+from slurm_soda.policies.baselines.kelp_fifo import KelpFifo
+from slurm_soda.policies.baselines.multifactor import Multifactor
+from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
+from slurm_soda.policies.plan import JobNote, JobVerdict
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.pools.policy import Coda
+from slurm_soda.policies.sharing.sjf.policy import SharingSjf
+from slurm_soda.policies.snapshot import JobState, JobView
+from slurm_soda.policies.tiresias.policy import Tiresias
+
+VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
+    JobVerdict.WAIT: "It waits: it does not fit beside the jobs before it.",
+    JobVerdict.START: "It fits and shall start now.",
+    JobVerdict.RUN: "It keeps running.",
+    JobVerdict.PREEMPT: "It shall make way for jobs before it, and be requeued.",
+    JobVerdict.PROTECTED: "Jobs before it want its GPUs, but it keeps them.",
+    JobVerdict.WAIT_FOR_PREEMPTION: "It starts as soon as the jobs that make way for it have left.",
+    JobVerdict.BLOCKED: "Slurm does not let it start yet (held, a dependency or a begin time).",
+    JobVerdict.LEAVING: "It is completing or suspended: there is nothing to decide.",
+    JobVerdict.TOO_LARGE: "No set of nodes of its partition could ever hold it.",
+})  # fmt: skip
+
+
+_WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
+
+
+@dataclass(frozen=True, slots=True)
+class JobExplanation:
+    """One or two sentences, and the numbers behind them (``None`` where there is none; all fit JSON)."""
+
+    sentences: tuple[str, ...]
+    numbers: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The sentences as one paragraph."""
+        return " ".join(self.sentences)
+
+
+def explain_job(note: JobNote, job: JobView, policy: Policy) -> JobExplanation:
+    """Why a policy puts a job where it is.
+
+    ``note`` is the plan's line on the job, ``job`` the row of the snapshot that the plan was made from.
+    """
+    standing, numbers = _explain_position(note, job, policy)
+    place = f" Place {note.position + 1} in line." if note.position >= 0 else ""
+    verdict = VERDICTS[note.verdict]
+    if note.verdict == JobVerdict.PROTECTED:
+        why = "its minimum run time is not over" if job.preemptible else "it cannot checkpoint"
+        verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
+    reserved = not math.isnan(note.reserved_in_s)
+    if reserved:
+        verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
+    return JobExplanation(
+        sentences=(standing + place, verdict),
+        numbers={
+            "policy": policy.name,
+            "verdict": note.verdict.name.lower(),
+            "queue": note.queue,
+            "position": note.position if note.position >= 0 else None,
+            note.score_name: _finite(note.score),
+            "attained_gpu_s": job.attained_gpu_s,
+            **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
+            **numbers,
+        },
+    )
+
+
+SentenceAndNumbers = tuple[str, dict[str, Any]]
+
+
+def _explain_position(note: JobNote, job: JobView, policy: Policy) -> SentenceAndNumbers:
+    say = _EXPLAINERS.get(type(policy))
+    if say is None:
+        return f"{policy.name} gives it {note.score_name} {note.score:g}.", {}
+    return say(note, job, policy)
+
+
+def _by_submission(_note: JobNote, job: JobView, _policy: Fifo) -> SentenceAndNumbers:
+    return "Jobs go by submit time.", {"submit_s": job.submit_s}
+
+
+def _by_submission_and_passing(_note: JobNote, job: JobView, _policy: Backfill) -> SentenceAndNumbers:
+    return "Jobs go by submit time, and may pass a blocked one that they do not delay.", {"submit_s": job.submit_s}
+
+
+def _by_submission_apart(_note: JobNote, job: JobView, _policy: KelpFifo) -> SentenceAndNumbers:
+    kind = "with" if job.gpus else "without"
+    return f"Jobs {kind} GPUs go by submit time, in a line of their own.", {"submit_s": job.submit_s}
+
+
+def _by_share(note: JobNote, job: JobView, policy: Drf) -> SentenceAndNumbers:
+    what = "GPUs" if policy.gpus_only else "GPUs, CPUs or memory, whichever they hold most of"
+    text = "Users go by what their jobs hold, the smallest part first"
+    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of all {what}.", {"user": job.user}
+
+
+def _in_pool(note: JobNote, job: JobView, policy: Coda) -> SentenceAndNumbers:
+    array = ("large GPU jobs", "small GPU jobs", "CPU jobs")[note.queue]
+    numbers = {"user": job.user, "array": array, "aborts": job.preemptions}
+    own = f"It is one of the {array}"
+    if job.state == JobState.PENDING and job.preemptions:
+        firm = " and borrows no more" if job.preemptions >= policy.max_aborts else ""
+        return f"{own} and gave back {job.preemptions} times what it had borrowed, so it comes first{firm}.", numbers
+    text = f"{own}, whose users go by what they hold, the smallest part first"
+    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of that array.", numbers
+
+
+def _by_score(note: JobNote, _job: JobView, _policy: SortKeyPolicy | SharingSjf) -> SentenceAndNumbers:
+    known = f"{note.score:,.0f}" if math.isfinite(note.score) else "unknown, so it goes last"
+    return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
+
+
+def _by_priority(note: JobNote, job: JobView, policy: Multifactor) -> SentenceAndNumbers:
+    of_age = policy.weight_age * min(job.waited_s / policy.max_age_s, 1.0)
+    text = f"Its priority is {note.score:,.0f}, and the largest goes first"
+    parts = f"{of_age:,.0f} for {job.waited_s:,.0f} s of waiting, the rest for its user's fair share and for its size"
+    return f"{text}: {parts}.", {"priority_of_age": of_age}
+
+
+def _in_turn(_note: JobNote, job: JobView, policy: Gandiva) -> SentenceAndNumbers:
+    numbers = {"quantum_s": policy.quantum_s}
+    turns = f"Jobs take turns, a slice of {policy.quantum_s:g} s each"
+    if not job.gpus:
+        return _WITHOUT_GPUS, numbers
+    if job.state == JobState.RUNNING:
+        return f"{turns}; this one runs, until others that wait have their turn.", numbers
+    return f"{turns}, the longest waiting first; this one has waited {job.waited_s:,.0f} s.", numbers
+
+
+def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> SentenceAndNumbers:
+    if not job.gpus:
+        return _WITHOUT_GPUS, {"leaves_queue_at_gpu_s": None}
+    promoted = note.queue == 0 and bool(policy.thresholds_gpu_s) and job.attained_gpu_s >= policy.thresholds_gpu_s[0]
+    queues = f"queue {note.queue + 1} of {len(policy.thresholds_gpu_s) + 1}"
+    if promoted:
+        return (
+            f"It waited {policy.promote_knob:g} times as long as it ran and starts over in {queues}.",
+            {"leaves_queue_at_gpu_s": policy.thresholds_gpu_s[0], "promoted": True},
+        )
+    text = f"It has had {job.attained_gpu_s:,.0f} GPU s of service, which puts it in {queues}"
+    if note.queue == len(policy.thresholds_gpu_s):
+        return f"{text}, the last.", {"leaves_queue_at_gpu_s": None}
+    upper = policy.thresholds_gpu_s[note.queue]
+    rest_s = (upper - job.attained_gpu_s) / job.gpus
+    when = f"in {rest_s:,.0f} s" if job.state == JobState.RUNNING else f"after {rest_s:,.0f} s of running"
+    return f"{text}; at {upper:,.0f} GPU s, {when}, it moves to the next.", {"leaves_queue_at_gpu_s": upper}
+
+
+def _in_queue_and_place(note: JobNote, job: JobView, policy: Tiresias) -> SentenceAndNumbers:
+    text, numbers = _in_queue(note, job, policy)
+    split = job.gpus > 1 and not job.gpus_per_node
+    if not split or math.isnan(job.skew) or math.isinf(policy.packlimit):
+        return text, numbers
+    packed = job.skew > policy.packlimit
+    why = f"Its model's skew of {job.skew:.3f} is {'above' if packed else 'not above'} {policy.packlimit:g}"
+    place = "needs the fewest nodes" if packed else "may fill holes on several nodes"
+    return f"{text} {why}: it {place}.", {**numbers, "skew": job.skew, "packlimit": policy.packlimit}
+
+
+_EXPLAINERS: Mapping[type, Callable[[JobNote, JobView, Any], SentenceAndNumbers]] = MappingProxyType({
+    Backfill: _by_submission_and_passing,
+    Coda: _in_pool,
+    Drf: _by_share,
+    Fifo: _by_submission,
+    Gandiva: _in_turn,
+    KelpFifo: _by_submission_apart,
+    Multifactor: _by_priority,
+    SortKeyPolicy: _by_score,
+    SharingSjf: _by_score,
+    Tiresias: _in_queue_and_place,
+})  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

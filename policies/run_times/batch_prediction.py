@@ -1,0 +1,104 @@
+"""Run times left of many jobs at once: one curve a kind of job, renewed as jobs end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
+
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import LearnedRunTime, RunTimeLearner
+from slurm_soda.policies.run_times.remaining_time_curve import BINS
+from slurm_soda.policies.run_times.remaining_time_curve import interpolate_remaining_s as left_by_curves
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+
+RENEW_RATIO = 0.1
+"""A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before; and"""
+RENEW_JOBS = 10
+"""after so many of its owner at the latest."""
+MAX_RENEWED = 500
+"""Curves renewed at one decision; the others wait for the next one."""
+MAX_KINDS = 5000
+"""Beyond so many kinds at once, jobs are told by those of their owner, shape and model, whatever their name."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    traits: SubmissionTraits
+    learnt: LearnedRunTime
+    own: int
+    everybody: int
+
+
+@dataclass(slots=True)
+class BatchRunTimePredictor:
+    """What :class:`.learner.RunTimes` knows, kept ready for a whole table of jobs.
+
+    A decision costs O(jobs), and 0.1 ms for each kind among them whose curve is renewed.
+    """
+
+    learner: RunTimeLearner = field(default_factory=RunTimeLearner)
+    _kinds: list[_Kind] = field(default_factory=list)
+    _numbers: dict[SubmissionTraits, int] = field(default_factory=dict)
+    _by_owner: dict[str, int] = field(default_factory=dict)
+    _total_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
+    _error_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def number(self, traits: SubmissionTraits) -> int:
+        """Number of a kind of job; the same for traits that differ in numbers of the name only, until :meth:`forget`."""
+        traits = replace(traits, name=traits.family)
+        number = self._numbers.get(traits)
+        if number is None and len(self._kinds) >= MAX_KINDS and traits.name:
+            return self.number(replace(traits, name=""))
+        if number is None:
+            number = self._numbers[traits] = len(self._kinds)
+            self._kinds.append(_Kind(traits, self.learner.known(traits), 0, 0))
+            if number >= len(self._total_s):
+                more = np.zeros((max(len(self._total_s), 64), BINS + 1))
+                self._total_s, self._error_s = np.vstack((self._total_s, more)), np.vstack((self._error_s, more))
+            self._renew(number)
+        return number
+
+    def forget(self) -> None:
+        """Forget all kinds, not what was learned: numbers that were given are void."""
+        self._kinds.clear()
+        self._numbers.clear()
+
+    def ended(self, traits: SubmissionTraits, run_s: float) -> None:
+        """Learn from a job that ended.
+
+        Raises:
+            PolicyError: the run time is negative or not finite.
+        """
+        self.learner.learn(traits, run_s)
+        self._by_owner[traits.owner] = self._by_owner.get(traits.owner, 0) + 1
+
+    def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
+        """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for."""
+        stale = (number for number in np.unique(numbers).tolist() if self._is_stale(number))
+        for number in list(islice(stale, MAX_RENEWED)):
+            self._renew(number)
+        return left_by_curves(self._total_s[numbers], self._error_s[numbers], attained_s)
+
+    def known(self, number: int) -> LearnedRunTime:
+        """What is known of a kind."""
+        if self._is_stale(number):
+            self._renew(number)
+        return self._kinds[number].learnt
+
+    def _is_stale(self, number: int) -> bool:
+        kind = self._kinds[number]
+        more = self._by_owner.get(kind.traits.owner, 0) - kind.own
+        if more >= min(1 + RENEW_RATIO * kind.own, RENEW_JOBS):
+            return True
+        return self.learner.learnt - kind.everybody >= 1 + RENEW_RATIO * kind.everybody
+
+    def _renew(self, number: int) -> None:
+        kind = self._kinds[number]
+        kind.learnt = self.learner.known(kind.traits)
+        kind.own, kind.everybody = self._by_owner.get(kind.traits.owner, 0), self.learner.learnt
+        self._total_s[number], self._error_s[number] = kind.learnt.curve.total_s, kind.learnt.curve.error_s

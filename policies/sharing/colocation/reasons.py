@@ -1,0 +1,141 @@
+"""Why co-location put a job beside others, or let it wait: summed occupancy and bandwidth, and the speed-up told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_soda.policies.sharing.colocation.speedup_models import (
+    NO_LOAD,
+    GpuLoad,
+    LinearSpeedup,
+    OccupancyThreshold,
+    SpeedupModel,
+)
+from slurm_soda.policies.sharing.explanation.co_runners import (
+    BoundCheck,
+    CoRunnersReport,
+    LazyCoRunnersReports,
+    describe_obstacles,
+)
+from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
+from slurm_soda.policies.snapshot import IntColumn
+
+_UNKNOWN = "its occupancy is not known, or it does not share"
+_UNKNOWN_THERE = "a job of unknown occupancy, or that does not share,"
+_TOGETHER = "too few, or on nodes without CPUs or memory for it"
+_OWNERS = "memory of which nobody knows that they fit, or an owner's bound"
+
+
+@dataclass(frozen=True, slots=True)
+class ColocationCriteria:
+    """What a decision of co-location went by.
+
+    Attributes:
+        own: load of the job in a row; infinite for one that shares with nobody.
+        allowed: whether a job may be beside others, by memory and by everybody's bound.
+        worst: slowdown of a job beside others, as it counts against its owner's bound.
+        open_to: devices that a job may have by its nodes.
+    """
+
+    judge: SpeedupModel
+    most: int
+    own: Callable[[int], GpuLoad]
+    allowed: Callable[[int, list[int]], bool]
+    worst: Callable[[int, list[int]], float]
+    open_to: Callable[[int], IntColumn]
+
+
+class ColocationReasons:
+    """Tells of the jobs of one finished decision, by what held when it came to each."""
+
+    def __init__(
+        self, encounters: CoRunnersLookup, terms: ColocationCriteria, beside: Sequence[int], refused: Mapping[int, int]
+    ) -> None:
+        """``beside``: rows that were put beside others; ``refused``: of each row that was, how many had places."""
+        self._encounters, self._terms, self._beside, self._refused = encounters, terms, beside, refused
+
+    def asked(self) -> LazyCoRunnersReports:
+        """Of jobs that share, or wait. Those on free GPUs are not told of: free GPUs come first, so nothing was weighed."""
+        return LazyCoRunnersReports(
+            {self._encounters.job_id(row): row for row in (*self._beside, *self._refused)}, self._tell
+        )
+
+    def _tell(self, row: int) -> CoRunnersReport:
+        """Complexity: O(GPUs x jobs on one) for a job that is refused, else O(its GPUs x jobs on one)."""
+        if row in self._refused:
+            return self._waits(row, self._refused[row])
+        reason = "shares: no GPUs are free for it, and of those where sharing is told to gain these hold least"
+        seen = self._encounters.seen(row)
+        return self._meeting(row, self._encounters.devices(row), seen, reason, share=True)
+
+    def _meeting(self, row: int, devices: Sequence[int], seen: int, reason: str, *, share: bool) -> CoRunnersReport:
+        course = self._encounters.co_run_times(row, devices, seen)
+        co_runners = self._encounters.co_runners(row, self._encounters.met(row, devices, seen))
+        measures = self._measures(row, devices, seen)
+        return CoRunnersReport(
+            share, tuple(devices), course.alone_s, co_runners, course.sequential, course.together, measures, reason
+        )
+
+    def _waits(self, row: int, seen: int) -> CoRunnersReport:
+        """On the GPU in use where fewest bounds are broken, then of least summed occupancy."""
+        if math.isinf(self._terms.own(row).occupancy_s):
+            return self._meeting(row, (), seen, f"waits for GPUs of its own: {_UNKNOWN}", share=False)
+        used = [device for device in self._terms.open_to(row).tolist() if self._encounters.before(device, seen)]
+        if not used:
+            return self._meeting(row, (), seen, "waits: others use no GPU that it might have", share=False)
+        broken = {device: self._broken(row, device, seen) for device in used}
+        held = {device: self._together(row, device, seen).occupancy_s for device in used}
+        nearest = min(used, key=lambda device: (math.isinf(held[device]), len(broken[device]), held[device], device))
+        way = describe_obstacles(list(broken.values()), _TOGETHER)
+        return self._meeting(row, (nearest,), seen, f"waits: {way}", share=False)
+
+    def _broken(self, row: int, device: int, seen: int) -> list[str]:
+        """What stands in the way on one GPU."""
+        if math.isinf(self._together(row, device, seen).occupancy_s):
+            return [_UNKNOWN_THERE]
+        found = [one.name for one in self._measures(row, (device,), seen) if not one.holds]
+        return found if self._terms.allowed(row, self._encounters.before(device, seen)) else [*found, _OWNERS]
+
+    def _together(self, row: int, device: int, seen: int) -> GpuLoad:
+        """Summed load of a device with the job; in the order of arrival, as the policy adds it."""
+        total = NO_LOAD
+        for one in (*self._encounters.before(device, seen), row):
+            total = total.beside(self._terms.own(one))
+        return total
+
+    def _measures(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
+        """On the worst of those devices that others use."""
+        judge = self._terms.judge
+        here = {device: self._encounters.before(device, seen) for device in devices}
+        shared = [device for device, rows in here.items() if rows]
+        if not shared:
+            return ()
+        loads = [self._together(row, device, seen) for device in shared]
+        limit = judge.most_occupancy_s if isinstance(judge, OccupancyThreshold) else None
+        found = [
+            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._terms.most),
+            BoundCheck("summed occupancy (C)", max(load.occupancy_s for load in loads), limit),
+            BoundCheck("summed bandwidth (M)", max(load.bandwidth_s for load in loads)),
+        ]
+        if isinstance(judge, LinearSpeedup) and math.isfinite(found[1].value):
+            found.append(
+                BoundCheck("speed-up told by C and M (delta)", min(map(judge.predicted, loads)), 1.0, least=True)
+            )
+        found.append(BoundCheck("speed-up by slowdowns (delta)", min(self._delta([*here[at], row]) for at in shared)))
+        jobs = self._encounters.snapshot.sharing
+        for one in sorted({row, *(one for device in shared for one in here[device])}):
+            if math.isfinite(jobs.max_slowdown[one]):
+                there = [[*here[at], row] for at in shared if one in (*here[at], row)]
+                worst = max(self._terms.worst(one, [other for other in rows if other != one]) for rows in there)
+                bound = float(jobs.max_slowdown[one])
+                found.append(BoundCheck("slowdown (owner's bound)", worst, bound, job_id=self._encounters.job_id(one)))
+        return tuple(found)
+
+    def _delta(self, rows: Sequence[int]) -> float:
+        """For equal work: as many as there are, over the largest slowdown (Equation 4.1); NaN: nobody knows."""
+        worst = max(
+            self._encounters.interference_view.slowdown(one, [other for other in rows if other != one]) for one in rows
+        )
+        return len(rows) / worst if math.isfinite(worst) else math.nan

@@ -1,0 +1,108 @@
+"""What a policy that shares GPUs sees beyond a :class:`ClusterSnapshot`: single GPUs, kinds of jobs, and who knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+
+
+class KindEstimates(Protocol):
+    """Everything that is known about kinds of jobs, from whatever source; ``None`` where nobody knows."""
+
+    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
+        """As :meth:`.knowledge.Interference.xi`; infinite values do not exist: jobs that do not fit have no xi."""
+        ...
+
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
+        """Whether these fit into the memory of one GPU at once."""
+        ...
+
+    def profile(self, kind: JobKind) -> KindProfile | None:
+        """What a kind does to one GPU when it is alone there."""
+        ...
+
+    def throughput(self, kind: JobKind) -> Throughput | None:
+        """Iteration times of a kind by batch and sub-batch."""
+        ...
+
+    def footprint(self, kind: JobKind) -> Footprint | None:
+        """GPU memory of a kind by sub-batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDevices:
+    """GPUs one by one, over all nodes: GPU ``i`` of node row ``n`` is device ``first[n] + i``.
+
+    Which devices a job holds is in compressed rows: entries ``held_start[r]:held_start[r + 1]`` of ``held`` belong to the
+    job in row ``r`` of the snapshot's job table.
+    """
+
+    first: IntColumn
+    """Shape (nodes + 1,)."""
+    memory_mib: FloatColumn
+    """Memory of each device; infinite where nobody says."""
+    held_start: IntColumn
+    held: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.memory_mib)
+
+    def of(self, row: int) -> IntColumn:
+        """Devices of the job in this row, ascending."""
+        return self.held[int(self.held_start[row]) : int(self.held_start[row + 1])]
+
+
+@dataclass(frozen=True, slots=True)
+class SharingJobs:
+    """Columns beside the job table, one row a job, in its order.
+
+    Attributes:
+        kind: index into ``kinds``, -1 for a job that nobody can tell (such as one without a model).
+        batch: per GPU and iteration; 0 where unknown.
+        sub_batch: per GPU and forward pass of running jobs; ``batch`` for jobs that do not accumulate.
+        iterations: left; NaN where unknown.
+        shares: ``--soda-share``, or what the site assumes.
+        max_slowdown: ``--soda-max-slowdown``; infinite without one.
+    """
+
+    kinds: tuple[JobKind, ...]
+    kind: IntColumn
+    batch: IntColumn
+    sub_batch: IntColumn
+    iterations: FloatColumn
+    shares: BoolColumn
+    max_slowdown: FloatColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSnapshot(ClusterSnapshot):
+    """A snapshot from which a policy may let jobs share GPUs.
+
+    A node's ``gpus_free`` counts devices that nobody holds. CPUs and memory are taken by each job, shared GPUs or not.
+    ``remaining_s`` of a job is its predicted time left **alone**, at full speed, on the GPUs it asks for.
+    """
+
+    devices: GpuDevices
+    sharing: SharingJobs
+    known: KindEstimates
+
+
+@runtime_checkable
+class SharingPolicy(Policy, Protocol):
+    """A policy that wants a :class:`SharingSnapshot` and answers with a :class:`.plan.SharingPlan`.
+
+    Given a plain :class:`ClusterSnapshot`, where nothing is known of pairs and single GPUs, it must share none.
+    """
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        """C, the most jobs that it ever puts onto one GPU; 1 or more."""
+        ...

@@ -1,0 +1,82 @@
+"""Why srsf-share put a job beside another, or on GPUs of its own: what the GPUs do for all who wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from slurm_soda.policies.sharing.explanation.co_runners import BoundCheck, CoRunnersReport, LazyCoRunnersReports
+from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+
+WORTH = "worth for all that wait (w x speed)"
+
+
+class PairReasons:
+    """Tells of the jobs that one finished decision starts or moves.
+
+    Args:
+        stays: by row, running jobs that keep their GPUs.
+        placed: devices by row of those who start or move.
+        weight: by row, what a second at full speed takes off the sum of completion times.
+        caution: slowdowns count as so many of their expected errors worse than known.
+    """
+
+    def __init__(
+        self,
+        snapshot: SharingSnapshot,
+        interference_view: InterferenceView,
+        *,
+        stays: BoolColumn,
+        placed: Mapping[int, tuple[int, ...]],
+        weight: FloatColumn,
+        caution: float,
+    ) -> None:
+        self._snapshot, self._interference_view, self._stays, self._placed = snapshot, interference_view, stays, placed
+        self._weight, self._caution = weight, caution
+
+    def asked(self) -> LazyCoRunnersReports:
+        """Of all of them."""
+        return LazyCoRunnersReports({int(self._snapshot.jobs.job_id[row]): row for row in self._placed}, self._tell)
+
+    def _tell(self, row: int) -> CoRunnersReport:
+        """Complexity: O(GPUs) in all."""
+        encounters, devices = self._encounters(), self._placed[row]
+        seen = encounters.seen(row)
+        others = encounters.met(row, devices, seen)
+        course = encounters.co_run_times(row, devices, seen)
+        return CoRunnersReport(
+            bool(others),
+            devices,
+            course.alone_s,
+            encounters.co_runners(row, others),
+            course.sequential,
+            course.together,
+            (self._worth(row, others[0]),) if others else (),
+            "shares: the two get more done there than either alone, counted by how many jobs they hold up"
+            if others
+            else "has its GPUs alone: nobody on them",
+        )
+
+    def _worth(self, row: int, co_runner: int) -> BoundCheck:
+        """Of both on these GPUs, against the better one of them alone."""
+        both = [(row, co_runner), (co_runner, row)]
+        value = sum(float(self._weight[one]) * self._speed(one, other) for one, other in both)
+        return BoundCheck(WORTH, value, max(float(self._weight[row]), float(self._weight[co_runner])), least=True)
+
+    def _speed(self, one: int, other: int) -> float:
+        mine, its = self._interference_view.kind(one), self._interference_view.kind(other)
+        return 0.0 if mine is None or its is None else self._interference_view.speed(mine, its, self._caution)
+
+    def _encounters(self) -> CoRunnersLookup:
+        tenants: list[list[int]] = [[] for _ in range(len(self._snapshot.devices))]
+        for row in np.flatnonzero(self._stays).tolist():
+            for device in self._snapshot.devices.of(row).tolist():
+                tenants[device].append(row)
+        for row, devices in self._placed.items():
+            for device in devices:
+                tenants[device].append(row)
+        return CoRunnersLookup(self._snapshot, self._interference_view, tenants, self._placed)

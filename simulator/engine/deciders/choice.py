@@ -1,0 +1,119 @@
+"""Which decider runs a simulation: the fastest one that says the same as the policy's ``decide``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from slurm_soda.policies.engine.demand import translate_codes
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.session.event_session import EventPolicy
+from slurm_soda.policies.session.nodes import NodeSession
+from slurm_soda.policies.session.ranking import Ranking, RankingPolicy, StartsOnlyPolicy
+from slurm_soda.policies.session.uniform_gpus import UniformGpuSession
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.deciders.event_decider import EventDecider
+from slurm_soda.simulator.engine.deciders.protocols import Decider
+from slurm_soda.simulator.engine.deciders.ranked_node_decider import RankedNodeDecider
+from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
+from slurm_soda.simulator.engine.deciders.spread_decider import SpreadDecider
+from slurm_soda.simulator.engine.deciders.starts_only_decider import StartsOnlyDecider
+from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.workload import Workload
+
+SHARING_ENGINE = "sharing"
+ENGINES = ("auto", "pool", "nodes", "snapshot", SHARING_ENGINE)
+"""``pool``: GPUs are counted; ``nodes``: jobs are placed, and a whole snapshot is taken only where a job may preempt;
+``snapshot``: a whole snapshot at each decision; ``sharing``: one that shows single GPUs, which jobs may share (not chosen
+here, but by the scenario); ``auto``: the first that will do."""
+
+
+PLACEMENTS = ("policy", "spread")
+"""``policy``: where the policy says; ``spread``: on the nodes with the most free GPUs, in any split, as Pollux'
+simulator places jobs."""
+
+
+class ChosenDecider(NamedTuple):
+    """Who decides, and where requests are rewritten."""
+
+    decider: Decider
+    requests: RequestRewriter
+
+
+def choose_decider(
+    engine: str,
+    policy: Policy,
+    workload: Workload,
+    cluster: SimulatedCluster,
+    costs: Costs,
+    *,
+    placement: str,
+    speeds: bool,
+    adjusted: bool = False,
+) -> ChosenDecider:
+    """The decider of an engine.
+
+    Args:
+        speeds: the speed of a job depends on its places.
+        adjusted: speed, cores and requests of jobs may change; the decider is an :class:`AdjustableDecider`.
+
+    Raises:
+        SimulatorError: no such engine or placement, or it cannot run this.
+    """
+    for kind, name, names in (("engine", engine, ENGINES), ("placement", placement, PLACEMENTS)):
+        if name not in names:
+            raise SimulatorError(f"there is no {kind} {name!r}; choose one of: {', '.join(names)}")
+    if engine == SHARING_ENGINE:
+        raise SimulatorError("engine sharing cannot be had here: nobody says what jobs do to each other on one GPU")
+    spread = placement == "spread"
+    ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
+    by_events = isinstance(policy, EventPolicy) and engine != "pool" and not spread
+    countable = not adjusted and (spread or not speeds) and only_gpu_count_matters(workload, cluster)
+    steady = not costs.checkpoint_s and not cluster.failures
+    if engine in ("pool", "nodes") or spread:
+        reasons = {
+            f"policy {policy.name} needs whole snapshots": ranking is None and not by_events,
+            "jobs take time to leave, or nodes fail": not steady,
+            "cores and speed change, and with them who may be preempted": adjusted and _preempts(ranking),
+            "nodes matter here": (spread or engine == "pool") and not countable,
+            "it places jobs where the policy says": spread and engine not in ("auto", "pool"),
+        }
+        if why := [reason for reason, holds in reasons.items() if holds]:
+            asked = "placement spread" if spread else f"engine {engine}"
+            raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
+    snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    requests = RequestRewriter(workload, cluster, snapshots, adjusted=adjusted)
+    if engine == "snapshot" or not steady or (adjusted and _preempts(ranking)):
+        return ChosenDecider(snapshots, requests)
+    demand, codes = requests.demand, requests.codes
+    if isinstance(policy, EventPolicy):
+        events = policy.session(workload, demand, snapshots.nodes())
+        return ChosenDecider(EventDecider(events, workload.user.tolist(), codes), requests)
+    if ranking is None:
+        starts_only = isinstance(policy, StartsOnlyPolicy)
+        return ChosenDecider(StartsOnlyDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
+    if countable and engine != "nodes":
+        session = UniformGpuSession(ranking, cluster.total_gpus)
+        return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)
+    return ChosenDecider(RankedNodeDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)
+
+
+def _preempts(ranking: Ranking | None) -> bool:
+    return ranking is not None and ranking.rules.preemptive
+
+
+def only_gpu_count_matters(workload: Workload, cluster: SimulatedCluster) -> bool:
+    """Whether only the number of free GPUs decides who can run.
+
+    True if every job takes GPUs in any split, on any node, and its CPUs and memory are not counted.
+    """
+    asked = translate_codes(workload.partition, workload.partitions, cluster.partitions)
+    one_partition = len(cluster.partitions) == 1 and bool((asked == 0).all() and cluster.in_partition.all())
+    alike = one_partition and len(np.unique(cluster.gpu_type[cluster.gpus > 0])) <= 1
+    anywhere = bool((workload.gpu_type == -1).all() and (workload.gpus > 0).all())
+    split = len(cluster) == 1 or bool(((workload.gpus_per_node == 0) & (workload.nodes <= 1)).all())
+    fits = bool((workload.gpus <= cluster.total_gpus).all())
+    return alike and anywhere and split and fits and not workload.cpus.any() and not workload.memory_mib.any()

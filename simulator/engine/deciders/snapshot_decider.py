@@ -1,0 +1,208 @@
+"""Any policy as it is: a whole snapshot at each decision, as the daemon takes one each cycle."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+import numpy as np
+
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
+from slurm_soda.policies.tiresias.model_skews import find_model_skew
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.workload import Workload
+
+_ROUND = 6
+"""Decimals of times in a snapshot: sums of many runs must reach a threshold that they reach on paper."""
+
+
+class SnapshotDecider:
+    """Keeps the columns of a snapshot and asks ``decide``; O(present jobs + nodes) a decision."""
+
+    def __init__(self, policy: Policy, workload: Workload, cluster: SimulatedCluster, *, at_once: bool) -> None:
+        """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there."""
+        self._at_once = at_once
+        self._policy, self._workload, self._cluster = policy, workload, cluster
+        self._next_event_s = INFINITY
+        self._present: list[int] = []
+        self._jobs: dict[int, SessionJob] = {}
+        jobs, nodes = len(workload), len(cluster)
+        self._state = np.full(jobs, JobState.PENDING, dtype=np.int8)
+        self._start_s = np.full(jobs, np.nan)
+        self._first_start_s = np.full(jobs, np.nan)
+        self._resumes_s = np.full(jobs, np.inf)
+        self._speed_ratio = np.ones(jobs)
+        self._cpus = workload.cpus.copy()
+        self._remaining_s = workload.expected_s.copy()
+        self._executed_s = np.zeros(jobs)
+        self._attained_gpu_s = np.zeros(jobs)
+        self._waits_since_s = workload.submit_s.copy()
+        self._skew = np.array([*(find_model_skew(model) for model in workload.models), np.nan])[workload.model]
+        self._preemptions = np.zeros(jobs, dtype=np.int64)
+        self._usable = np.ones(nodes, dtype=np.bool_)
+        self._gpus_free, self._cpus_free = cluster.gpus.copy(), cluster.cpus.copy()
+        self._memory_free_mib = cluster.memory_mib.copy()
+
+    def submit(self, job: SessionJob) -> None:
+        insort(self._present, job.job_id - 1)
+        self._jobs[job.job_id] = job
+
+    def end(self, job: SessionJob) -> None:
+        self._hold(job, -1)
+        row = job.job_id - 1
+        del self._present[bisect_left(self._present, row)]
+        del self._jobs[job.job_id]
+
+    def leaving(self, job: SessionJob) -> None:
+        row = job.job_id - 1
+        self._state[row] = JobState.COMPLETING
+        self._preemptions[row] += 1
+
+    def stopped(self, job: SessionJob) -> None:
+        self._hold(job, -1)
+        row = job.job_id - 1
+        if self._state[row] != JobState.COMPLETING:
+            self._preemptions[row] += 1
+        self._state[row] = JobState.PENDING
+        self._remaining_s[row] = job.remaining_s if job.remaining_s < INFINITY else np.nan
+        self._waits_since_s[row] = job.start_s + job.executed_s - self._executed_s[row]
+        self._executed_s[row], self._attained_gpu_s[row] = job.executed_s, job.attained_gpu_s
+        self._start_s[row], self._resumes_s[row] = np.nan, np.inf
+
+    def started(self, job: SessionJob) -> None:
+        row = job.job_id - 1
+        self._hold(job, 1)
+        self._state[row] = JobState.RUNNING
+        self._start_s[row], self._first_start_s[row] = job.start_s, job.first_start_s
+        self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
+
+    def rewrite(self, row: int, cpus: int) -> None:
+        """A job that is about to wait asks for so many CPUs over all nodes."""
+        self._cpus[row] = cpus
+
+    def changed(self, job: SessionJob, before: tuple[NodeAllocation, ...]) -> None:
+        row = job.job_id - 1
+        self._cpus[row] = sum(piece.cpus for piece in job.pieces)
+        for old, new in zip(before, job.pieces, strict=True):
+            self._cpus_free[old.node] += old.cpus - new.cpus
+        self._remaining_s[row] = job.remaining_s if job.remaining_s < INFINITY else np.nan
+        self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
+
+    def set_usable(self, node: int, usable: bool) -> None:
+        self._usable[node] = usable
+
+    def next_event_s(self) -> float:
+        return self._next_event_s
+
+    def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        return self.follow(self._policy.decide(self._snapshot(now_s)), now_s)
+
+    def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        """What a plan says to do now."""
+        for job_id in plan.promoted.tolist():
+            self._promote(job_id, now_s)
+        preempts = [self._jobs[preempt.job_id] for preempt in plan.preempts]
+        # As the daemon's next cycle does, look again once the preempted jobs have left: until then the plan does not know
+        # when those who take their places will change the order.
+        self._next_event_s = now_s if preempts and self._at_once else plan.next_event_s
+        fitting = set(plan.starts.tolist())
+        starts = [
+            (self._jobs[job_id], pieces) for job_id, pieces in plan.places.items() if job_id in fitting or self._at_once
+        ]
+        return preempts, starts
+
+    def _promote(self, job_id: int, now_s: float) -> None:
+        job, row = self._jobs[job_id], job_id - 1
+        job.executed_s = job.attained_gpu_s = 0.0
+        self._executed_s[row] = self._attained_gpu_s[row] = 0.0
+        self._waits_since_s[row] = now_s
+
+    def _hold(self, job: SessionJob, sign: int) -> None:
+        for node, gpus, cpus, memory_mib in job.pieces:
+            self._gpus_free[node] -= sign * gpus
+            self._cpus_free[node] -= sign * cpus
+            self._memory_free_mib[node] -= sign * memory_mib
+
+    def _idle_gpus(self) -> IntColumn:
+        """GPUs of each node that no job holds."""
+        return self._gpus_free
+
+    def nodes(self) -> NodeTable:
+        """The nodes as they stand now."""
+        nodes, usable = self._cluster, self._usable
+        return NodeTable(
+            name=nodes.node_names,
+            usable=usable.copy(),
+            gpus=nodes.gpus,
+            gpu_type=nodes.gpu_type,
+            cpus=nodes.cpus,
+            gpus_free=np.where(usable, self._idle_gpus(), 0),
+            cpus_free=np.where(usable, self._cpus_free, 0),
+            memory_mib=nodes.memory_mib,
+            memory_free_mib=np.where(usable, self._memory_free_mib, 0),
+            in_partition=nodes.in_partition,
+            gpu_types=nodes.gpu_types,
+        )
+
+    def _snapshot(self, now_s: float) -> ClusterSnapshot:
+        jobs = self._table(now_s)
+        return ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
+
+    def _table(self, now_s: float) -> JobTable:
+        rows, work = np.array(self._present, dtype=np.int64), self._workload
+        zeros = np.zeros(len(rows), dtype=np.int64)
+        return JobTable(
+            job_id=rows + 1,
+            state=self._state[rows],
+            user=work.user[rows],
+            partition=work.partition[rows],
+            submit_s=work.submit_s[rows],
+            first_start_s=self._first_start_s[rows],
+            start_s=self._start_s[rows],
+            time_limit_s=work.time_limit_s[rows],
+            gpus=work.gpus[rows],
+            nodes=work.nodes[rows],
+            gpus_per_node=work.gpus_per_node[rows],
+            gpu_type=work.gpu_type[rows],
+            cpus=self._cpus[rows],
+            memory_mib=work.memory_mib[rows],
+            skew=self._skew[rows],
+            priority=zeros,
+            site_factor=zeros,
+            preemptible=work.preemptible[rows],
+            preemptions=self._preemptions[rows],
+            users=work.users,
+            partitions=work.partitions,
+            gpu_types=work.gpu_types,
+            **self._times(rows, now_s),
+            **self._allocations(rows),
+        )
+
+    def _times(self, rows: IntColumn, now_s: float) -> dict[str, Any]:
+        pending = self._state[rows] == JobState.PENDING
+        ran_s = np.where(pending, 0.0, now_s - self._start_s[rows])
+        done_s = np.maximum(now_s - self._resumes_s[rows], 0.0) * self._speed_ratio[rows]
+        return {
+            "executed_s": np.round(self._executed_s[rows] + ran_s, _ROUND),
+            "attained_gpu_s": np.round(self._attained_gpu_s[rows] + ran_s * self._workload.gpus[rows], _ROUND),
+            "waited_s": np.where(pending, now_s - self._waits_since_s[rows], 0.0),
+            "remaining_s": np.maximum(self._remaining_s[rows] - done_s, 0.0),
+        }
+
+    def _allocations(self, rows: IntColumn) -> dict[str, Any]:
+        holding = np.flatnonzero(self._state[rows] != JobState.PENDING)
+        pieces = [self._jobs[job_id].pieces for job_id in (rows[holding] + 1).tolist()]
+        flat = [piece for held in pieces for piece in held]
+        columns = np.array(flat, dtype=np.int64).reshape(len(flat), 4)
+        counts = np.zeros(len(rows) + 1, dtype=np.int64)
+        counts[holding + 1] = [len(held) for held in pieces]
+        return {
+            "alloc_start": np.cumsum(counts),
+            "alloc_node": columns[:, 0],
+            "alloc_gpus": columns[:, 1],
+            "alloc_cpus": columns[:, 2],
+        }

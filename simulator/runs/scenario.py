@@ -1,0 +1,259 @@
+"""What policies are run on: a workload on a cluster, with costs and speeds; and policies as a person names them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
+from slurm_soda.policies.pools.layout.shares import derive_shares
+from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
+from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.deciders.choice import SHARING_ENGINE
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
+from slurm_soda.simulator.node.node_agents import NodeAgents
+from slurm_soda.simulator.node.node_rules import NodeRules
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.predicted_run_times import with_predicted_run_times
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
+from slurm_soda.simulator.speed.core_speed import load_core_curves
+from slurm_soda.simulator.workload import Workload
+
+SAMPLES_PARAMETER = "samples_gpu_s"
+"""The parameter by which policies learn from past jobs."""
+
+SHARES_PARAMETER = "shares"
+"""The parameter by which arrays divide nodes as past jobs used them."""
+
+MIN_RUN_PARAMETER = "min_run_s"
+"""The parameter that keeps preemptions of one job apart."""
+
+CHANGE_PARAMETER = "change_s"
+"""The parameter that says what a job loses when it is stopped and started again."""
+
+TIME_SLICE_PARAMETER, TIME_SLICE_S, STOPS_PER_TIME_SLICE = "quantum_s", 60.0, 10.0
+"""The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
+stop a job and start another one: Gandiva's own stops take a second of the minute."""
+
+PREDICTED = "predicted"
+MOVE_PARAMETER = "change_s"
+"""The parameter that says what it costs a job to be stopped and started again."""
+
+ESTIMATES = ("trace", "exact", "limit", PREDICTED, "none")
+"""What policies are told about run times: what the trace says, the truth, the job's time limit, a prediction from jobs that
+have ended, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything but the policy; it can be sent to another process."""
+
+    workload: Workload
+    cluster: SimulatedCluster
+    costs: Costs = field(default_factory=Costs)
+    profiles: Path | None = None
+    """Directory of measured tables by which a job's speed depends on where it is placed."""
+    engine: str = "auto"
+    placement: str = "policy"
+    history_gpu_s: FloatColumn | None = None
+    """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
+    distribution were known (as in the evaluation of Tiresias, Section 5)."""
+    past: Workload | None = None
+    """Past jobs, for policies that divide nodes by them (None: the workload's own jobs), and for predictions to begin with
+    (None: nothing, until the first jobs of the workload end)."""
+    predicted: bool = False
+    """Policies are told predictions of run times; ``workload.expected_s`` is the truth, from which the time that a job ran
+    follows."""
+    seed: int | None = None
+    """Of a generated workload."""
+    nodes: NodeRules | None = None
+    """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
+    sharing: SharingRules | None = None
+    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
+
+    def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
+        """A policy that knows the past of this scenario, if it wants to.
+
+        ``min_run_s`` is 0 while preemption is free, time slices are ten times what a change of jobs costs, and ``change_s``
+        is what it costs a job.
+
+        Raises:
+            PolicyError: no such policy or parameter, or a value that is not allowed.
+        """
+        wanted = {parameter.name for parameter in find_entry(name).parameters}
+        learnt: dict[str, Any] = {}
+        if SAMPLES_PARAMETER in wanted and SAMPLES_PARAMETER not in parameters:
+            learnt[SAMPLES_PARAMETER] = (
+                service_gpu_s(self.workload) if self.history_gpu_s is None else self.history_gpu_s
+            )
+        if SHARES_PARAMETER in wanted and SHARES_PARAMETER not in parameters:
+            learnt[SHARES_PARAMETER] = pool_shares_from(self.past or self.workload, self.cluster)
+        if MIN_RUN_PARAMETER in wanted and self.preemption_is_free:
+            learnt[MIN_RUN_PARAMETER] = 0.0
+        if CHANGE_PARAMETER in wanted:
+            learnt[CHANGE_PARAMETER] = self.change_s
+        if TIME_SLICE_PARAMETER in wanted:
+            learnt[TIME_SLICE_PARAMETER] = max(TIME_SLICE_S, STOPS_PER_TIME_SLICE * self.change_s)
+        if MOVE_PARAMETER in wanted:
+            learnt[MOVE_PARAMETER] = self.costs.checkpoint_s + self.restart_s
+        return make_policy(name, {**learnt, **parameters})
+
+    @property
+    def change_s(self) -> float:
+        """The longest time that a GPU can be without progress while it changes jobs."""
+        return self.costs.checkpoint_s + max(self.costs.start_s, self.restart_s)
+
+    @property
+    def restart_s(self) -> float:
+        """The longest time that a job is without progress when it starts again."""
+        return self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
+
+    @property
+    def preemption_is_free(self) -> bool:
+        """No job loses time by being preempted, so a minimum run time between preemptions would save nothing."""
+        return not (self.costs.restart_s or self.costs.checkpoint_s or self.workload.restart_s.any())
+
+    def run(
+        self, policy: Policy, progress: Callable[[int, int], None] | None = None, nodes: NodeRules | None = None
+    ) -> SimulationOutcome:
+        """Simulate; ``nodes``, if given, take the place of the scenario's.
+
+        Raises:
+            SimulatorError: it cannot be run as asked, or the policy refuses what it is given.
+        """
+        try:
+            return self._run(policy, progress, nodes)
+        except PolicyError as error:
+            raise SimulatorError(f"policy {policy.name}: {error}") from error
+
+    def _run(
+        self, policy: Policy, progress: Callable[[int, int], None] | None, nodes: NodeRules | None
+    ) -> SimulationOutcome:
+        rules = nodes or self.nodes
+        sharing = self._sharing(policy, rules)
+        speed = None
+        if self.profiles is not None:
+            from slurm_soda.simulator.speed.placement_speed import PlacementSpeed  # noqa: PLC0415 - few runs have measured tables
+            from slurm_soda.simulator.speed.training_profiles import load_profiles  # noqa: PLC0415
+
+            speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
+        jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
+        if self.predicted:
+            policy = with_predicted_run_times(policy, self.workload, self.past)
+        if sharing is not None:
+            return simulate_sharing(
+                self.workload,
+                self.cluster,
+                policy,
+                sharing,
+                jobs_per_gpu=jobs_per_gpu,
+                costs=self.costs,
+                speed=speed,
+                progress=progress,
+            )
+        return simulate(
+            self.workload,
+            self.cluster,
+            policy,
+            costs=self.costs,
+            speed=speed,
+            engine=self.engine,
+            placement=self.placement,
+            agents=self._agents(rules),
+            progress=progress,
+        )
+
+    def check(self, policy: Policy, nodes: NodeRules | None = None) -> None:
+        """What :meth:`run` would refuse of the options, before anything runs.
+
+        Raises:
+            SimulatorError: a policy that shares lacks what it needs, or has what it cannot do.
+        """
+        self._sharing(policy, nodes or self.nodes)
+
+    def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
+        """What a policy that shares runs by; None for one that does not."""
+        if not isinstance(policy, SharingPolicy) and self.engine != SHARING_ENGINE:
+            return None
+        faults = {
+            "nobody says what jobs do to each other: give --pairs FILE or --pair-slowdown X": self.sharing is None,
+            "cores and sharing cannot be simulated together: leave --cores and --system out": rules is not None,
+            f"engine {self.engine} cannot share GPUs: leave --engine out": self.engine not in ("auto", SHARING_ENGINE),
+            "it says on which GPUs jobs are: leave --placement out": self.placement != "policy",
+        }
+        if why := [fault for fault, holds in faults.items() if holds]:
+            raise SimulatorError(f"policy {policy.name}: {why[0]}")
+        return self.sharing
+
+    def _agents(self, rules: NodeRules | None) -> NodeAgents | None:
+        if rules is None:
+            return None
+        curves = make_built_in_curves() if rules.curves is None else load_core_curves(rules.curves)
+        return NodeAgents(self.workload, self.cluster, curves, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy as a person named it, with what was set of its parameters; it can be sent to another process."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    system: str = ""
+    """The system that it is the policy of; empty: it was named itself."""
+    nodes: NodeRules | None = None
+    """What else the system does; None: what the scenario says."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and files."""
+        return self.system or self.name
+
+
+def pool_shares_from(past: Workload, cluster: SimulatedCluster) -> dict[NodeClass, PoolShare]:
+    """How arrays divide a cluster's nodes after these jobs."""
+    kinds = [cluster.gpu_types[code] if code >= 0 else "" for code in cluster.gpu_type.tolist()]
+    classes = Counter(NodeClass(*row) for row in zip(kinds, cluster.gpus.tolist(), cluster.cpus.tolist(), strict=True))
+    columns = (past.gpus, past.nodes, past.cpus, past.run_s, past.gpu_type)
+    history = [
+        PastPoolJob(gpus, nodes, cpus, run_s, gpu_type=past.gpu_types[code] if code >= 0 else "")
+        for gpus, nodes, cpus, run_s, code in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return {node_class: derived.share for node_class, derived in derive_shares(history, classes).items()}
+
+
+def service_gpu_s(workload: Workload) -> FloatColumn:
+    """GPU service of each job that uses GPUs: GPUs x run time."""
+    service = workload.gpus * workload.run_s
+    return np.asarray(service[service > 0], dtype=np.float64)
+
+
+def with_estimates(workload: Workload, estimates: str) -> Workload:
+    """The workload with other estimates, one of :data:`ESTIMATES`; to predict, its scenario must say so as well.
+
+    Raises:
+        SimulatorError: no such kind of estimates.
+    """
+    if estimates == "trace":
+        return workload
+    if estimates in ("exact", PREDICTED):
+        return workload.with_columns(expected_s=workload.run_s)
+    if estimates == "limit":
+        limit_s = workload.time_limit_s
+        return workload.with_columns(expected_s=np.where(np.isfinite(limit_s), limit_s, np.nan))
+    if estimates == "none":
+        return workload.with_columns(expected_s=np.full(len(workload), np.nan))
+    raise SimulatorError(f"there are no estimates {estimates!r}; choose one of: {', '.join(ESTIMATES)}")

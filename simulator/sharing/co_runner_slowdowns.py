@@ -1,0 +1,210 @@
+"""Who runs beside whom, and how fast that makes each job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
+from slurm_soda.simulator.sharing.sharing_record import SharingRecorder
+from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
+from slurm_soda.simulator.sharing.true_slowdowns import DOES_NOT_FIT
+
+MEASURED_AFTER_S = 60.0
+"""So long must two jobs make progress beside each other before their slowdown counts as measured; our choice: tens to
+thousands of iterations of the models that were measured."""
+
+
+class GpuPlacement(NamedTuple):
+    """Where a job that starts goes, and with which sub-batch (0: its whole batch)."""
+
+    devices: tuple[int, ...]
+    sub_batch: int = 0
+
+
+@dataclass(slots=True)
+class _RunningJob:
+    """A running job."""
+
+    kind: int
+    cost: float
+    """By gradient accumulation."""
+    since_s: float
+    """When its company last changed."""
+    resumes_s: float
+    xi: float = 1.0
+    interference_view: frozenset[int] = frozenset()
+    turn: int = 0
+
+
+class CoRunnerSlowdowns:
+    """The surroundings of jobs on shared GPUs; see :class:`~slurm_soda.simulator.engine.runtime_effects.RuntimeEffects`.
+
+    A job is slowed by its worst GPU; there, slowdowns by several partners add up (xi - 1 summed). A start or an end costs
+    O(GPUs of the job x jobs on each x GPUs of each of those).
+    """
+
+    def __init__(self, devices: GpuHolders, together: SharingInputs, *, observes: bool) -> None:
+        """``observes``: slowdowns that were seen become known."""
+        self.devices, self._observes = devices, observes
+        self._truth, self._kinds, self._learned = together
+        self.planned: dict[int, GpuPlacement] = {}
+        """By row: where jobs go that start next."""
+        self._running: dict[int, _RunningJob] = {}
+        self._failing: dict[int, frozenset[int]] = {}
+        """Jobs that do not fit, with those whose memory is in their way; they slow nobody down."""
+        self._affected: set[int] = set()
+        self._pairs: dict[tuple[int, int], float] = {}
+        self._seen: list[tuple[float, int, int, int, int]] = []
+        """When a pair will have been seen: time, row and turn of the slowed one, kinds of both."""
+        self._turns = 0
+        """Changes of company so far: what was to be seen in an earlier one is void."""
+        self._recorder = SharingRecorder(len(self._kinds.code), len(devices))
+
+    def request(self, row: int) -> int | None:
+        """As in the trace."""
+        del row
+        return None
+
+    def started(self, row: int, pieces: tuple[NodeAllocation, ...], now_s: float, resumes_s: float) -> None:
+        """A job starts where it was planned."""
+        del pieces
+        devices, sub_batch = self.planned.pop(row)
+        kind, cost = self._kinds.running(row, sub_batch), self._kinds.accumulation_cost(row, sub_batch)
+        others = self.devices.beside(devices) - self._failing.keys()
+        self._take(row, devices, now_s)
+        self._recorder.start(row, sub_batch)
+        self._running[row] = _RunningJob(kind, cost, now_s, resumes_s)
+        in_the_way = frozenset(other for other in others if self._pair(kind, self._running[other].kind) == DOES_NOT_FIT)
+        if in_the_way:
+            self._failing[row] = in_the_way
+            for other in in_the_way:
+                self._learned.part(self._kinds[kind], self._kinds[self._running[other].kind])
+            self._recorder.fail(row)
+            return
+        for one in (row, *others):
+            self._meet(one, now_s)
+        self._affected |= others
+
+    def fails(self, row: int) -> bool:
+        """Whether it runs out of memory."""
+        return row in self._failing
+
+    def left(self, row: int, now_s: float) -> None:
+        """A job leaves; its partners are faster from now on."""
+        failed = self._failing.pop(row, None)
+        self._close(row, now_s)
+        del self._running[row]
+        devices = self.devices.of(row)
+        for device in devices:
+            self._recorder.turn(device, len(self.devices.holders(device)), now_s)
+        self.devices.release(row)
+        self._recorder.leave(devices)
+        if failed is None:
+            others = self.devices.beside(devices) - self._failing.keys()
+            for other in others:
+                self._meet(other, now_s)
+            self._affected |= others
+
+    def pace(self, row: int, now_s: float) -> float:
+        """Speed by company and accumulation."""
+        del now_s
+        runner = self._running[row]
+        return 1.0 / (runner.xi * runner.cost)
+
+    def take_affected(self) -> list[int]:
+        """Those whose company changed."""
+        affected = sorted(row for row in self._affected if row in self._running)
+        self._affected.clear()
+        return affected
+
+    def next_s(self) -> float:
+        """Never: nothing changes by itself."""
+        return math.inf
+
+    def due(self, now_s: float) -> list[tuple[int, tuple[NodeAllocation, ...]]]:
+        """Nothing."""
+        del now_s
+        return []
+
+    def record(self, outcome: SimulationOutcome) -> SimulationOutcome:
+        """The outcome, with who shared how long."""
+        return replace(outcome, sharing=self._recorder.record())
+
+    def observe(self, now_s: float) -> None:
+        """Everything that has been seen long enough by now becomes known."""
+        while self._seen and self._seen[0][0] <= now_s:
+            _, row, turn, kind, other = heappop(self._seen)
+            runner = self._undisturbed(row, turn)
+            if runner is not None:
+                self._learned.observe(self._kinds[kind], self._kinds[other], runner.xi)
+
+    def next_breach_s(self, max_slowdown: FloatColumn) -> float:
+        """When a pair will have been seen that slows a job more than its owner bears; infinite if there is none.
+
+        ``max_slowdown``: by row. Complexity: O(pairs that met since the last decision).
+        """
+        runners = [(seen_s, row, self._undisturbed(row, turn)) for seen_s, row, turn, _, _ in self._seen]
+        return min(
+            (seen_s for seen_s, row, one in runners if one is not None and one.xi * one.cost > max_slowdown[row]),
+            default=math.inf,
+        )
+
+    def _undisturbed(self, row: int, turn: int) -> _RunningJob | None:
+        """A job if it runs and has the company that it had then."""
+        runner = self._running.get(row)
+        return runner if runner is not None and runner.turn == turn else None
+
+    def _take(self, row: int, devices: tuple[int, ...], now_s: float) -> None:
+        for device in devices:
+            self._recorder.turn(device, len(self.devices.holders(device)), now_s)
+        self.devices.take(row, devices)
+
+    def _meet(self, row: int, now_s: float) -> None:
+        """A job's company may have changed."""
+        runner = self._running[row]
+        self._close(row, now_s)
+        worst, interference_view, largest = 1.0, set(), 0
+        for device in self.devices.of(row):
+            others = [one for one in self.devices.holders(device) if one != row and one not in self._failing]
+            if others:
+                xi = 1.0 + sum(self._pair(runner.kind, self._running[one].kind) - 1.0 for one in others)
+                worst, largest = max(worst, xi), max(largest, len(others))
+                interference_view.update(others)
+        if interference_view != runner.interference_view:
+            runner.interference_view = frozenset(interference_view)
+            self._turns += 1
+            runner.turn = self._turns
+            if largest == 1 and self._observes:
+                self._watch(row, runner, now_s)
+        runner.xi = worst
+
+    def _watch(self, row: int, runner: _RunningJob, now_s: float) -> None:
+        """Where all partners are of one kind, and one on a GPU, the slowdown tells of the pair."""
+        partners = [self._running[one] for one in runner.interference_view]
+        kinds = {partner.kind for partner in partners}
+        if len(kinds) > 1 or runner.kind < 0 or -1 in kinds:
+            return
+        (other,) = kinds
+        if self._learned.has_measured(self._kinds[runner.kind], self._kinds[other]):
+            return
+        begun_s = max(now_s, runner.resumes_s, *(partner.resumes_s for partner in partners))
+        heappush(self._seen, (begun_s + MEASURED_AFTER_S, row, runner.turn, runner.kind, other))
+
+    def _close(self, row: int, now_s: float) -> None:
+        runner = self._running[row]
+        if runner.interference_view:
+            self._recorder.beside(row, runner.interference_view, runner.xi, now_s - runner.since_s)
+        runner.since_s = now_s
+
+    def _pair(self, slowed: int, other: int) -> float:
+        key = (slowed, other)
+        found = self._pairs.get(key)
+        if found is None:
+            found = self._pairs[key] = self._truth.pair_xi(self._kinds[slowed], self._kinds[other])
+        return found

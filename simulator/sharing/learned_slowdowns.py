@@ -1,0 +1,123 @@
+"""What policies know in a simulation: something to begin with, and what is seen while jobs share GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Protocol, runtime_checkable
+
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.job_kinds import Estimate, InterferenceEstimator, JobKind, KindProfile, Source
+from slurm_soda.policies.sharing.snapshot import KindEstimates
+
+
+@runtime_checkable
+class SlowdownAndFitPredictor(Protocol):
+    """A predictor of slowdowns that predicts memory as well."""
+
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
+        """As :meth:`~slurm_soda.policies.sharing.snapshot.KindEstimates.fits`."""
+        ...
+
+
+class PredictedSlowdowns:
+    """Slowdowns from whoever guesses them; what a job does alone is known, since it can be seen without a partner."""
+
+    def __init__(self, guess: InterferenceEstimator, alone: KindEstimates) -> None:
+        self._guess, self._alone = guess, alone
+
+    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
+        return self._guess.xi(slowed, others)
+
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
+        return self._guess.fits(together) if isinstance(self._guess, SlowdownAndFitPredictor) else None
+
+    def profile(self, kind: JobKind) -> KindProfile | None:
+        return self._alone.profile(kind)
+
+    def throughput(self, kind: JobKind) -> Throughput | None:
+        return self._alone.throughput(kind)
+
+    def footprint(self, kind: JobKind) -> Footprint | None:
+        return self._alone.footprint(kind)
+
+
+class LearnedSlowdowns:
+    """Knowledge that grows: measured pairs go before what was known of them, and nobody forgets who did not fit.
+
+    Gangs count as one of their workers in what was seen. Slowdowns by several partners add up where one of them was
+    measured. Answers are kept, as predictors may be slow.
+    """
+
+    def __init__(self, before: KindEstimates, *, certain: bool = True) -> None:
+        """``certain``: what ``before`` says of memory is so, and no guess."""
+        self._before, self._certain = before, certain
+        self._measured: dict[tuple[JobKind, JobKind], Estimate] = {}
+        self._apart: set[frozenset[JobKind]] = set()
+        self._xi: dict[JobKind, dict[tuple[JobKind, tuple[JobKind, ...]], Estimate | None]] = {}
+        """By one worker of the slowed job."""
+        self._workers: dict[JobKind, JobKind] = {}
+        self._fits: dict[tuple[JobKind, ...], bool | None] = {}
+
+    def has_measured(self, slowed: JobKind, other: JobKind) -> bool:
+        """Whether this pair was seen."""
+        return (self._worker(slowed), self._worker(other)) in self._measured
+
+    def observe(self, slowed: JobKind, other: JobKind, xi: float) -> None:
+        """Two kinds of jobs ran beside each other; this is by how much one was slower."""
+        self._measured[self._worker(slowed), self._worker(other)] = Estimate(xi, 0.0, Source.MEASURED)
+        self._xi.pop(self._worker(slowed), None)
+
+    def part(self, one: JobKind, other: JobKind) -> None:
+        """Two kinds of jobs did not fit into the memory of one GPU; nor do they then as parts of other gangs."""
+        self._apart.add(frozenset((self._worker(one), self._worker(other))))
+        self._fits.clear()
+
+    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
+        known, key = self._xi.setdefault(self._worker(slowed), {}), (slowed, tuple(others))
+        if key not in known:
+            known[key] = self._think(*key)
+        return known[key]
+
+    def _think(self, slowed: JobKind, others: tuple[JobKind, ...]) -> Estimate | None:
+        worker = self._worker(slowed)
+        measured = [self._measured.get((worker, self._worker(other))) for other in others]
+        if not any(measured):
+            return self._before.xi(slowed, others)
+        each = [seen or self._before.xi(slowed, (other,)) for seen, other in zip(measured, others, strict=True)]
+        known = [estimate for estimate in each if estimate is not None]
+        if len(known) < len(each):
+            return None
+        xi = 1.0 + sum(estimate.value - 1.0 for estimate in known)
+        return Estimate(xi, sum(one.error for one in known), max(one.source for one in known))
+
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
+        key = tuple(together)
+        if key not in self._fits:
+            self._fits[key] = False if self._were_apart(key) else self._before.fits(key)
+        return self._fits[key]
+
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        """Whether these are known, not guessed, to need more memory than a GPU has."""
+        return self.fits(together) is False and (self._certain or self._were_apart(together))
+
+    def _were_apart(self, together: Sequence[JobKind]) -> bool:
+        workers = [self._worker(kind) for kind in together]
+        return any(frozenset(pair) in self._apart for pair in combinations(workers, 2))
+
+    def _worker(self, kind: JobKind) -> JobKind:
+        found = self._workers.get(kind)
+        if found is None:
+            found = self._workers[kind] = replace(kind, gpus=1)
+        return found
+
+    def profile(self, kind: JobKind) -> KindProfile | None:
+        return self._before.profile(kind)
+
+    def throughput(self, kind: JobKind) -> Throughput | None:
+        return self._before.throughput(kind)
+
+    def footprint(self, kind: JobKind) -> Footprint | None:
+        return self._before.footprint(kind)

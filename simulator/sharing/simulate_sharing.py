@@ -1,0 +1,48 @@
+"""One simulation in which jobs may share GPUs."""
+
+from __future__ import annotations
+
+import time
+
+from slurm_soda.policies.policy import Policy
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
+from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
+from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.speed.speed_model import SpeedModel
+from slurm_soda.simulator.workload import Workload
+
+
+def simulate_sharing(
+    workload: Workload,
+    cluster: SimulatedCluster,
+    policy: Policy,
+    rules: SharingRules,
+    *,
+    jobs_per_gpu: int = 1,
+    costs: Costs | None = None,
+    speed: SpeedModel | None = None,
+    progress: JobProgressCallback | None = None,
+) -> SimulationOutcome:
+    """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
+
+    ``jobs_per_gpu`` is the most that the policy may put onto one GPU. A policy that shares nothing has the outcome that it
+    has there, to the bit.
+
+    Raises:
+        SimulatorError: besides what is raised there: a file of the rules cannot be used; a plan gives a GPU to too many
+            jobs, to one that does not allow it or whose model nobody knows, or beside another that is known not to fit; it
+            gives CPUs or memory twice, or uses a node that is down.
+    """
+    started_s = time.process_time()
+    together = rules.together(workload)
+    around = CoRunnerSlowdowns(GpuHolders(cluster), together, observes=rules.observes)
+    loop = EventLoop(workload, costs or Costs(), speed, around)
+    at_once = not loop.costs.checkpoint_s
+    decider = SharingDecider(policy, workload, cluster, around, together, most=jobs_per_gpu, at_once=at_once)
+    loop.run(decider, policy.name, cluster, progress)
+    return loop.outcome(policy.name, cluster, time.process_time() - started_s)

@@ -1,0 +1,217 @@
+"""The runs of one answer: every candidate on the same workloads, at the costs of whoever would run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from slurm_soda.policies.registry.catalog import find_entry
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
+from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
+from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.whatif import candidates
+from slurm_soda.simulator.whatif.observed_site import ObservedSite
+from slurm_soda.simulator.whatif.workload_variants import make_variants
+from slurm_soda.simulator.workload import Workload
+
+_TRIAL_WORKLOADS = 4
+_WORTH_A_PROCESS = 3000
+"""Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
+
+CandidateRole = Literal["slurm", "tried", "tuned", "sharing", "bound"]
+"""What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
+thresholds from the trace, one that shares GPUs (which sodad cannot yet do), and what nobody can do. A policy may be there in
+several roles."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfQuestion:
+    """What a person may say."""
+
+    restart_s: float | None = None
+    """What each restart of a job costs; None: :func:`.candidates.likely_restart_s`."""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    """Parameters by policy, in place of its defaults."""
+    policies: tuple[str, ...] = ()
+    """Policies to try besides :data:`.candidates.TRIED`."""
+    workers: int | None = None
+    sharing: SharingRules | None = None
+    """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy that was tried."""
+
+    label: str
+    """Its name, with ``(tuned)`` where its thresholds come from the trace."""
+    choice: PolicyChoice
+    runs: PolicyRuns
+    role: CandidateRole
+
+    @property
+    def avg_jct_s(self) -> float:
+        """Mean over the workloads."""
+        return self.runs.mean("avg_jct_s")
+
+    @property
+    def complete(self) -> bool:
+        """Every job came to its end."""
+        return not any(self.runs.values("unfinished"))
+
+
+class CandidateRunner:
+    """Everything that the runs of one answer have in common."""
+
+    def __init__(
+        self, site: ObservedSite, question: WhatIfQuestion, restart_s: float, progress: RunProgressCallback | None
+    ) -> None:
+        self._site, self._question, self._restart_s = site, question, restart_s
+        self._progress = _Counted(progress)
+        self._failed: dict[str, FailedRun] = {}
+        self.workloads = make_variants(site.workload)
+
+    @property
+    def failed(self) -> tuple[FailedRun, ...]:
+        """The first failure of each policy that has one."""
+        return tuple(self._failed.values())
+
+    def slurm(self) -> Costs:
+        """What Slurm alone takes: its main loop starts the first in line at once, a moment after nodes are free."""
+        return Costs(start_s=self._site.hand_over_s)
+
+    def soda(self, restart_s: float) -> Costs:
+        """What slurm-soda takes, which is woken by every event."""
+        lag_s = self._site.hand_over_s
+        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
+
+    def stand_ins(self) -> Sequence[PolicyChoice]:
+        """What may stand for the present."""
+        return candidates.with_parameters(candidates.PRESENT_STAND_INS, self._question.parameters)
+
+    def tried(self, *, by_run_times: bool = False) -> Sequence[PolicyChoice]:
+        """What could be turned on: policies that need run times, or the others."""
+        asked = [
+            name
+            for name in (*candidates.TRIED_POLICIES, *self._question.policies)
+            if not candidates.lets_jobs_share(name)
+        ]
+        return self._named(name for name in asked if (name in candidates.POLICIES_BY_RUN_TIME) is by_run_times)
+
+    def sharing(self) -> Sequence[PolicyChoice]:
+        """Policies asked for that share GPUs; they are told run times as those are that need them."""
+        return self._named(name for name in self._question.policies if candidates.lets_jobs_share(name))
+
+    def _named(self, names: Iterable[str]) -> Sequence[PolicyChoice]:
+        least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
+        known = [PolicyChoice(name, least if "min_run_s" in _parameters(name) else {}) for name in dict.fromkeys(names)]
+        return candidates.with_parameters(known, self._question.parameters)
+
+    def tuned(self) -> Candidate | None:
+        """The policy with the best thresholds from the trace, looked for on a few of the workloads."""
+        least = candidates.likely_min_run_s(self._restart_s)
+        fixed = {"min_run_s": least, **self._question.parameters.get(candidates.TUNED_POLICY, {})}
+        choices = candidates.threshold_choices(self._site.workload, fixed)
+        if not choices:
+            return None
+        trials = self.run(choices, workloads=self.workloads[:_TRIAL_WORKLOADS])
+        if not trials or len(self.workloads) <= _TRIAL_WORKLOADS:
+            return candidate_of_least_jct(trials) if trials else None
+        return next(iter(self.run([candidate_of_least_jct(trials).choice])), None)
+
+    def bound(self) -> PolicyChoice:
+        """What somebody could do who knew everything."""
+        return PolicyChoice(candidates.BOUND_POLICY, {"min_run_s": candidates.likely_min_run_s(self._restart_s)})
+
+    def run(
+        self,
+        choices: Sequence[PolicyChoice],
+        *,
+        role: CandidateRole = "tried",
+        estimates: str = "none",
+        costs: Costs | None = None,
+        workloads: Sequence[Workload] = (),
+    ) -> list[Candidate]:
+        """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given; but those of
+        which a run fails.
+        """
+        batch = self.batch(choices, estimates=estimates, costs=costs, workloads=workloads)
+        found = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
+        each = len(batch.scenarios)
+        ran: list[Candidate] = []
+        for at, choice in enumerate(choices):
+            members = found[at * each : (at + 1) * each]
+            if failures := [one for one in members if isinstance(one, FailedRun)]:
+                self._failed.setdefault(choice.name, replace(failures[0], seed=None))
+                continue
+            runs = PolicyRuns(choice.name, tuple(one for one in members if isinstance(one, SimulatedRun)))
+            ran.append(Candidate(choice.name, choice, runs, role))
+        return ran
+
+    def batch(
+        self,
+        choices: Sequence[PolicyChoice],
+        *,
+        estimates: str = "none",
+        costs: Costs | None = None,
+        workloads: Sequence[Workload] = (),
+    ) -> SimulationBatch:
+        """The runs of all choices."""
+        costs = costs or self.soda(self._restart_s)
+        history_gpu_s = service_gpu_s(self._site.workload)
+        scenarios = tuple(
+            Scenario(
+                with_estimates(workload, estimates),
+                self._site.cluster,
+                costs,
+                history_gpu_s=history_gpu_s,
+                seed=seed,
+                predicted=estimates == PREDICTED,
+                sharing=self._question.sharing,
+            )
+            for seed, workload in enumerate(workloads or self.workloads)
+        )
+        return SimulationBatch(scenarios, tuple(choices))
+
+    def _workers(self, batch: SimulationBatch) -> int:
+        """As asked, or one a CPU where it is worth it: backfill looks at every job at every event."""
+        if self._question.workers is not None:
+            return self._question.workers
+        jobs = len(batch) * len(self._site.workload)
+        return 1 if jobs < _WORTH_A_PROCESS else len(os.sched_getaffinity(0))
+
+    def dearer(self, candidate: Candidate) -> Candidate | None:
+        """The same with restarts that cost twice as much; None: that fails."""
+        return next(iter(self.run([candidate.choice], role=candidate.role, costs=self.soda(2 * self._restart_s))), None)
+
+
+class _Counted:
+    """Progress over several batches."""
+
+    def __init__(self, progress: RunProgressCallback | None) -> None:
+        self._progress, self._before, self._total = progress, 0, 0
+
+    def over(self, runs: int) -> Callable[[int, int], None]:
+        """Progress of the next batch of so many runs."""
+        self._before, self._total = self._total, self._total + runs
+        before = self._before
+
+        def told(done: int, _of: int) -> None:
+            if self._progress is not None:
+                self._progress(before + done, self._total)
+
+        return told
+
+
+def _parameters(name: str) -> set[str]:
+    return {parameter.name for parameter in find_entry(name).parameters}
+
+
+def candidate_of_least_jct(found: Sequence[Candidate]) -> Candidate:
+    """The candidate of least average JCT."""
+    return min(found, key=lambda candidate: candidate.avg_jct_s)

@@ -1,0 +1,133 @@
+"""The :class:`SlurmClient` that uses Slurm's own commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.partition_limits import (
+    SHOW_CONFIG_COMMAND,
+    SHOW_PARTITIONS_COMMAND,
+    parse_cluster_memory_limit,
+    parse_limits,
+)
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation, show_job_command
+from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
+from slurm_soda.slurm_ext.read.scontrol_request import parse_request
+from slurm_soda.slurm_ext.read.sprio import SPRIO_COMMAND, parse_site_factors
+from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
+from slurm_soda.slurm_ext.write.scontrol_updates import (
+    TRANSIENT_ERRORS,
+    parse_update_errors,
+    refusal_of_update,
+    scontrol_script,
+)
+
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
+_VERSION = re.compile(r"\b(\d+\.\d+\.\d+)")
+_MAX_TRIES = 4
+_REMEDY = "check that slurmctld answers (scontrol ping) and that this user may do it"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTimeouts:
+    """How long each kind of command may take. While slurmctld is down, clients wait 9 to 18 s by themselves."""
+
+    read_s: float = 15.0
+    act_s: float = 20.0
+    per_update_s: float = 0.02
+    """On top of ``act_s`` for each update of a batch; one takes about 1 ms."""
+
+
+@dataclass(frozen=True)
+class CliSlurmClient:
+    """Slurm through squeue, scontrol, sprio and scancel."""
+
+    runner: CommandRunner
+    limits: CommandTimeouts = field(default_factory=CommandTimeouts)
+    environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
+    nonce: Callable[[], str] = random_nonce
+    _reader: SqueueReader = field(default_factory=SqueueReader, repr=False, compare=False)
+
+    def jobs(self) -> list[SlurmJob]:
+        framing = ReplyFraming(self.nonce())
+        return self._reader.parse(self._read(SQUEUE_COMMAND, framing, squeue_environment(framing)), framing)
+
+    def nodes(self) -> list[SlurmNode]:
+        framing = ReplyFraming(self.nonce())
+        return parse_nodes(self._read(SHOW_NODES_COMMAND, framing), framing)
+
+    def site_factors(self) -> dict[int, int]:
+        framing = ReplyFraming(self.nonce())
+        return parse_site_factors(self._read(SPRIO_COMMAND, framing), framing)
+
+    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+        framing = ReplyFraming(self.nonce())
+        return parse_allocation(self._read(show_job_command(job_id), framing), framing, job_id)
+
+    def request(self, job_id: int) -> JobRequest:
+        framing = ReplyFraming(self.nonce())
+        return parse_request(self._read(show_job_command(job_id), framing), framing, job_id)
+
+    def partition_limits(self) -> dict[str, PartitionLimits]:
+        framing = ReplyFraming(self.nonce())
+        cluster_mib = parse_cluster_memory_limit(self._read(SHOW_CONFIG_COMMAND, framing), framing)
+        return parse_limits(self._read(SHOW_PARTITIONS_COMMAND, framing), framing, cluster_mib)
+
+    def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
+        errors = {at: refusal_of_update(update) for at, update in enumerate(updates)}
+        waiting = [at for at, error in errors.items() if not error]
+        for _ in range(_MAX_TRIES):
+            if not waiting:
+                break
+            errors |= zip(waiting, self._send([updates[at] for at in waiting]), strict=True)
+            waiting = [at for at in waiting if any(text in errors[at] for text in TRANSIENT_ERRORS)]
+        return [JobUpdateResult(update.job_id, errors[at]) for at, update in enumerate(updates)]
+
+    def signal(self, job_id: int, signal: str) -> None:
+        if not _SIGNAL.fullmatch(signal):
+            raise SlurmReplyError(f"job {job_id}: {signal!r} is no signal name such as USR1; nothing is sent")
+        self._act(("scancel", "--full", f"--signal={signal}", str(job_id)))
+
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        which = () if ended else ("incomplete",)
+        self._act(("scontrol", "requeue", *which, str(job_id)))
+
+    def version(self) -> str:
+        said = self._run(("scontrol", "--version"), timeout_s=self.limits.read_s).check(
+            "install Slurm's client commands"
+        )
+        match = _VERSION.search(said.stdout.decode("ascii", "replace"))
+        if not match:
+            raise SlurmReplyError(f"scontrol --version said {said.stdout[:60]!r}, which is no version")
+        return match[1]
+
+    def _send(self, updates: Sequence[JobUpdate]) -> list[str]:
+        """One scontrol process; an error text for each update."""
+        nonce = self.nonce()
+        limit_s = self.limits.act_s + self.limits.per_update_s * len(updates)
+        said = self._run(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
+        found = parse_update_errors(said.stderr, len(updates), nonce)
+        if found[0] is None:
+            raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        return ["scontrol stopped before this update; it is not known to be done" if e is None else e for e in found]
+
+    def _read(self, argv: Sequence[str], framing: ReplyFraming, env: Mapping[str, str] | None = None) -> bytes:
+        said = self._run(with_end_mark(argv), env={**framing.env, **(env or {})}, timeout_s=self.limits.read_s)
+        if said.status != 0:
+            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        return said.stdout
+
+    def _act(self, argv: Sequence[str]) -> None:
+        self._run(argv, timeout_s=self.limits.act_s).check(_REMEDY)
+
+    def _run(
+        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> CompletedCommand:
+        return self.runner(argv, stdin=stdin, timeout_s=timeout_s, env={**self.environment, **(env or {})})

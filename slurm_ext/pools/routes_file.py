@@ -1,0 +1,44 @@
+"""The arrays in force as lines that job_submit.lua reads: everything that its routing depends on, and nothing to execute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from slurm_soda.policies.pools.layout.partitions import PoolTable
+
+ROUTES_NAME = "arrays.routes"
+"""Name of the file in the state directory; soda.lua has its path as ``routes_path``."""
+ROUTES_HEADER = "soda-arrays 1"
+ROUTES_END = "end"
+"""Last line: a file without it was cut short and is not used."""
+
+GpuLending = Literal["checkpoint", "requeue", "never"]
+"""Which GPU jobs may borrow: those that checkpoint at SIGTERM in time, all that Slurm may requeue, or none."""
+GPU_LENDING_RULES: tuple[str, ...] = get_args(GpuLending)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRules:
+    """What decides, beside the table, whether a job may borrow."""
+
+    gpu_lending: GpuLending = "checkpoint"
+    kill_wait_s: int = 30
+    """Slurm's KillWait: time between SIGTERM and SIGKILL, which is all that a borrower gets to save its state."""
+    job_requeue: bool = True
+    """Slurm's JobRequeue: whether a job that does not say may be requeued."""
+
+
+def render_routes(table: PoolTable, rules: RoutingRules) -> str:
+    """The file's text."""
+    lines = [
+        ROUTES_HEADER,
+        f"rules gpu_lending={rules.gpu_lending} kill_wait_s={rules.kill_wait_s} job_requeue={int(rules.job_requeue)}",
+    ]
+    lines += [
+        f"part name={part.name} base={part.base} kind={part.kind.value} borrowing={int(part.borrowing)}"
+        f" nodes={len(part.nodes)} cores={part.most_cores} cpus={part.node_class.cpus} gpus={part.node_class.gpus}"
+        f" type={part.node_class.gpu_type}"
+        for part in table
+    ]
+    return "\n".join([*lines, ROUTES_END, ""])

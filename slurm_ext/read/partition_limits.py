@@ -1,0 +1,42 @@
+"""``scontrol show partition`` and the cluster's own limit, as :class:`PartitionLimits`."""
+
+from __future__ import annotations
+
+import re
+
+from slurm_soda.slurm_ext.read.job_request import PartitionLimits
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+
+SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
+SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
+
+_CLUSTER_LIMIT = re.compile(r"^MaxMemPerCPU\s*=\s*(\d+)\s*$", re.MULTILINE)
+
+
+def parse_cluster_memory_limit(stdout: bytes, framing: ReplyFraming) -> int:
+    """The cluster's MaxMemPerCPU in MiB; 0 without one."""
+    found = _CLUSTER_LIMIT.search(framing.body(stdout, "scontrol's configuration"))
+    return int(found[1]) if found else 0
+
+
+def parse_limits(stdout: bytes, framing: ReplyFraming, cluster_limit_mib: int) -> dict[str, PartitionLimits]:
+    """Every partition by name.
+
+    Raises:
+        SlurmReplyError: the reply is cut short.
+    """
+    found = {}
+    for line in framing.body(stdout, "scontrol's list of partitions").split("\n"):
+        pairs = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if name := pairs.get("PartitionName"):
+            memory_mib = _limit(pairs.get("MaxMemPerCPU", ""))
+            # A partition's own limit, by CPU or by node, stands in place of the cluster's.
+            own = memory_mib or _limit(pairs.get("MaxMemPerNode", ""))
+            found[name] = PartitionLimits(
+                name, _limit(pairs.get("MaxCPUsPerNode", "")), memory_mib if own else cluster_limit_mib
+            )
+    return found
+
+
+def _limit(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,180 @@
+"""What Slurm's accounting says about jobs, run by run.
+
+``sacct --duplicates`` has one record per run: a requeue ends one and begins another. Only fields that Slurm makes itself are
+asked for (slurmdbd replaces quotes and bytes in job names anyway), so a fixed separator cannot be forged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from slurm_soda.policies.snapshot import NEVER
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.slurm_values import (
+    cpu_time_s,
+    parse_integer,
+    parse_tres,
+    peak_mib,
+    text_or_empty,
+    time_s,
+)
+
+SACCT_FIELDS = (
+    "JobIDRaw", "User", "Submit", "Start", "End", "State", "ExitCode", "TotalCPU", "MaxRSS", "AllocTRES", "NodeList",
+    "Restarts",
+)  # fmt: skip
+
+_REMEDY = "check slurmdbd (sacctmgr ping); accounting is asked again later"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccounting:
+    """One run of a job by sacct: from start to end or requeue. Times are Unix seconds, NaN where there is none."""
+
+    start_s: float
+    end_s: float
+    state: str
+    exit_code: str
+    cpu_s: float
+    """User and system CPU seconds of all steps."""
+    memory_peak_mib: float
+    """Largest MaxRSS of any step; NaN if accounting has none."""
+    gpus: int
+    cpus: int
+    nodes: int
+    node_names: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccounting:
+    """One job by sacct, with every run that started, oldest first."""
+
+    job_id: int
+    user: str
+    submit_s: float
+    """First submission."""
+    state: str
+    """State of the last run, or of the job if it never ran."""
+    exit_code: str
+    runs: tuple[RunAccounting, ...]
+
+
+@dataclass(frozen=True)
+class SacctReader:
+    """Asks sacct through a runner."""
+
+    runner: CommandRunner
+    timeout_s: float = 30.0
+    environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
+
+    def jobs(self, job_ids: Sequence[int]) -> list[JobAccounting]:
+        """The newest job of each id, in the order of ``job_ids``; one that accounting does not know is left out.
+
+        Raises:
+            SlurmCommandError: sacct failed or did not answer in time.
+            SlurmReplyError: its answer cannot be read.
+        """
+        if not job_ids:
+            return []
+        framing = ReplyFraming(random_nonce())
+        argv = sacct_command(job_ids)
+        said = self.runner(
+            with_end_mark(argv), stdin=b"", timeout_s=self.timeout_s, env={**self.environment, **framing.env}
+        )
+        if said.status != 0:
+            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        found = parse_accounting(said.stdout, framing)
+        return [found[job_id] for job_id in job_ids if job_id in found]
+
+
+def sacct_command(job_ids: Sequence[int]) -> list[str]:
+    """The command line."""
+    ids = ",".join(str(job_id) for job_id in job_ids)
+    return [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--duplicates",
+        "--allusers",
+        f"--format={','.join(SACCT_FIELDS)}",
+        f"--jobs={ids}",
+    ]
+
+
+def parse_accounting(stdout: bytes, framing: ReplyFraming) -> dict[int, JobAccounting]:
+    """Jobs by id; of an id that Slurm gave out twice the newer job.
+
+    Raises:
+        SlurmReplyError: the reply is cut short or cannot be read.
+    """
+    jobs: dict[int, list[_SacctRecord]] = {}
+    for line in framing.body(stdout, "sacct's list").splitlines():
+        cells = line.split("|")
+        if len(cells) != len(SACCT_FIELDS):
+            raise SlurmReplyError(
+                f"sacct's list has a record of {len(cells)} fields, not {len(SACCT_FIELDS)}: {line[:60]!r}"
+            )
+        f = dict(zip(SACCT_FIELDS, cells, strict=True))
+        job, dot, _ = f["JobIDRaw"].partition(".")
+        records = jobs.setdefault(parse_integer(job, "job id"), [])
+        if not dot:
+            records.append(_SacctRecord.of(f))
+        elif records:
+            records[-1] = records[-1].with_step(f)
+    return {job_id: _job(job_id, records) for job_id, records in jobs.items() if records}
+
+
+@dataclass(frozen=True, slots=True)
+class _SacctRecord:
+    """One allocation record: a run, or the wait for one."""
+
+    user: str
+    submit_s: float
+    restart: int
+    run: RunAccounting
+
+    @classmethod
+    def of(cls, f: Mapping[str, str]) -> _SacctRecord:
+        what = f"job {f['JobIDRaw']}"
+        held = parse_tres(f["AllocTRES"])
+        run = RunAccounting(
+            start_s=time_s(f["Start"], what),
+            end_s=time_s(f["End"], what),
+            state=f["State"].partition(" ")[0],
+            exit_code=f["ExitCode"],
+            cpu_s=cpu_time_s(f["TotalCPU"], what),
+            memory_peak_mib=NEVER,
+            gpus=held.gpus,
+            cpus=held.cpus,
+            nodes=held.nodes,
+            node_names="" if f["NodeList"] == "None assigned" else text_or_empty(f["NodeList"]),
+        )
+        return cls(f["User"], time_s(f["Submit"], what), parse_integer(text_or_empty(f["Restarts"]) or "0", what), run)
+
+    def with_step(self, f: Mapping[str, str]) -> _SacctRecord:
+        peak = peak_mib(f["MaxRSS"], f"step {f['JobIDRaw']}")
+        run = replace(self.run, memory_peak_mib=max((self.run.memory_peak_mib, peak), key=_nan_first))
+        return replace(self, run=run)
+
+
+def _nan_first(value: float) -> float:
+    return -1.0 if math.isnan(value) else value
+
+
+def _job(job_id: int, records: Sequence[_SacctRecord]) -> JobAccounting:
+    ordered = sorted(records, key=lambda record: (record.submit_s, record.restart))
+    newest = max(at for at, record in enumerate(ordered) if at == 0 or record.restart <= ordered[at - 1].restart)
+    ours = ordered[newest:]
+    last = ours[-1].run
+    return JobAccounting(
+        job_id=job_id,
+        user=ours[0].user,
+        submit_s=ours[0].submit_s,
+        state=last.state,
+        exit_code=last.exit_code,
+        runs=tuple(record.run for record in ours if not math.isnan(record.run.start_s)),
+    )

@@ -1,0 +1,72 @@
+"""``scontrol --json show job N`` of a waiting job, as :class:`JobRequest`; JSON, because a job's name could forge text.
+
+Numbers are plain up to Slurm 22.05 and objects with ``set`` and ``infinite`` later; both are read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.job_request import JobRequest
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.slurm_values import task_count
+
+_NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE)
+"""INFINITE and NO_VAL, in 16 and 32 bits, as older versions print them."""
+_EXCLUSIVE = frozenset({"none", "user", "mcs", "topo"})
+
+
+def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobRequest:
+    """One job's request.
+
+    Raises:
+        SlurmReplyError: the reply is cut short or of another form.
+    """
+    what = f"scontrol's picture of job {job_id}"
+    try:
+        reply = json.loads(framing.body(stdout, what), strict=False)
+        job = next(job for job in reply["jobs"] if job["job_id"] == job_id)
+        return JobRequest(
+            job_id=job_id,
+            nodes=max(_number(job["node_count"]), 1),
+            most_nodes=_number(job.get("max_nodes")),
+            tasks=task_count(str(_number(job["tasks"])), what),
+            tasks_per_node=_number(job.get("tasks_per_node")),
+            cpus=_number(job["cpus"]),
+            cpus_per_task=max(_number(job["cpus_per_task"]), 1),
+            least_cpus_per_node=max(_number(job["minimum_cpus_per_node"]), 1),
+            memory_per_cpu_mib=_number(job["memory_per_cpu"]),
+            memory_per_node_mib=_number(job["memory_per_node"]),
+            peculiar=_reason_cpus_fixed(job),
+        )
+    except (ValueError, KeyError, TypeError, StopIteration, AttributeError) as error:
+        raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); does it wait?") from error
+
+
+def _number(value: Any) -> int:
+    """A count; 0 where it is not set."""
+    if isinstance(value, dict):
+        value = value["number"] if value.get("set") and not value.get("infinite") else 0
+    count = int(value or 0)
+    return 0 if count in _NOT_SET else count
+
+
+def _reason_cpus_fixed(job: dict[str, Any]) -> str:
+    """The first thing in a request that ties its CPUs to something else."""
+    shared = job.get("shared") or []
+    words = {str(word).lower() for word in ([shared] if isinstance(shared, str) else shared)}
+    checks = (
+        (_number(job.get("het_job_id")), "a heterogeneous job"),
+        (words & _EXCLUSIVE, "--exclusive"),
+        (job.get("cpus_per_tres"), "--cpus-per-gpu"),
+        (any(_number(job.get(key)) for key in _LAYOUT), "--sockets-per-node, --cores-per-socket or --threads-per-core"),
+        (_number(job.get("tasks_per_socket")) or _number(job.get("tasks_per_core")), "tasks bound to sockets or cores"),
+        (_number(job.get("core_spec")), "--core-spec"),
+        (job.get("contiguous"), "--contiguous"),
+    )
+    return next((text for found, text in checks if found), "")
+
+
+_LAYOUT = ("sockets_per_node", "cores_per_socket", "threads_per_core")

@@ -1,0 +1,151 @@
+"""Slurm's ways of writing numbers, times and trackable resources (TRES)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+
+_NO_TIME = frozenset({"", "N/A", "NONE", "Unknown", "None", "(null)", "0"})
+_NO_LIMIT = frozenset({"UNLIMITED", "NOT_SET", "INVALID", "Partition_Limit", "N/A", ""})
+_NO_TEXT = frozenset({"", "(null)", "N/A"})
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_MIB_PER_UNIT = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_COUNT_PER_UNIT = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_GPU = re.compile(r"(?:gres[/:])?gpu(?:[:/]([A-Za-z][^:=,(/]*))?(?:[:=](\d+))?(?:\(.*)?")
+_MAX_TASKS = 2**31
+"""Slurm shows a task count that is not set as 4294967294."""
+
+
+def parse_integer(text: str, what: str) -> int:
+    """A whole number.
+
+    Raises:
+        SlurmReplyError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise SlurmReplyError(f"{what} is {text!r}, not a whole number") from None
+
+
+def time_s(text: str, what: str) -> float:
+    """A point in time that was printed as Unix seconds; NaN where Slurm has none."""
+    return NEVER if text in _NO_TIME else float(parse_integer(text, what))
+
+
+@lru_cache(maxsize=4096)
+def span_s(text: str, what: str) -> float:
+    """``1-02:03:04``, ``2:03`` and the like; infinite for a limit that is not set."""
+    if text in _NO_LIMIT:
+        return UNLIMITED_S
+    match = _SPAN.fullmatch(text)
+    if not match:
+        raise SlurmReplyError(f"{what} is {text!r}, not a time span such as 1-02:03:04")
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
+
+
+def cpu_time_s(text: str, what: str) -> float:
+    """CPU time as sacct prints it (``01:02:03``, ``00:00.001``); NaN where it has none."""
+    return NEVER if text in _NO_TEXT else span_s(text, what)
+
+
+def text_or_empty(text: str) -> str:
+    """Text that Slurm made itself, with its words for nothing as the empty text."""
+    return "" if text in _NO_TEXT else text
+
+
+def task_count(text: str, what: str) -> int:
+    """Number of tasks, 1 where it is not set."""
+    count = 1 if text in _NO_TEXT else parse_integer(text, what)
+    return count if 0 < count < _MAX_TASKS else 1
+
+
+def memory_mib(text: str, what: str) -> int:
+    """``62.50G``, ``1000M``, ``512K``; without a unit MiB.
+
+    Raises:
+        SlurmReplyError: it is no amount.
+    """
+    match = _AMOUNT.fullmatch(text)
+    if not match:
+        raise SlurmReplyError(f"{what} is {text!r}, not an amount of memory")
+    return round(float(match[1]) * _MIB_PER_UNIT[match[2]])
+
+
+def peak_mib(text: str, what: str) -> float:
+    """Peak memory as sacct prints it; without a unit bytes; NaN where it has none."""
+    if text in _NO_TEXT:
+        return NEVER
+    match = _AMOUNT.fullmatch(text)
+    if not match:
+        raise SlurmReplyError(f"{what} has peak memory {text!r}, which is no amount")
+    return float(match[1]) * (_MIB_PER_UNIT[match[2]] if match[2] else 1 / 1024**2)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackableResources:
+    """Trackable resources of a job: what it asks for while it waits, what it holds once it runs."""
+
+    cpus: int = 0
+    memory_mib: int = 0
+    nodes: int = 0
+    gpus: int = 0
+    gpu_type: str = ""
+
+
+@lru_cache(maxsize=65536)
+def parse_tres(text: str) -> TrackableResources:
+    """``cpu=4,mem=2000M,node=1,billing=4,gres/gpu=4,gres/gpu:a100=4``.
+
+    Raises:
+        SlurmReplyError: a piece is not a name and an amount.
+    """
+    found: dict[str, str] = {}
+    for piece in text_or_empty(text).split(",") if text_or_empty(text) else ():
+        name, equals, amount = piece.partition("=")
+        if not equals:
+            raise SlurmReplyError(f"TRES {text!r} cannot be read at {piece!r}")
+        found[name] = amount
+    typed = {
+        name.split(":", 1)[1]: _count(amount, text) for name, amount in found.items() if name.startswith("gres/gpu:")
+    }
+    return TrackableResources(
+        cpus=_count(found.get("cpu", "0"), text),
+        memory_mib=memory_mib(found.get("mem", "0"), "memory"),
+        nodes=_count(found.get("node", "0"), text),
+        gpus=_count(found["gres/gpu"], text) if "gres/gpu" in found else sum(typed.values()),
+        gpu_type=next(iter(typed)) if len(typed) == 1 else "",
+    )
+
+
+def _count(amount: str, text: str) -> int:
+    match = _AMOUNT.fullmatch(amount)
+    if not match:
+        raise SlurmReplyError(f"TRES {text!r} cannot be read at {amount!r}")
+    return round(float(match[1]) * _COUNT_PER_UNIT[match[2]])
+
+
+@lru_cache(maxsize=65536)
+def parse_gpu_request(text: str) -> tuple[int, str]:
+    """GPUs and their type in a list of generic resources: ``gres/gpu:a100:2,gres/cog:g0:1`` or ``gpu:a100:3(IDX:0-2)``.
+
+    A request without a count means one; other resources are passed over.
+    """
+    total, types = 0, set()
+    for piece in _split_outside_parentheses(text_or_empty(text)):
+        match = _GPU.fullmatch(piece)
+        if match:
+            total += int(match[2]) if match[2] is not None else 1
+            types.add(match[1] or "")
+    return total, types.pop() if len(types) == 1 else ""
+
+
+def _split_outside_parentheses(text: str) -> list[str]:
+    """Split at the commas outside parentheses (``gpu:4(IDX:0,2),cog:1``)."""
+    return re.findall(r"(?:[^,(]|\([^)]*\))+", text)

@@ -1,0 +1,28 @@
+"""``sprio``: the SiteFactor of waiting jobs."""
+
+from __future__ import annotations
+
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.slurm_values import parse_integer
+
+SPRIO_COMMAND = ("sprio", "--noheader", "--format=%i %S")
+
+
+def parse_site_factors(stdout: bytes, framing: ReplyFraming) -> dict[int, int]:
+    """SiteFactor by job id, zeros included; a job of several partitions has several lines.
+
+    sprio leaves out held jobs and those before their begin time.
+
+    Raises:
+        SlurmReplyError: the reply is cut short or a line is not two numbers.
+    """
+    factors: dict[int, int] = {}
+    for line in framing.body(stdout, "sprio's list of priorities").split("\n"):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise SlurmReplyError(f"sprio's line {line!r} is not a job and its site factor")
+        factors[parse_integer(words[0], "job id")] = parse_integer(words[1], f"site factor of job {words[0]}")
+    return factors

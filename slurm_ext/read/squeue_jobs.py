@@ -1,0 +1,152 @@
+"""``squeue``: all jobs in one call, as :class:`SlurmJob`.
+
+``-O`` alone gives requested TRES of waiting jobs (so every way of asking for GPUs comes out as one number), restart count
+and exit code. ``-r`` keeps requeued array tasks visible, which squeue otherwise folds into the array's waiting rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.hints.codec import decode_comment
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.job_states import KNOWN_STATES
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.slurm_values import (
+    TrackableResources,
+    parse_gpu_request,
+    parse_integer,
+    parse_tres,
+    span_s,
+    task_count,
+    text_or_empty,
+    time_s,
+)
+
+SQUEUE_COMMAND = ("squeue", "--noheader", "--all", "--array", "--states=all", "--sort=i")
+
+_FIELDS = (
+    "JobID", "ArrayTaskID", "ArrayJobID", "HetJobID", "State", "Reason", "UserName", "UserID", "Account", "Partition",
+    "QOS", "Name", "Comment", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit", "PriorityLong", "Nice",
+    "RestartCnt", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "cpus-per-task", "NumTasks", "NodeList",
+    "ReqNodes", "exit_code", "Dependency", "Requeue",
+)  # fmt: skip
+_TASK_AT = 1
+
+
+def squeue_environment(framing: ReplyFraming) -> dict[str, str]:
+    """The format, in the environment because arguments are public."""
+    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
+    spec = ",".join(f"{name}:{separator}" for name, separator in zip(_FIELDS, separators, strict=True))
+    return {"SQUEUE_FORMAT2": spec}
+
+
+@dataclass
+class SqueueReader:
+    """Reads replies of squeue; remembers the last one, because from one cycle to the next few jobs change."""
+
+    _last: dict[tuple[str, ...], SlurmJob] = field(default_factory=dict)
+
+    def parse(self, stdout: bytes, framing: ReplyFraming) -> list[SlurmJob]:
+        """All jobs by id; the waiting tasks of an array are one record.
+
+        Raises:
+            SlurmReplyError: the reply is cut short or has something that this version cannot read.
+        """
+        rows: dict[str, list[str]] = {}
+        tasks: dict[str, list[str]] = {}
+        for row in framing.records(stdout, len(_FIELDS), "squeue's list of jobs"):
+            task, row[_TASK_AT] = row[_TASK_AT], "N/A"
+            if task != "N/A":
+                tasks.setdefault(row[0], []).append(task)
+            if rows.setdefault(row[0], row) != row or (task == "N/A" and rows[row[0]] is not row):
+                raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
+        for job_id, numbers in tasks.items():
+            rows[job_id][_TASK_AT] = _ranges(numbers)
+        last, self._last = self._last, {}
+        for row in rows.values():
+            key = tuple(row)
+            self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)))
+        return sorted(self._last.values(), key=lambda job: job.job_id)
+
+
+def _record(f: Mapping[str, str]) -> SlurmJob:
+    what = f"job {f['JobID']}"
+    if f["State"] not in KNOWN_STATES:
+        raise SlurmReplyError(f"{what} is in state {f['State']!r}, which this version does not know")
+    held = parse_tres(f["tres-alloc"])
+    count = task_count(f["NumTasks"], what)
+    gpus_per_node, gpu_type = parse_gpu_request(f["tres-per-node"])
+    return SlurmJob(
+        job_id=parse_integer(f["JobID"], "job id"),
+        array_job_id=parse_integer(f["ArrayJobID"], what),
+        array_task=text_or_empty(f["ArrayTaskID"]),
+        state=f["State"],
+        reason=f["Reason"],
+        user=f["UserName"],
+        uid=parse_integer(f["UserID"], what),
+        account=text_or_empty(f["Account"]),
+        partition=f["Partition"],
+        qos=text_or_empty(f["QOS"]),
+        name=f["Name"],
+        comment="" if f["Comment"] == "(null)" else f["Comment"],
+        submit_s=time_s(f["SubmitTime"], what),
+        eligible_s=time_s(f["EligibleTime"], what),
+        start_s=time_s(f["StartTime"], what),
+        end_s=time_s(f["EndTime"], what),
+        time_limit_s=span_s(f["TimeLimit"], "time limit"),
+        priority=parse_integer(f["PriorityLong"], what),
+        nice=parse_integer(f["Nice"], what),
+        restarts=parse_integer(f["RestartCnt"], what),
+        nodes=max(1, held.nodes),
+        cpus=held.cpus,
+        memory_mib=held.memory_mib,
+        gpus=held.gpus or _gpus_asked(f, held, count),
+        gpus_per_node=gpus_per_node,
+        gpu_type=gpu_type or parse_gpu_request(f["tres-per-job"])[1] or parse_gpu_request(f["tres-per-task"])[1],
+        node_names=text_or_empty(f["NodeList"]),
+        exit_code=f["exit_code"],
+        dependency=text_or_empty(f["Dependency"]),
+        hints=_hints(f["Comment"]),
+        req_node_names=text_or_empty(f["ReqNodes"]),
+        tres_per_node=text_or_empty(f["tres-per-node"]),
+        cpus_per_task=task_count(f["cpus-per-task"], what),
+        tasks=count,
+        het_job_id=parse_integer(text_or_empty(f["HetJobID"]) or "0", what),
+        requeue=f["Requeue"] == "1",
+    )
+
+
+def _gpus_asked(f: Mapping[str, str], held: TrackableResources, tasks: int) -> int:
+    """GPUs over all nodes where the site does not account them (no ``gres/gpu`` in AccountingStorageTRES)."""
+    per_node = parse_gpu_request(f["tres-per-node"])[0] * max(1, held.nodes)
+    return parse_gpu_request(f["tres-per-job"])[0] or per_node or parse_gpu_request(f["tres-per-task"])[0] * tasks
+
+
+def _hints(comment: str) -> Hints:
+    return _decoded(comment.rpartition(" ")[2]) if "soda:" in comment else _NO_HINTS
+
+
+_NO_HINTS = Hints()
+
+
+@lru_cache(maxsize=16384)
+def _decoded(tag: str) -> Hints:
+    return decode_comment(tag).hints
+
+
+def _ranges(tasks: Iterable[str]) -> str:
+    """Task numbers as Slurm writes them: ``1,4-9``."""
+    numbers = sorted(parse_integer(task, "array task") for task in tasks)
+    pieces: list[str] = []
+    start = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            first, last = numbers[start], numbers[at - 1]
+            pieces.append(str(first) if first == last else f"{first}-{last}")
+            start = at
+    return ",".join(pieces)

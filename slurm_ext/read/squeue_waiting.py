@@ -1,0 +1,89 @@
+"""What squeue tells of waiting jobs beyond their :class:`SlurmJob`, as far as routing depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.slurm_values import parse_integer, text_or_empty
+
+_FIELDS = (
+    "JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """One waiting job."""
+
+    job_id: int
+    batch: bool
+    """Submitted with sbatch: Slurm can requeue it."""
+    whole_nodes: bool
+    """``--exclusive``."""
+    least_cpus_per_node: int
+    reservation: str = ""
+    most_nodes: int = 0
+    """As the user said, else on how many squeue thinks it would be at least; 0: squeue does not say."""
+    features: str = ""
+    """``--constraint``."""
+    excluded_nodes: str = ""
+    """``--exclude``, as a host list."""
+    cpus_per_tres: str = ""
+    """``--cpus-per-gpu``, such as ``gres/gpu:8``."""
+
+
+def read_waiting_jobs(runner: CommandRunner, partitions: Collection[str], timeout_s: float) -> dict[int, WaitingJob]:
+    """Waiting jobs that list any of these partitions, by id; of an array the tasks that still wait as one.
+
+    Raises:
+        SlurmCommandError: squeue failed or did not answer in time.
+        SlurmReplyError: its answer cannot be read.
+    """
+    framing = ReplyFraming(random_nonce())
+    argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING", f"--partition={','.join(partitions)}"]
+    env = {**SLURM_ENVIRONMENT, **framing.env, "SQUEUE_FORMAT2": _format(framing)}
+    said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
+    if said.status != 0:
+        raise SlurmCommandError(
+            tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
+        )
+    return parse_waiting(said.stdout, framing)
+
+
+def _format(framing: ReplyFraming) -> str:
+    """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
+    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
+    return ",".join(f"{name}:{separator}" for name, separator in zip(_FIELDS, separators, strict=True))
+
+
+def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
+    """The jobs of a reply.
+
+    Raises:
+        SlurmReplyError: it is cut short, or a record cannot be read.
+    """
+    found: dict[int, WaitingJob] = {}
+    for cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
+        job_id, batch, oversubscribe, cpus, reservation, most_nodes, features, excluded, per_tres = cells
+        number = parse_integer(job_id, "job id")
+        found[number] = WaitingJob(
+            number,
+            batch == "1",
+            oversubscribe == "NO",
+            parse_integer(cpus, f"CPUs of job {number}"),
+            text_or_empty(reservation),
+            _count(most_nodes),
+            text_or_empty(features),
+            text_or_empty(excluded),
+            text_or_empty(per_tres),
+        )
+    return found
+
+
+def _count(text: str) -> int:
+    """Nodes; thousands of them have a unit."""
+    return int(text) if text.isdecimal() else 0

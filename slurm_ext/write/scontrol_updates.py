@@ -1,0 +1,92 @@
+"""Many ``scontrol update`` through one process, each result told apart.
+
+scontrol reads commands from standard input and writes errors, unbuffered, to standard error. Behind every update stands a
+word that is no command; the complaint about it marks where the update's own errors end. Values are checked against a
+grammar first, because scontrol has quoting rules of its own, reads ``abc`` as 0 and accepts absurd GPU counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from slurm_soda.slurm_ext.client import JobUpdate
+from slurm_soda.slurm_ext.write.site_factors import SITE_FACTOR_LIMIT
+
+_MAX_PER_NODE = 64
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_MIB = re.compile(r"[1-9][0-9]{0,9}")
+_SIGNED = re.compile(r"-?[0-9]{1,10}")
+_TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
+_GRES = re.compile(r"gres/[a-z]{1,20}(:[A-Za-z][A-Za-z0-9_]{0,30})?:([0-9]{1,2})")
+_HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,4000}")
+_NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,500}")
+
+
+def _is_site_factor(value: str) -> bool:
+    return bool(_SIGNED.fullmatch(value)) and abs(int(value)) <= SITE_FACTOR_LIMIT
+
+
+def _is_gres(value: str) -> bool:
+    matches = [_GRES.fullmatch(piece) for piece in value.split(",")] if value else []
+    return all(match and 0 < int(match[2]) <= _MAX_PER_NODE for match in matches)
+
+
+_GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
+    "SiteFactor": (_is_site_factor, f"a whole number between -{SITE_FACTOR_LIMIT} and {SITE_FACTOR_LIMIT}"),
+    "Nice": (_SIGNED.fullmatch, "a whole number"),
+    "StartTime": (_TIME.fullmatch, "now, now+SECONDS or YYYY-MM-DDTHH:MM:SS"),
+    "CPUsPerTask": (_COUNT.fullmatch, "a positive count"),
+    "NumCPUs": (_COUNT.fullmatch, "a positive count"),
+    "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),
+    "MinMemoryNode": (_MIB.fullmatch, "a positive number of MiB"),
+    "MinMemoryCPU": (_MIB.fullmatch, "a positive number of MiB"),
+    "TresPerNode": (_is_gres, f"nothing, or gres/NAME[:TYPE]:COUNT, comma separated, COUNT at most {_MAX_PER_NODE}"),
+    "ReqNodeList": (lambda value: not value or _HOSTS.fullmatch(value), "a host list, or nothing"),
+    "Partition": (_NAMES.fullmatch, "partition names, comma separated"),
+}
+
+TRANSIENT_ERRORS = ("Resource temporarily unavailable", "try again later")
+"""Refusals that a second try overcomes (a user without an accounting association sees the first at random)."""
+
+_ENDED_ARRAY_TASK = re.compile(r"\d+_\S+: (Job has already finished|Job is no longer pending execution)")
+"""An update of an array also reaches its tasks that run or ended: not our business."""
+
+
+def refusal_of_update(update: JobUpdate) -> str:
+    """Why an update must not be sent; empty if it may."""
+    if update.job_id <= 0 or not update.fields:
+        return f"job {update.job_id}: an update needs a job and at least one field"
+    for name, value in update.fields:
+        if name not in _GRAMMAR:
+            return f"job {update.job_id}: field {name!r} is not one that may be changed; allowed: {', '.join(_GRAMMAR)}"
+        allowed, described = _GRAMMAR[name]
+        if not allowed(value):
+            return f"job {update.job_id}: {name}={value!r} is not sent; allowed is {described}"
+    return ""
+
+
+def scontrol_script(updates: Sequence[JobUpdate], nonce: str) -> bytes:
+    """Standard input for scontrol: every update with its mark."""
+    lines = []
+    for at, update in enumerate(updates):
+        pairs = " ".join(f"{name}={value}" for name, value in update.fields)
+        lines += [f"update JobId={update.job_id} {pairs}", _mark(nonce, at)]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def _mark(nonce: str, at: int) -> str:
+    return f"soda-{nonce}-{at}"
+
+
+def parse_update_errors(stderr: bytes, count: int, nonce: str) -> list[str | None]:
+    """One text per update: empty when Slurm took it, its complaint when not, ``None`` when it did not get that far."""
+    found: list[str | None] = []
+    said: list[str] = []
+    for line in stderr.decode("utf-8", "backslashreplace").splitlines():
+        if len(found) < count and line.endswith(f" {_mark(nonce, len(found))}"):
+            found.append("; ".join(said))
+            said = []
+        elif line.strip() and not _ENDED_ARRAY_TASK.fullmatch(line):
+            said.append(line.strip())
+    return found + [None] * (count - len(found))

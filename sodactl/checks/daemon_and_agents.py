@@ -1,0 +1,103 @@
+"""Checks of slurm-soda at work: store, daemon, agents and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreError, StoreMissingError
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.live.status import NODE_SILENT_S
+from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.site_access import SiteAccess
+
+MAX_CLOCK_OFFSET_S = 5.0
+"""A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
+
+
+def check_store_parts(site: SiteAccess, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
+    """All checks that need the store."""
+    try:
+        with site.store() as store:
+            with store.read() as session:
+                found = [check_daemon(session, site), check_agents(session, site, gpu_nodes), check_clocks(session)]
+            with store.write():
+                pass  # takes and gives back the right to write
+    except StoreMissingError as error:
+        yield CheckResult("store", "warn", str(error), "start sodad")
+        return
+    except StoreError as error:
+        yield CheckResult("store", "fail", str(error), "run this as root or SlurmUser")
+        return
+    yield CheckResult("store", "ok", f"{store.url} can be read and written")
+    yield from found
+
+
+def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
+    """The daemon's heart beats, and its last cycle went well."""
+    epoch, now_s = queries.latest_epoch(session), site.now_s()
+    if epoch is None:
+        return CheckResult("sodad", "warn", "never started: Slurm schedules alone", "systemctl start sodad")
+    beat = f"epoch {epoch.id} on {epoch.host}, heartbeat {output.format_duration(now_s - epoch.heartbeat_s)} ago"
+    if not is_daemon_alive(epoch, site, now_s):
+        return CheckResult(
+            "sodad", "fail", f"not running ({beat})", "systemctl start sodad; Slurm schedules alone meanwhile"
+        )
+    last = next(iter(queries.recent_cycles(session, 1)), None)
+    if last is not None and last.error:
+        return CheckResult(
+            "sodad", "fail", f"its last cycle failed: {last.error}", "mend that; sodad tries again by itself"
+        )
+    return CheckResult("sodad", "ok", beat)
+
+
+def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:
+    """Every node with GPUs has an agent that reports, without faults."""
+    seen = {node.node: node for node in queries.agent_heartbeats(session)}
+    missing = [name for name in gpu_nodes if name not in seen]
+    silent = [node.node for node in seen.values() if _is_silent(node, site)]
+    faulty = [f"{node.node}: {'; '.join(node.faults)}" for node in seen.values() if node.faults]
+    remedy = "systemctl status soda-agent on the node; without it, use of GPUs is not known"
+    if missing:
+        return CheckResult(
+            "agents", "warn", f"none ever on {_first_names(missing)} of {len(gpu_nodes)} GPU nodes", remedy
+        )
+    if silent:
+        return CheckResult("agents", "warn", f"silent on {_first_names(silent)}", remedy)
+    if faulty:
+        return CheckResult("agents", "warn", f"faults on {_first_names(faulty)}", "see soda-agent's log on the node")
+    return (
+        CheckResult("agents", "ok", f"{len(seen)} report")
+        if seen
+        else CheckResult("agents", "skip", "no GPU node known")
+    )
+
+
+def _is_silent(node: AgentHeartbeat, site: SiteAccess) -> bool:
+    return site.now_s() - node.seen_s > NODE_SILENT_S
+
+
+def check_clocks(session: Session) -> CheckResult:
+    """Nodes' clocks agree with the controller's, by when prologs ran and when Slurm started the runs."""
+    offsets = {node: median(values) for node, values in queries.clock_offsets(session).items()}
+    wrong = [
+        f"{node} by {offset:+.0f} s" for node, offset in sorted(offsets.items()) if abs(offset) > MAX_CLOCK_OFFSET_S
+    ]
+    if wrong:
+        return CheckResult(
+            "clocks", "fail", f"off: {_first_names(wrong)}", "run NTP or chrony on every node; MUNGE needs it too"
+        )
+    if not offsets:
+        return CheckResult("clocks", "skip", "no run recorded yet")
+    largest = max(offsets.values(), key=abs)
+    return CheckResult("clocks", "ok", f"{len(offsets)} nodes agree to {abs(largest):.1f} s")
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -1,0 +1,87 @@
+"""``sodactl doctor``: what is wrong with this site, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import click
+
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.checks import access, daemon_and_agents, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, parse_config
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site_access import SiteAccess, on_site
+
+
+@click.command()
+@on_site
+def doctor(site: SiteAccess, *, as_json: bool) -> int:
+    """Check this site and say what to mend.
+
+    Looks at Slurm's versions and settings, at the SPANK plugin, job_submit.lua, prolog and epilog, at rights, MUNGE and
+    associations, and at store, daemon, agents and clocks. Changes nothing. Best run as root on the controller.
+    Exit status: 1 if a check fails, else 0.
+
+    \b
+    Examples:
+      sodactl doctor
+      sodactl doctor --json | jq '.findings[] | select(.state != "ok")'
+    """  # noqa: D301 - click reads the control character
+    findings = list(run_checks(site))
+    counts = Counter(finding.state for finding in findings)
+    document: Document = {
+        "findings": [asdict(finding) for finding in findings],
+        "counts": {state: counts[state] for state in ("ok", "warn", "fail", "skip")},
+    }
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(findings, document)
+    return 1 if counts["fail"] else 0
+
+
+def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
+    """Every check, Slurm's first; without slurmctld those that need it are left out."""
+    probe = CommandProbe(site.context.runner())
+    first = slurm_conf.check_contact(probe)
+    yield first
+    config = parse_config(probe.text("scontrol", "show", "config") or "") if first.state == "ok" else {}
+    nodes_text = probe.text("scontrol", "-o", "show", "nodes") if config else None
+    if config:
+        yield from _checks_of_config(site, probe, config, nodes_text)
+    else:
+        yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
+    yield slurm_hooks.check_flags(probe)
+    yield access.check_munge(probe)
+    gpu_nodes = [name for name, gres in slurm_conf.parse_node_gres(nodes_text or "") if "gpu" in gres]
+    yield from daemon_and_agents.check_store_parts(site, gpu_nodes)
+
+
+def _checks_of_config(
+    site: SiteAccess, probe: CommandProbe, config: SlurmConfig, nodes_text: str | None
+) -> Iterator[CheckResult]:
+    yield slurm_conf.check_versions(probe, config)
+    yield from slurm_conf.check_slurm_conf(config)
+    yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
+    yield slurm_conf.check_privacy(config, public=site.settings.api.public)
+    yield slurm_conf.check_gpu_types(nodes_text)
+    yield slurm_hooks.check_plugin_stack(config)
+    yield slurm_hooks.check_job_submit(config)
+    yield from slurm_hooks.check_hook_scripts(config)
+    yield access.check_rights(probe, config, uid=site.context.uid(), user=site.context.who())
+    yield access.check_associations(probe, config)
+
+
+def _draw(findings: Sequence[CheckResult], document: Document) -> None:
+    rows = [(finding.state, finding.check, finding.found) for finding in findings]
+    output.print_table([Column(""), Column("check"), Column("found")], rows)
+    wrong = [finding for finding in findings if finding.state in ("fail", "warn") and finding.remedy]
+    if wrong:
+        output.print_line()
+        output.print_line("What to do:")
+        for finding in sorted(wrong, key=lambda finding: finding.state):
+            output.print_line(f"  {finding.check}: {finding.remedy}")
+    output.print_line()
+    output.print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))

@@ -1,0 +1,128 @@
+"""Checks of slurm-soda's own parts inside Slurm: plugin, lua module, prolog and epilog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, list_config_values
+
+SPANK_PLUGIN = "soda_spank.so"
+LUA_MODULE = "soda.lua"
+LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
+"""What soda.lua loads from its own folder."""
+_INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
+HOOK_PROGRAM = "soda-hand-over"
+INSTALL_DIR = "/opt/slurm-soda"
+
+
+def check_flags(probe: CommandProbe) -> CheckResult:
+    """Our flags are known to sbatch, so the SPANK plugin is loaded here."""
+    text = probe.text("sbatch", "--help") or ""
+    count = sum(line.strip().startswith("--soda-") for line in text.splitlines())
+    if count:
+        return CheckResult("sbatch flags", "ok", f"sbatch lists {count} --soda flags")
+    remedy = f"put `optional {INSTALL_DIR}/lib/{SPANK_PLUGIN}` into plugstack.conf, built for this release of Slurm"
+    return CheckResult("sbatch flags", "fail", "sbatch lists no --soda flag", remedy)
+
+
+def check_plugin_stack(config: SlurmConfig) -> CheckResult:
+    """plugstack.conf names the plugin, and as optional."""
+    path = Path(config.get("PlugStackConfig", "/etc/slurm/plugstack.conf"))
+    try:
+        lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
+    except OSError as error:
+        return CheckResult("plugstack.conf", "skip", f"{path}: {error.strerror}", "look on a machine that has it")
+    ours = [words for words in lines if len(words) > 1 and words[1].endswith(SPANK_PLUGIN)]
+    if not ours:
+        return CheckResult(
+            "plugstack.conf", "warn", f"{path} does not name {SPANK_PLUGIN}", "fine if an included file does"
+        )
+    if ours[0][0] != "optional":
+        remedy = "say `optional`: a plugin of another release would stop slurmd and sbatch"
+        return CheckResult("plugstack.conf", "fail", f"{SPANK_PLUGIN} is {ours[0][0]}", remedy)
+    if not _file_problem(Path(ours[0][1])):
+        return CheckResult(
+            "plugstack.conf", "fail", f"{ours[0][1]} does not exist", "install slurm-soda's plugin on every node"
+        )
+    return CheckResult("plugstack.conf", "ok", f"optional {ours[0][1]}")
+
+
+def check_job_submit(config: SlurmConfig) -> CheckResult:
+    """The site's job_submit.lua is run and includes our module: hints travel through it."""
+    plugins = config.get("JobSubmitPlugins", "(null)")
+    if "lua" not in plugins.split(","):
+        return CheckResult(
+            "job_submit", "fail", f"JobSubmitPlugins={plugins}", "set JobSubmitPlugins=lua: hints travel through it"
+        )
+    path = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    try:
+        text = path.read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        return CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    if not any(LUA_MODULE in line for line in lines):
+        return CheckResult(
+            "job_submit",
+            "fail",
+            f"{path} does not include {LUA_MODULE}",
+            f"add pcall(dofile, '{INSTALL_DIR}/lib/{LUA_MODULE}')",
+        )
+    included = _INCLUDED.search("\n".join(lines))
+    folder = Path(included[1]) if included else None
+    missing = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _file_problem(folder / name, 1)]
+    if missing:
+        return CheckResult(
+            "job_submit",
+            "fail",
+            f"{folder} has no {', '.join(missing)}: jobs are taken without hints",
+            f"install slurm-soda on the controller again, then touch {path}",
+        )
+    return CheckResult("job_submit", "ok", f"{path} includes {LUA_MODULE}")
+
+
+def _file_problem(path: Path, least_bytes: int = 0) -> bool:
+    """The file is there, with so much in it; what we have no right to see counts as there."""
+    try:
+        return path.stat().st_size >= least_bytes
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+HOOK_SCRIPTS = (
+    ("Prolog", "prolog", "usage of jobs is found later and less exactly"),
+    ("Epilog", "epilog", "usage of jobs is found later and less exactly"),
+    ("EpilogSlurmctld", "epilogctld", "sodad notices the end of a job only when it next looks"),
+)
+"""Key of slurm.conf, our script, and what is lost without it."""
+
+
+def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
+    """Prolog and epilog run ours; the epilog of slurmctld wakes sodad."""
+    for key, script, loss in HOOK_SCRIPTS:
+        paths = list_config_values(config, key)
+        found = f"{key}={', '.join(paths) or '(null)'}"
+        # A site's own script, or a directory of them, may call ours: its name says nothing about that.
+        if any("soda" in path or _mentions(Path(path)) for path in paths):
+            yield CheckResult(script, "ok", found + _slow_hook_note(paths, script))
+        else:
+            yield CheckResult(script, "warn", found, f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}")
+
+
+def _slow_hook_note(paths: Sequence[str], script: str) -> str:
+    """What is said of our own prolog or epilog here that has no soda-hand-over beside it: it works, but slower."""
+    ours = [Path(path) for path in paths if Path(path).name == script and _file_problem(Path(path))]
+    if script == "epilogctld" or all(_file_problem(path.parent / HOOK_PROGRAM) for path in ours):
+        return ""
+    return f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
+
+
+def _mentions(path: Path) -> bool:
+    try:
+        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        return any(b"soda" in file.read_bytes()[:65536] for file in files)
+    except OSError:
+        return False

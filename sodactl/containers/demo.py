@@ -1,0 +1,105 @@
+"""``sodactl demo``: one job mix on a real Slurm cluster, under stock Slurm and under slurm-soda."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
+from slurm_soda.demo.job_mix.demo_settings import DemoSettings
+from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
+from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text
+from slurm_soda.policies.registry.catalog import policy_names
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
+from slurm_soda.sodactl.containers.pools_demo import run_pools_demo
+from slurm_soda.sodactl.output import Column
+
+_OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
+
+
+@click.command()
+@click.option("--seed", default=1, show_default=True, help="Another seed is another mix of jobs.")
+@click.option("--jobs", default=30, show_default=True, type=click.IntRange(4, 500), help="Jobs in the mix.")
+@click.option(
+    "--time-scale", default=150.0, show_default=True, type=click.FloatRange(1.0, 10000.0),
+    help="How many times faster than on the paper's testbed time passes; smaller is slower and smoother.",
+)  # fmt: skip
+@click.option("--policy", default="tiresias-las", show_default=True, type=click.Choice(policy_names()))
+@click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--keep", is_flag=True, help="Leave the cluster up, to look around in it.")
+@click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
+@click.option("--arrays", is_flag=True, help="Another story: a burst of CPU jobs, without arrays and with them.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def demo(
+    context: click.Context,
+    *,
+    seed: int,
+    jobs: int,
+    time_scale: float,
+    policy: str,
+    out: Path,
+    keep: bool,
+    name: str,
+    arrays: bool,
+    as_json: bool,
+) -> int:
+    """The same jobs under stock Slurm and under slurm-soda.
+
+    Brings a Slurm cluster of 2 nodes with 4 (emulated) GPUs each up in containers, submits one mix of jobs through sbatch
+    as three users, waits until all have completed, and does the same again with slurm-soda deciding. Takes about five
+    minutes, the first time longer for the images. Writes report.json, index.html, two pictures, and a dump of
+    accounting from each run, which `sodactl whatif` reads.
+
+    The mix is a scaled-down testbed workload of Tiresias (NSDI 2019): half of the jobs ask for one GPU, the others for up to
+    8, a fifth are long, and they arrive faster than the cluster can serve them. Times in the report are Slurm's own
+    accounting.
+
+    With --arrays it is a burst of CPU jobs amid training jobs (SODA, 2023): one partition against arrays that lend each
+    other idle cores; exit status 1 if a promise of that page does not hold. Ctrl-C and kill take the cluster down.
+
+    \b
+    Examples:
+      sodactl demo                            the shipped mix
+      sodactl demo --seed 7 --out build/seven another one
+      sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
+      sodactl demo --arrays                   CPU jobs storm the cluster
+    """  # noqa: D301 - click reads the control character
+    if arrays:
+        given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
+        if given:
+            option = given[0].replace("_", "-")
+            raise click.UsageError(f"--{option} belongs to the other story; leave it out with --arrays")
+        return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)
+    settings = DemoSettings(seed, jobs, time_scale, policy, out, keep, name)
+    with show_demo_progress(jobs) as watch:
+        report = run_demo(settings, watch)
+    if as_json:
+        output.print_json(report)
+        return 0
+    _draw(report["runs"])
+    output.print_line()
+    output.print_line(headline_text(report["runs"]))
+    output.print_line(f"page: {out / PAGE}   report: {out / REPORT}")
+    output.print_line(f"next: {report['whatif_command']}")
+    return 0
+
+
+def _draw(runs: dict[str, Any]) -> None:
+    columns = [
+        Column(""),
+        Column(TITLES["stock"], right=True),
+        Column(TITLES["soda"], right=True),
+        Column("change", right=True),
+    ]
+    rows = []
+    for key, name, unit in ROWS:
+        stock, soda = runs["stock"][key], runs["soda"][key]
+        rows.append(
+            [name, format_value(stock, unit), format_value(soda, unit), format_change(stock, soda) if unit else ""]
+        )
+    output.print_table(columns, rows)

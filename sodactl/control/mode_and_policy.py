@@ -1,0 +1,144 @@
+"""``sodactl policy`` and ``sodactl mode``: what an admin sets at run time; a running sodad follows at its next cycle."""
+
+from __future__ import annotations
+
+import click
+
+from slurm_soda.daemon.config import MODES
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreMissingError
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.registry import catalog
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
+
+_MODE_MEANINGS = {
+    "observe": "reads Slurm and records, decides nothing, changes nothing",
+    "advise": "decides and shows (sodactl jobs, explain), changes nothing",
+    "enforce": "decides and tells Slurm",
+}
+
+
+@click.command()
+@click.argument("new", type=click.Choice(MODES), required=False, metavar="[observe|advise|enforce]")
+@on_site
+def mode(site: SiteAccess, *, as_json: bool, new: str | None) -> None:
+    """Show or set the mode: observe, advise or enforce.
+
+    The setting overrides the configuration file, survives a restart of sodad, and is followed from its next cycle on.
+    Nothing that was changed before is taken back: see `sodactl release-all`.
+
+    \b
+    Examples:
+      sodactl mode              show it
+      sodactl mode advise       decide and show, but change nothing
+      sodactl mode enforce      let slurm-soda order and preempt
+    """  # noqa: D301 - click reads the control character
+    document = _show_or_set(site, "mode", new, site.settings.mode)
+    if as_json:
+        output.print_json({**document, "modes": list(MODES)})
+        return
+    output.print_line(f"mode {document['value']}: {_MODE_MEANINGS.get(document['value'], 'unknown to this version')}")
+    _print_source(document)
+
+
+@click.command()
+@click.argument("new", metavar="[NAME]", required=False)
+@click.option("--list", "listing", is_flag=True, help="List all policies.")
+@on_site
+def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -> None:
+    """Show, list or set the scheduling policy.
+
+    The setting overrides the configuration file's `policy.name`, survives a restart of sodad, and is followed from its next
+    cycle on.
+
+    \b
+    Examples:
+      sodactl policy                    show it
+      sodactl policy --list             what there is
+      sodactl policy tiresias-gittins   set it
+    """  # noqa: D301 - click reads the control character
+    if new is not None and listing:
+        raise click.UsageError("give either a NAME to set or --list")
+    try:
+        if new is not None:
+            catalog.find_entry(new)
+    except PolicyError as error:
+        raise SodaError(str(error)) from error
+    document = _show_or_set(site, "policy", new, site.settings.policy.name)
+    document |= {"parameters": _parameters(document["value"], site), "policies": catalog.describe_policies()}
+    if as_json:
+        output.print_json(document)
+    elif listing:
+        _draw_list(document)
+    else:
+        output.print_line(f"policy {document['value']}")
+        _print_source(document)
+        _draw_parameters(document)
+
+
+def _parameters(name: str, site: SiteAccess) -> Document:
+    """Parameters in force: the configured ones belong to the configured policy, another one has its defaults."""
+    own: list[Document] = next(
+        (entry["parameters"] for entry in catalog.describe_policies() if entry["name"] == name), []
+    )
+    values = {parameter["name"]: parameter["default"] for parameter in own}
+    return values | (site.settings.policy.parameters if name == site.settings.policy.name else {})
+
+
+def _draw_list(document: Document) -> None:
+    rows = [
+        ("*" if entry["name"] == document["value"] else "", entry["name"], entry["summary"], entry["source"])
+        for entry in document["policies"]
+    ]
+    output.print_table([Column(""), Column("policy"), Column("what it does"), Column("source")], rows)
+
+
+def _draw_parameters(document: Document) -> None:
+    known = next((entry for entry in document["policies"] if entry["name"] == document["value"]), None)
+    if known is None or not known["parameters"]:
+        return
+    output.print_line()
+    rows = [
+        (p["name"], str(document["parameters"][p["name"]]), str(p["default"]), p["unit"], p["doc"])
+        for p in known["parameters"]
+    ]
+    columns = [Column("parameter"), Column("value"), Column("default"), Column("unit"), Column("meaning")]
+    output.print_table(columns, rows)
+
+
+def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -> Document:
+    """The value in force, who set it, and whether somebody follows it; the configured one before sodad's first start."""
+    setting, alive = None, False
+    try:
+        with site.store() as store:
+            if new is not None:
+                with store.write() as session:
+                    queries.put_admin_setting(session, key, new, now_s=site.now_s(), by=site.context.who())
+                wake_daemon(site)
+            with store.read() as session:
+                setting = queries.admin_settings(session).get(key)
+                alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+    except StoreMissingError:
+        if new is not None:
+            raise
+    return {
+        "key": key,
+        "value": configured if setting is None else setting.value,
+        "configured": configured,
+        "changed_by": None if setting is None else setting.changed_by,
+        "changed_s": None if setting is None else setting.changed_s,
+        "daemon_alive": alive,
+    }
+
+
+def _print_source(document: Document) -> None:
+    if document["changed_s"] is None:
+        output.print_line("as configured")
+    else:
+        output.print_line(f"set by {document['changed_by']} at {output.format_instant(document['changed_s'])}")
+    if not document["daemon_alive"]:
+        output.warn("sodad is not running; it will follow this when it starts")

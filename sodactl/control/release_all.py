@@ -1,0 +1,163 @@
+"""``sodactl release-all``: give every job back to Slurm alone, whatever state slurm-soda itself is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.pools.pools_record import read_table
+from slurm_soda.slurm_ext.write import job_changes
+from slurm_soda.slurm_ext.write.job_changes import JobChangeResult
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.control import manual_changes, undo
+from slurm_soda.sodactl.control.manual_changes import ManualChange
+from slurm_soda.sodactl.live.job_identity import find_stored_job
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
+
+
+@click.command("release-all")
+@click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
+@on_any_site
+def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
+    """Give every job back to Slurm alone; works with sodad down.
+
+    Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one), ends the wait of jobs that
+    slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
+    slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
+    sodad does not do it all again; without a usable store this is skipped, and said. Arrays stay, as they need no sodad:
+    `sodactl arrays revert` takes them back. Needs the rights of root or SlurmUser.
+    Exit status: 0 if Slurm took everything, else 1.
+
+    \b
+    Examples:
+      sodactl release-all -n     what it would send
+      sodactl release-all
+    """  # noqa: D301 - click reads the control character
+    document = _release(site, dry_run=dry_run)
+    if as_json:
+        output.print_json(document)
+    else:
+        _draw(document)
+    return 0 if not any(row["error"] for row in document["changes"]) else 1
+
+
+def _release(site: SiteAccess, *, dry_run: bool) -> Document:
+    warnings = _pool_warnings(site)
+    with ExitStack() as stack:
+        store = None if dry_run else _set_observe_mode(stack, site, warnings)
+        client = site.slurm()
+        jobs = client.jobs()
+        submit_s = _first_submit_times(store, jobs)
+        wanted = [
+            ManualChange(change, submit_s[change.job_id])
+            for change in job_changes.release_changes(jobs, client.site_factors(), now_s=site.now_s())
+        ]
+        wanted += _request_changes(stack, site, store, jobs, warnings)
+        results: Sequence[JobChangeResult]
+        if dry_run:
+            results = [JobChangeResult(entry.change) for entry in wanted]
+        else:
+            results = _send(store, client, wanted, site.now_s(), warnings)
+    rows = [
+        {"job_id": r.change.job_id, "new": dict(r.change.new), "old": dict(r.change.old), "error": r.error}
+        for r in results
+    ]
+    return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
+
+
+def _request_changes(
+    stack: ExitStack, site: SiteAccess, store: Store | None, jobs: Sequence[SlurmJob], warnings: list[str]
+) -> list[ManualChange]:
+    """Requests of waiting jobs as their users made them; only the store knows those."""
+    waiting = {job.job_id: job for job in jobs if job.state == "PENDING"}
+    try:
+        store = store or stack.enter_context(site.store())
+        with store.read() as session:
+            standing = queries.rewrites_in_force(session, list(waiting))
+            verdicts = undo.check_undo(session, standing, waiting, {})
+    except (StoreError, SQLAlchemyError):
+        warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
+        return []
+    return [ManualChange(v.change, v.action.submit_s, v.action.id) for v in verdicts if v.change is not None]
+
+
+def _pool_warnings(site: SiteAccess) -> list[str]:
+    """Arrays are Slurm's own partitions: they do no harm without sodad, but who wants out wants to know."""
+    try:
+        divided = read_table(Path(site.settings.state_dir)).bases
+    except SlurmError as error:
+        return [str(error)]
+    return [f"arrays of {', '.join(divided)} stay in force; `sodactl arrays revert` takes them back"] if divided else []
+
+
+def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
+    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
+    known: dict[int, list[Job]] = {}
+    if store is not None:
+        with suppress(SQLAlchemyError), store.read() as session:
+            for job in queries.live_jobs(session):
+                known.setdefault(job.job_id, []).append(job)
+    found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
+    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
+
+
+def _set_observe_mode(stack: ExitStack, site: SiteAccess, warnings: list[str]) -> Store | None:
+    """The store with the mode set to observe, or ``None`` where that is impossible."""
+    try:
+        store = stack.enter_context(site.store())
+        with store.write() as session:
+            queries.put_admin_setting(
+                session, "mode", "observe", now_s=site.now_s(), by=f"{site.context.who()} (release-all)"
+            )
+    except (StoreError, SQLAlchemyError) as error:
+        reason = str(getattr(error, "orig", error)).split("\n", 1)[0]
+        warnings.append(f"the mode stays as it is and nothing is recorded: {reason}")
+        return None
+    return store
+
+
+def _send(
+    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float, warnings: list[str]
+) -> list[JobChangeResult]:
+    """What cannot be recorded is still released: getting out must not depend on the store."""
+    try:
+        return manual_changes.send_manual_changes(store, client, wanted, now_s)
+    except SQLAlchemyError as error:
+        warnings.append(f"the changes are not recorded: {str(getattr(error, 'orig', error)).splitlines()[0]}")
+        return manual_changes.send_manual_changes(None, client, wanted, now_s)
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    rows, dry_run = document["changes"], document["dry_run"]
+    if document["mode_set"]:
+        output.print_line("mode observe: sodad will change nothing more")
+    failed = [row for row in rows if row["error"]]
+    shown = rows if dry_run else failed
+    if shown:
+        columns = [Column("job", right=True), Column("sends"), Column("was"), Column("error")]
+        cells = [
+            (
+                str(r["job_id"]),
+                manual_changes.format_fields(r["new"]),
+                manual_changes.format_fields(r["old"]),
+                r["error"],
+            )
+            for r in shown
+        ]
+        output.print_table(columns, cells)
+    sent = f"{len(rows) - len(failed)} changes {'would be ' if dry_run else ''}sent"
+    output.print_line(sent if rows else "nothing of ours is in Slurm")
+    if failed:
+        output.warn(f"{len(failed)} changes failed; run this again once Slurm answers")

@@ -1,0 +1,263 @@
+"""``sodactl explain``: one job's whole story, from Slurm, the plan and the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from slurm_soda.daemon.api import views
+from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
+from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.control.manual_changes import format_fields
+from slurm_soda.sodactl.explain import job_reasons, run_time_reasons
+from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
+from slurm_soda.sodactl.live.jobs import plan_note_document
+from slurm_soda.sodactl.live.view_source import open_view_source
+from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site_access import SiteAccess, on_site
+
+MAX_JOB_ID = 2**32 - 1
+"""Slurm's own limit."""
+
+_TABLE_ROWS = 20
+"""Newest changes that the text shows; --json has all."""
+
+
+@click.command()
+@click.argument("job_id", metavar="JOB", type=click.IntRange(1, MAX_JOB_ID))
+@click.option(
+    "--beside",
+    "other_id",
+    metavar="OTHER",
+    type=click.IntRange(1, MAX_JOB_ID),
+    help="Another job: what the two would do to each other on one GPU, instead.",
+)
+@on_site
+def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | None) -> None:
+    """Why a job waits, or where it went.
+
+    Says what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change that
+    slurm-soda made to it, with reason and outcome.
+
+    With --beside: what is known of two jobs, how much they would slow each other down on one GPU, and whether both would end
+    sooner so than one after the other. Nothing is changed.
+
+    \b
+    Examples:
+      sodactl explain 4711
+      sodactl explain 4711 --json | jq -r '.reasons[]'
+      sodactl explain 4711 --beside 4712
+    """  # noqa: D301 - click reads the control character
+    document, draw = (describe_job(site, job_id), _draw) if other_id is None else _describe_pair(site, job_id, other_id)
+    if as_json:
+        output.print_json(document)
+    else:
+        draw(document)
+
+
+def _describe_pair(site: SiteAccess, job_id: int, other_id: int) -> tuple[Document, Callable[[Document], None]]:
+    if job_id == other_id:
+        raise click.UsageError(f"--beside: {other_id} is the same job; name another one")
+    from slurm_soda.sodactl.explain import pair_document, pair_table  # noqa: PLC0415 - brings numpy, which the rest does not need
+
+    return pair_document.describe_pair(site, job_id, other_id), pair_table.print_pair
+
+
+def describe_job(site: SiteAccess, job_id: int) -> Document:
+    """One job's story as plain data.
+
+    Raises:
+        SodaError: neither Slurm nor the store knows the job.
+    """
+    warnings: list[str] = []
+    record = _record(site, job_id, warnings)
+    try:
+        with open_view_source(site) as past:
+            story = past.story(job_id)
+    except StoreError as error:
+        if record is None:
+            raise
+        warnings.append(f"without the policy's view and the record of changes: {error}")
+        return _document(site, None, record, warnings)
+    story = drop_stored_job_of_reused_id(story, record)
+    if story.job is None and record is None:
+        raise unknown_job_error(job_id, warnings[0] if warnings else "")
+    if not story.head.daemon_alive:
+        warnings.append("sodad is not running: what it says of the job is from when it did")
+    return _document(site, story, record, warnings)
+
+
+def _record(site: SiteAccess, job_id: int, warnings: list[str]) -> SlurmJob | None:
+    try:
+        found = [record for record in site.slurm().jobs() if record.job_id == job_id]
+    except SlurmError as error:
+        warnings.append(f"Slurm does not answer: {error}")
+        return None
+    return found[0] if found else None
+
+
+def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | None, warnings: list[str]) -> Document:
+    story = told or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
+    known = job_reasons.JobFacts(
+        job=story.job,
+        record=record,
+        runs=story.runs,
+        preemptions=story.preemptions,
+        standing=job_reasons.JobsAhead(story.waiting_before, story.gpus_before),
+        mode=story.head.mode,
+        policy=story.head.policy,
+        parameters=story.head.parameters,
+        now_s=site.now_s(),
+        core_start=story.core_start,
+        core_fits=story.core_fits,
+        run_time=run_time_reasons.expected_run_time(story.run_time, story.runs, site.now_s()),
+    )
+    job, said = story.job, job_reasons.explain_by_policy(known)
+    return {
+        "now_s": known.now_s,
+        "warnings": warnings,
+        "daemon_alive": None if told is None else story.head.daemon_alive,
+        "mode": known.mode,
+        "policy": known.policy,
+        "job": _job_keys(job, record),
+        "note": plan_note_document({} if job is None else job.note),
+        "numbers": {} if said is None else dict(said.numbers),
+        "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, known.runs, known.now_s),
+        "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
+        "reasons": list(job_reasons.list_job_reasons(known)),
+        "run_time": run_time_reasons.run_time_document(known.run_time),
+        "runs": [_run_keys(run) for run in known.runs],
+        "used": None if job is None else asdict(job_usage_totals(job, story.usage)),
+        "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
+        "changes": [_action_keys(action) for action in story.actions],
+        "cores": None if story.core_start is None else _start_keys(story.core_start),
+    }
+
+
+def _job_keys(job: Job | None, record: SlurmJob | None) -> Document:
+    keys = ("job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus")
+    source: Any = record if record is not None else job
+    document = {key: getattr(source, key) for key in keys}
+    if job is not None:
+        document["submit_s"] = job.submit_s
+    hints = codec.hints_to_dict(record.hints) if record is not None else dict(job.hints) if job is not None else {}
+    stored = ("first_start_s", "end_s", "exit_code", "preemptions", "promotions")
+    return document | {"hints": hints} | {key: None if job is None else getattr(job, key) for key in stored}
+
+
+def _run_keys(run: JobRun) -> Document:
+    return {
+        "restart": run.restart,
+        "start_s": run.start_s,
+        "end_s": run.end_s,
+        "node_names": run.node_names,
+        "gpus": run.gpus,
+    }
+
+
+def _start_keys(start: CpuProposalRow) -> Document:
+    return {"asked": start.asked_cores, "start": start.cores, "source": start.source, "left_alone": start.left_alone}
+
+
+def _preemption_keys(entry: Preemption) -> Document:
+    return {
+        "restart": entry.restart,
+        "phase": entry.phase,
+        "created_s": entry.created_s,
+        "deadline_s": entry.deadline_s,
+        "updated_s": entry.updated_s,
+        "for_jobs": list(entry.for_jobs),
+        "reason": entry.reason,
+    }
+
+
+def _action_keys(action: Action) -> Document:
+    return {
+        "action_id": action.id,
+        "at_s": action.created_s,
+        "finished_s": action.finished_s,
+        "kind": action.kind,
+        "new": dict(action.new),
+        "old": dict(action.old),
+        "state": action.state,
+        "reason": action.reason,
+        "error": action.error,
+        "epoch": action.epoch_id,
+        "by_hand": action.epoch_id is None,
+    }
+
+
+def _draw(document: Document) -> None:
+    for line in document["warnings"]:
+        output.warn(line)
+    job = document["job"]
+    asks = f"{job['gpus']} GPUs, {job['cpus']} CPUs on {job['nodes']} nodes of {job['partition']}"
+    output.print_line(f"Job {job['job_id']} ({job['name']}) of {job['user']}: {asks}")
+    if job["hints"]:
+        output.print_line(f"Hints: {output.format_hints(job['hints'])}")
+    for line in document["reasons"]:
+        output.print_line(f"  {line}")
+    _draw_runs(document["runs"])
+    _draw_changes(document["changes"])
+
+
+def _draw_runs(runs: Sequence[Document]) -> None:
+    if not runs:
+        return
+    output.print_line()
+    columns = [Column("run", right=True), Column("start"), Column("end"), Column("nodes"), Column("GPUs", right=True)]
+    output.print_table(
+        columns,
+        [
+            (
+                str(r["restart"]),
+                output.format_instant(r["start_s"]),
+                output.format_instant(r["end_s"]),
+                r["node_names"],
+                str(r["gpus"]),
+            )
+            for r in runs
+        ],
+    )
+
+
+def _draw_changes(changes: Sequence[Document]) -> None:
+    if not changes:
+        return
+    output.print_line()
+    columns = [
+        Column("action", right=True),
+        Column("at"),
+        Column("kind"),
+        Column("from"),
+        Column("to"),
+        Column("outcome"),
+        Column("reason"),
+    ]
+    output.print_table(columns, [_change_cells(change) for change in changes[-_TABLE_ROWS:]])
+    if len(changes) > _TABLE_ROWS:
+        output.print_line(f"the newest {_TABLE_ROWS} of {len(changes)} changes; --json has all")
+
+
+def _change_cells(change: Document) -> list[str]:
+    outcome = f"{change['state']}: {change['error']}" if change["error"] else change["state"]
+    who = " (by hand)" if change["by_hand"] else ""
+    return [
+        str(change["action_id"]),
+        output.format_instant(change["at_s"]),
+        change["kind"],
+        format_fields(change["old"]),
+        format_fields(change["new"]),
+        outcome,
+        f"{change['reason']}{who}",
+    ]

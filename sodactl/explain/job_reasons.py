@@ -1,0 +1,218 @@
+"""Why a job is where it is, in sentences; from the store's rows and Slurm's own word, both as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, Preemption
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.plan import JobNote, JobVerdict
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.registry.explain import JobExplanation, explain_job
+from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
+from slurm_soda.sodactl import output
+from slurm_soda.sodactl.explain.cpu_fit_reasons import list_cpu_fit_reasons
+from slurm_soda.sodactl.explain.run_time_reasons import ExpectedRunTime, list_run_time_reasons
+
+_SLURM_REASON_TEXTS: Mapping[str, str] = {
+    "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
+    "JobHeldAdmin": "An admin holds it; only an admin can release it.",
+    "Dependency": "It waits for other jobs: {dependency}.",
+    "DependencyNeverSatisfied": "It waits for jobs that will never fulfil its dependency: {dependency}. Cancel it.",
+    "BeginTime": "Its begin time has not come.",
+    "PartitionDown": "Its partition is down.",
+    "PartitionInactive": "Its partition is inactive.",
+    "PartitionNodeLimit": "It asks for more nodes than its partition allows.",
+    "PartitionTimeLimit": "Its time limit is longer than its partition allows.",
+    "ReqNodeNotAvail": "Nodes that it needs are down, drained or reserved.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobsAhead:
+    """A job among the others."""
+
+    waiting_before: int
+    """Waiting jobs with a smaller position."""
+    gpus_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """All that is known of one job; Slurm forgets ended ones, the store learns of new ones a moment late."""
+
+    job: Job | None
+    record: SlurmJob | None
+    runs: Sequence[JobRun]
+    preemptions: Sequence[Preemption]
+    standing: JobsAhead
+    mode: str
+    policy: str
+    parameters: Mapping[str, Any]
+    """Of the policy, as configured."""
+    now_s: float
+    core_start: CpuProposalRow | None = None
+    core_fits: Sequence[CpuFitRow] = ()
+    run_time: ExpectedRunTime | None = None
+
+
+def list_job_reasons(known: JobFacts) -> Iterator[str]:
+    """What to tell a person, most important first."""
+    state = known.record.state if known.record is not None else (known.job.state if known.job is not None else "")
+    if state in ENDED_STATES:
+        yield from _ended(known, state)
+        return
+    yield from _slurm_reasons(known.record)
+    if known.job is None:
+        yield "sodad has not seen it yet; it looks every few seconds while it runs."
+        return
+    yield from _policy_reasons(known.job, known)
+    yield from _preemption_reasons(known)
+    yield from _service_reasons(known.job, known.runs, known.now_s)
+    yield from list_run_time_reasons(known.job, known.run_time)
+    yield from list_cpu_fit_reasons(known.job, known.record, known.core_start, known.core_fits)
+
+
+def _ended(known: JobFacts, state: str) -> Iterator[str]:
+    end_s = known.job.end_s if known.job is not None else known.record.end_s if known.record is not None else None
+    yield f"It ended as {state} at {output.format_instant(end_s)}."
+    if known.job is not None:
+        times = f"ran {_times(len(known.runs))}" if known.runs else "never ran"
+        gave = f", gave way {_times(known.job.preemptions)}" if known.job.preemptions else ""
+        yield f"It {times}{gave}; `sodactl history --job {known.job.job_id}` shows what it used."
+        yield from list_run_time_reasons(known.job, known.run_time)
+
+
+def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
+    if record is None:
+        yield "Slurm does not list it now; what follows is what sodad last saw."
+        return
+    if record.state != "PENDING":
+        where = f" on {record.node_names}" if record.node_names else ""
+        yield f"Slurm: {record.state}{where} since {output.format_instant(record.start_s)}."
+        return
+    head = record.reason.split(",", 1)[0]
+    yield f"Slurm: PENDING, reason {record.reason or 'none'}, priority {record.priority}."
+    if head in _SLURM_REASON_TEXTS:
+        yield _SLURM_REASON_TEXTS[head].format(job=record.job_id, dependency=record.dependency or "unknown")
+
+
+def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
+    note = job.note
+    if known.mode == "observe":
+        yield "sodad only observes: the order is Slurm's own. `sodactl mode advise` shows what the policy would do."
+        return
+    if not note:
+        yield "The policy has not judged it yet; it will at the next cycle of sodad."
+        return
+    if known.mode == "advise":
+        yield "sodad only advises: what follows is what the policy wants, and Slurm is not told."
+    told = explain_by_policy(known)
+    if told is None:
+        yield f"The policy says: {note.get('verdict')}."
+        return
+    yield from told.sentences
+    before = known.standing
+    if before.waiting_before:
+        others = "1 waiting job" if before.waiting_before == 1 else f"{before.waiting_before} waiting jobs"
+        yield f"Before it in line: {others}, for {before.gpus_before} GPUs."
+
+
+def explain_by_policy(known: JobFacts) -> JobExplanation | None:
+    """The policy's own words and numbers; ``None`` where the store holds no verdict that this version knows."""
+    job = known.job
+    if job is None or known.mode == "observe" or not isinstance(job.note.get("position"), int):
+        return None
+    verdict = JobVerdict.__members__.get(str(job.note.get("verdict")).upper())
+    if verdict is None:
+        return None
+    try:
+        policy = make_policy(known.policy, known.parameters)
+    except PolicyError:
+        return None
+    score = job.note.get("score")
+    note = JobNote(
+        job_id=job.job_id,
+        verdict=verdict,
+        queue=job.note.get("queue", 0),
+        score=NEVER if score is None else score,
+        position=job.note["position"],
+        score_name=job.note.get("score_name", "score"),
+    )
+    return explain_job(note, _view(job, known), policy)
+
+
+def _view(job: Job, known: JobFacts) -> JobView:
+    """The job as the policy's snapshot had it, as far as the store knows."""
+    hints = codec.hints_from_dict(job.hints)
+    present = known.runs[-1] if known.runs and known.runs[-1].end_s is None else None
+    return JobView(
+        job_id=job.job_id,
+        state=_policy_state(job),
+        user=job.user,
+        partition=job.partition,
+        submit_s=job.submit_s,
+        first_start_s=_or_never(job.first_start_s),
+        start_s=present.start_s if present else NEVER,
+        time_limit_s=UNLIMITED_S if job.time_limit_s is None else job.time_limit_s,
+        gpus=job.gpus,
+        nodes=job.nodes,
+        gpus_per_node=0,
+        cpus=job.cpus,
+        memory_mib=0,
+        priority=known.record.priority if known.record else 0,
+        executed_s=job.executed_s,
+        attained_gpu_s=compute_attained_gpu_s(job, known.runs, known.now_s),
+        waited_s=max(known.now_s - (job.waited_since_s or job.submit_s), 0.0) if present is None else 0.0,
+        preemptible=hints.preemptible,
+        preemptions=job.preemptions,
+        remaining_s=NEVER,
+    )
+
+
+def _policy_state(job: Job) -> JobState:
+    try:
+        return policy_state(job.state, job.reason)
+    except KeyError:
+        return JobState.COMPLETING  # ended, or of a newer Slurm: nothing to decide
+
+
+def _or_never(value: float | None) -> float:
+    return NEVER if value is None else value
+
+
+def _preemption_reasons(known: JobFacts) -> Iterator[str]:
+    for entry in known.preemptions:
+        if entry.phase == "signalled":
+            yield f"It was asked to save its state and has until {output.format_instant(entry.deadline_s)}: {entry.reason}."
+        elif entry.phase in ("intended", "requeued", "released"):
+            jobs = ", ".join(map(str, entry.for_jobs)) or "others"
+            yield f"It gives way to {jobs} ({entry.phase}): {entry.reason}."
+
+
+def _service_reasons(job: Job, runs: Sequence[JobRun], now_s: float) -> Iterator[str]:
+    if runs:
+        served = compute_attained_gpu_s(job, runs, now_s)
+        first = output.format_instant(job.first_start_s)
+        yield f"It ran {_times(len(runs))}, first at {first}; attained service {served:,.0f} GPU s."
+    if job.preemptions:
+        yield f"It gave way {_times(job.preemptions)}."
+    if job.gpus and "checkpoint" not in job.hints:
+        yield "It is never preempted: it names no --soda-checkpoint signal."
+
+
+def compute_attained_gpu_s(job: Job, runs: Sequence[JobRun], now_s: float) -> float:
+    """GPUs x run time since the last promotion, the present run included (Tiresias, Section 3.2.2)."""
+    present = runs[-1] if runs and runs[-1].end_s is None and job.end_s is None else None
+    running_s = 0.0 if present is None else max(now_s - max(present.start_s, present.promoted_s or 0.0), 0.0)
+    return job.gpus * (job.executed_s + running_s)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"

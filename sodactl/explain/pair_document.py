@@ -1,0 +1,161 @@
+"""``sodactl explain JOB --beside OTHER``: what two jobs of this site would do to each other on one GPU.
+
+Arithmetic only: sodad puts no two jobs onto one GPU, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from slurm_soda.daemon.learning.pair_view import EstimateView, PairView
+from slurm_soda.daemon.learning.stored_profiles import read_pair_view
+from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.sodactl.explain import pair_jobs, sharing_reasons
+from slurm_soda.sodactl.explain.pair_assessment import (
+    SOURCE_HINT,
+    BrokenBound,
+    PairAssessment,
+    PairJobProfile,
+    assess_pair,
+)
+from slurm_soda.sodactl.live.view_source import ViewRequest, open_view_source
+from slurm_soda.sodactl.output import Document
+from slurm_soda.sodactl.site_access import SiteAccess
+
+NOTHING_SHARES_YET = "This is arithmetic only: sodad puts no two jobs onto one GPU yet, and nothing is changed."
+
+
+def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
+    """What the two would do to each other, as plain data.
+
+    A job that waits joins one that runs; where both wait or both run, the first one joins the other.
+
+    Raises:
+        SodaError: one of them cannot be looked at (:func:`.pair_jobs.both`).
+        StoreError: what sodad knows cannot be read.
+    """
+    warnings: list[str] = []
+    with open_view_source(site) as past:
+        one, other = pair_jobs.read_pair_jobs(site, past, (job_id, other_id), warnings)
+        new, running = (other, one) if one.runs and not other.runs else (one, other)
+        pair = past.look(_pair_view_request(new.kind, running.kind))
+    found = assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair)
+    parties = {party.side.job_id: _job_document(party, found) for party in (found.new, found.running)}
+    return {
+        "now_s": site.now_s(),
+        "warnings": warnings,
+        "shares_now": False,
+        "new": new.job_id,
+        "running": running.job_id,
+        "gpu_type": new.kind.gpu_type,
+        "device_mib": _learned_value_document(pair.device_mib),
+        "fits": found.fits,
+        "fits_source": found.fits_source or None,
+        "jobs": [parties[job_id], parties[other_id]],
+        "reasons": list(_reasons(found)),
+        "decision": sharing_reasons.sharing_document(found.decision),
+        "arithmetic": list(sharing_reasons.list_sharing_reasons(found.decision)),
+        "objections": [_broken_bound_document(one) for one in found.broken_bounds],
+        "regardless": sharing_reasons.sharing_document(found.decision_without_bounds) if found.broken_bounds else None,
+        "regardless_arithmetic": list(sharing_reasons.list_sharing_reasons(found.decision_without_bounds))
+        if found.broken_bounds
+        else [],
+    }
+
+
+def _pair_view_request(new: JobKind, running: JobKind) -> ViewRequest[PairView]:
+    query = {
+        "model": new.model,
+        "batch": str(new.batch),
+        "gpus": str(new.gpus),
+        "gpu_type": new.gpu_type,
+        "other_model": running.model,
+        "other_batch": str(running.batch),
+        "other_gpus": str(running.gpus),
+    }
+    return ViewRequest(PairView, lambda session: read_pair_view(session, new, running), "/v1/pair", query)
+
+
+def _job_document(party: PairJobProfile, found: PairAssessment) -> Document:
+    side, left, whole = party.side, party.left, found.pair.slowdowns[0]
+    mib, error, source = party.memory
+    return {
+        "job_id": side.job_id,
+        "user": side.user,
+        "name": side.name,
+        "state": side.state,
+        "runs": side.runs,
+        "model": side.kind.model,
+        "batch": side.kind.batch or None,
+        "gpus": side.kind.gpus,
+        "iteration_s": _learned_value_document(party.known.iteration_s),
+        "left_s": None if left is None else _value(left.left.value, left.left.error, left.left.source.name.lower()),
+        "left_by": None if left is None else left.by.value,
+        "left_basis": None if left is None or not left.jobs else {"jobs": left.jobs, "basis": left.basis},
+        "memory_mib": None if mib is None else _value(mib, error, source),
+        "xi": _learned_value_document(whole.new_xi if party is found.new else whole.running_xi),
+        "share": side.hints.share,
+        "max_slowdown": side.hints.max_slowdown,
+    }
+
+
+def _learned_value_document(figure: EstimateView | None) -> Document | None:
+    return None if figure is None else _value(figure.value, figure.error, figure.source)
+
+
+def _value(value: float, error: float | None, source: str) -> Document:
+    return {"value": value, "error": error if error is not None and math.isfinite(error) else None, "source": source}
+
+
+def _broken_bound_document(objection: BrokenBound) -> dict[str, Any]:
+    return {
+        "job_id": objection.job_id,
+        "flag": objection.flag,
+        "allowed": objection.allowed,
+        "slowdown": objection.slowdown,
+    }
+
+
+def _reasons(found: PairAssessment) -> Iterator[str]:
+    yield NOTHING_SHARES_YET
+    yield _who_joins(found)
+    yield _fits(found)
+    for party in (found.new, found.running):
+        side = party.side
+        if not side.kind.batch:
+            yield f"Job {side.job_id} names no --soda-batch-size: only what is known of its model with any batch counts."
+        if side.kind.gpus > 1:
+            yield f"Job {side.job_id} has {side.kind.gpus} GPUs, and is slowed as a whole by sharing one of them."
+        if party.left is None:
+            yield (
+                f"Nobody knows how long job {side.job_id} will run, so nothing can be compared; --soda-iterations tells "
+                f"where its model's iteration time is known, or a time limit."
+            )
+    for one in found.broken_bounds:
+        how = f": it would take {one.slowdown:.2f} times as long" if one.slowdown is not None else ""
+        yield f"The owner of job {one.job_id} forbids that ({one.flag}={one.allowed}){how}."
+
+
+def _who_joins(found: PairAssessment) -> str:
+    new, running = found.new.side, found.running.side
+    if running.runs and not new.runs:
+        return f"Job {new.job_id} waits, and would join job {running.job_id}, which runs."
+    if running.runs:
+        return (
+            f"Both run: as if job {new.job_id} came anew, with the work that is left, and joined job {running.job_id}."
+        )
+    return f"Both wait: as if job {running.job_id} started now, and job {new.job_id} joined it."
+
+
+def _fits(found: PairAssessment) -> str:
+    device = found.pair.device_mib
+    memory = "" if device is None else f" of {device.value:,.0f} MiB"
+    by = "by what their owners ask for" if found.fits_source == SOURCE_HINT else found.fits_source
+    if found.fits is None:
+        return (
+            f"Nobody knows whether both fit into the memory of one GPU{memory}; --soda-gpu-memory and "
+            "`sodactl profiles set` (memory_mib, device_mib, fits) tell."
+        )
+    return f"With whole batches both {'fit' if found.fits else 'do not fit'} into one GPU{memory} ({by})."

@@ -1,0 +1,38 @@
+"""Which job of the store is which job of Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SodaError
+
+
+def is_same_job(submit_s: float, record: SlurmJob) -> bool:
+    """Whether a record of Slurm is of the job that was first submitted at ``submit_s``, and not of a later one of its id.
+
+    Slurm moves the submit time of a job at every requeue, and gives ids anew after a reset of its state.
+    """
+    return record.submit_s == submit_s or (record.restarts > 0 and record.submit_s >= submit_s)
+
+
+def drop_stored_job_of_reused_id(story: JobDetailView, record: SlurmJob | None) -> JobDetailView:
+    """The store's story if it is of the job that Slurm lists; without the job if that is a later one of its id."""
+    if story.job is not None and record is not None and not is_same_job(story.job.submit_s, record):
+        return JobDetailView(story.head, None)
+    return story
+
+
+def unknown_job_error(job_id: int, trouble: str) -> SodaError:
+    """That nobody knows a job. ``trouble``: why Slurm told nothing; empty if it did answer."""
+    if trouble:
+        return SodaError(f"the store does not know job {job_id}, and {trouble}")
+    return SodaError(f"neither Slurm nor the store knows job {job_id}; `sodactl jobs` lists jobs")
+
+
+def find_stored_job(jobs: Iterable[Job], record: SlurmJob) -> Job | None:
+    """The newest of the store's jobs that this record is of."""
+    own = [job for job in jobs if job.job_id == record.job_id and is_same_job(job.submit_s, record)]
+    return max(own, key=lambda job: job.submit_s, default=None)

@@ -1,0 +1,208 @@
+"""What sodad knows, for commands that only read: from the store where this user may read it, else from sodad over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Generic, Protocol, TypeVar
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.api import views
+from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
+from slurm_soda.daemon.api.views import JobDetailView, JobListView, StatusView, ViewHeader, daemon_is_alive
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, read_cpu_fit_report
+from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
+from slurm_soda.daemon.store.tables.scheduling import Epoch
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl.checks.check_result import CommandProbe, list_config_values, parse_config
+from slurm_soda.sodactl.site_access import SiteAccess
+
+TIMEOUT_S = 2.0
+"""For each step of a request: connecting, and every wait for more of the answer."""
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+MAX_CPU_FITS = 5000
+"""Jobs whose cores sodad tells of at once."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRequest(Generic[T]):
+    """Where to find something: in the store, and at sodad's HTTP side."""
+
+    kind: type[T]
+    read: Callable[[Session], T]
+    path: str
+    query: Mapping[str, str]
+
+
+class ViewSource(Protocol):
+    """What sodad knows, at this instant.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+
+    def overview(self, *, cycles: int, since_s: float) -> StatusView:
+        """How sodad fares."""
+        ...
+
+    def live_jobs(self) -> JobListView:
+        """The jobs that have not ended."""
+        ...
+
+    def story(self, job_id: int) -> JobDetailView:
+        """All about one job."""
+        ...
+
+    def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
+        """Cores of GPU jobs, the newest so many; 0 is all that who is asked gives."""
+        ...
+
+    def look(self, picture: ViewRequest[T]) -> T:
+        """Something else that sodad shows, described where it is needed."""
+        ...
+
+
+@contextmanager
+def open_view_source(site: SiteAccess) -> Iterator[ViewSource]:
+    """The store if this user may read it, else sodad."""
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(site.store())
+        except StoreError as error:
+            yield _api_view_source(site, error)
+        else:
+            yield StoreViewSource(store, site)
+
+
+def is_daemon_alive(epoch: Epoch | None, site: SiteAccess, now_s: float) -> bool:
+    """Whether the newest daemon still lives: its heart beats and, on its own host, its process exists."""
+    if epoch is None or not daemon_is_alive(epoch, now_s, site.settings.cycle.interval_s):
+        return False
+    return epoch.host != site.context.host() or site.context.pid_lives(epoch.pid)
+
+
+def read_view_header(session: Session, site: SiteAccess) -> ViewHeader:
+    """Who schedules, and by what rules, as the store and this site's configuration have it."""
+    epoch = queries.latest_epoch(session)
+    alive = is_daemon_alive(epoch, site, site.now_s())
+    return views.view_header(epoch, views.admin_setting_values(session), site.settings, daemon_alive=alive)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreViewSource:
+    """Read from the store."""
+
+    store: Store
+    site: SiteAccess
+
+    def overview(self, *, cycles: int, since_s: float) -> StatusView:
+        with self.store.read() as session:
+            return views.status_view(session, read_view_header(session, self.site), cycles=cycles, since_s=since_s)
+
+    def live_jobs(self) -> JobListView:
+        with self.store.read() as session:
+            return views.job_list_view(session, read_view_header(session, self.site))
+
+    def story(self, job_id: int) -> JobDetailView:
+        with self.store.read() as session:
+            return views.job_detail_view(session, read_view_header(session, self.site), job_id)
+
+    def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
+        with self.store.read() as session:
+            return read_cpu_fit_report(session, filters, limit)
+
+    def look(self, picture: ViewRequest[T]) -> T:
+        with self.store.read() as session:
+            return picture.read(session)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiViewSource:
+    """Asked of sodad over HTTP."""
+
+    urls: Sequence[str]
+    """Where sodad may answer; tried in order."""
+    store_error: StoreError
+    """Why the store is not read."""
+    is_controller_host: bool
+    """This is a host of slurmctld's, so that a store which is not here is nowhere."""
+
+    def overview(self, *, cycles: int, since_s: float) -> StatusView:
+        return self._ask(StatusView, "/v1/status", {"cycles": str(cycles), "since_s": repr(since_s)})
+
+    def live_jobs(self) -> JobListView:
+        return self._ask(JobListView, "/v1/jobs", {})
+
+    def story(self, job_id: int) -> JobDetailView:
+        return self._ask(JobDetailView, f"/v1/jobs/{job_id}", {})
+
+    def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
+        query = {key: str(value) for key, value in asdict(filters).items() if value is not None}
+        return self._ask(CpuFitReport, "/v1/fit", query | {"limit": str(min(limit or MAX_CPU_FITS, MAX_CPU_FITS))})
+
+    def look(self, picture: ViewRequest[T]) -> T:
+        return self._ask(picture.kind, picture.path, picture.query)
+
+    def _ask(self, kind: type[T], path: str, query: Mapping[str, str]) -> T:
+        refusals = []
+        for url in self.urls:
+            try:
+                return decode_view(kind, _get(url + path, query))
+            except ViewJsonError as error:
+                refusals.append(f"{url} answers as no sodad of this version does ({error})")
+            except _ApiUnavailableError as error:
+                refusals.append(f"{url}: {error}")
+        if not refusals or (self.is_controller_host and isinstance(self.store_error, StoreMissingError)):
+            raise self.store_error
+        raise StoreError(f"sodad does not tell ({'; '.join(refusals)}), and {self.store_error}") from self.store_error
+
+
+class _ApiUnavailableError(SodaError):
+    """No answer, or a refusal."""
+
+
+def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
+    own = site.context.host().split(".", 1)[0]
+    url = site.context.url() or site.settings.api.url
+    if url:
+        return ApiViewSource([url.rstrip("/")], because, is_controller_host=False)
+    config = parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or "")
+    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
+    urls = [f"http://{address}:{site.settings.api.port}" for _, address in hosts]
+    return ApiViewSource(urls, because, is_controller_host=own in [name.split(".", 1)[0] for name, _ in hosts])
+
+
+def _name_and_address(value: str) -> tuple[str, str]:
+    """Take ``ctl`` or ``ctl(10.0.0.1)`` apart (slurm.conf, SlurmctldHost)."""
+    name, _, rest = value.partition("(")
+    address = rest.rstrip(")") or name
+    return name, f"[{address}]" if ":" in address else address
+
+
+def _get(url: str, query: Mapping[str, str]) -> bytes:
+    import httpx  # noqa: PLC0415 - slow to import, and not needed where the store can be read
+
+    body = bytearray()
+    try:
+        # trust_env: a proxy variable of the user's must not send this elsewhere.
+        with (
+            httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
+            client.stream("GET", url, params=query) as answer,
+        ):
+            for part in answer.iter_bytes():
+                body += part
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise _ApiUnavailableError(f"more than {MAX_ANSWER_BYTES} bytes")
+            status = answer.status_code
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise _ApiUnavailableError(str(error) or type(error).__name__) from error
+    if status != 200:
+        raise _ApiUnavailableError(f"{status} {bytes(body[:200]).decode('utf-8', 'backslashreplace')}")
+    return bytes(body)

@@ -1,0 +1,88 @@
+"""``--set KEY=VALUE``: parameters of policies on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.registry.parameters import Parameter
+from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.systems import find_system
+
+
+def choose_policies(
+    names: Sequence[str], assignments: Sequence[str], systems: Sequence[str] = (), curves: Path | None = None
+) -> tuple[PolicyChoice, ...]:
+    """Systems, then policies, with the parameters that were set for them; each once.
+
+    ``KEY=VALUE`` is for every policy that has such a parameter, ``POLICY.KEY=VALUE`` (or a system's name) for that one;
+    the last one counts.
+
+    Args:
+        curves: a site's own curves, for the systems.
+
+    Raises:
+        click.UsageError: it is no assignment, nobody has the parameter, its value is not allowed, or a policy has the name
+            of a system that takes part.
+    """
+    known = {name: find_system(name) for name in systems}
+    if both := [name for name in names if name in known]:
+        raise click.UsageError(f"{both[0]} is a system and a policy here: name it once, by --system or by --policy")
+    policies = {**{name: system.policy for name, system in known.items()}, **{name: name for name in names}}
+    values: dict[str, dict[str, Any]] = {label: {} for label in policies}
+    for text in assignments:
+        _assign_parameter(values, policies, text)
+    for label, parameters in values.items():
+        try:
+            make_policy(policies[label], parameters)
+        except PolicyError as error:
+            raise click.UsageError(f"--set: {error}") from error
+    return tuple(
+        PolicyChoice(policies[label], parameters, label, replace(known[label].rules, curves=curves))
+        if label in known
+        else PolicyChoice(label, parameters)
+        for label, parameters in values.items()
+    )
+
+
+def _assign_parameter(values: dict[str, dict[str, Any]], policies: Mapping[str, str], text: str) -> None:
+    path, equals, written = text.partition("=")
+    owner, dot, key = path.strip().rpartition(".")
+    if not equals or not key:
+        raise click.UsageError(f"--set {text!r}: write KEY=VALUE or POLICY.KEY=VALUE, such as min_run_s=0")
+    if dot and owner not in values:
+        raise click.UsageError(f"--set {text!r}: policy {owner!r} does not take part; {', '.join(values)} do")
+    found = False
+    for name in [owner] if dot else values:
+        parameter = next((p for p in find_entry(policies[name]).parameters if p.name == key), None)
+        if parameter is not None:
+            values[name][key] = _value(parameter, written.strip())
+            found = True
+    if not found:
+        known = dict.fromkeys(p.name for name in values for p in find_entry(policies[name]).parameters)
+        raise click.UsageError(f"--set {text!r}: no parameter {key!r} here; there are: {', '.join(known) or 'none'}")
+
+
+def _value(parameter: Parameter, written: str) -> Any:
+    """Text as the value that a configuration file would hold."""
+    if isinstance(parameter.default, tuple):
+        inner = written.removeprefix("[").removesuffix("]")
+        return [_scalar(part.strip()) for part in inner.split(",") if part.strip()]
+    return _scalar(written)
+
+
+def _scalar(written: str) -> Any:
+    if written in ("true", "false"):
+        return written == "true"
+    for read in (int, float):
+        try:
+            return read(written)
+        except ValueError:
+            continue
+    return written

@@ -1,0 +1,176 @@
+"""Options that ``simulate`` and ``compare`` have in common: what policies shall run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
+from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
+from slurm_soda.simulator.runs.scenario import ESTIMATES
+from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
+
+CORES_AS_TRACED = "trace"
+"""Jobs run as their trace says, whatever cores they have."""
+
+DEFAULT_WORKLOAD = "small"
+"""The workload of a command without arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioOptions:
+    """The options in common, as typed."""
+
+    trace: Path | None
+    format_name: str | None
+    workload: str | None
+    jobs: int | None
+    load: float | None
+    cluster: str | None
+    start_cost_s: float
+    restart_cost_s: float
+    checkpoint_cost_s: float
+    round_s: float
+    profiles: Path | None
+    pairs: Path | None
+    pair_slowdown: float | None
+    model_map: Path | None
+    knowledge: str
+    predictor: Path | None
+    observe: bool
+    failures: Path | None
+    history: Path | None
+    learn_days: float | None
+    estimates: str
+    engine: str
+    placement: str
+    cores: str
+    eliminate: str | None
+    core_curves: Path | None
+    lenient: bool
+
+
+def build_node_rules(asked: ScenarioOptions, systems: Sequence[str]) -> NodeRules | None:
+    """What happens on nodes where no system says it.
+
+    Policies beside systems run on the same kind of nodes: with the cores they ask for.
+
+    Raises:
+        click.UsageError: options that do not go together.
+    """
+    if asked.cores == CORES_AS_TRACED and not systems:
+        for option, value in (("--eliminate", asked.eliminate), ("--core-curves", asked.core_curves)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{option} needs --cores asked or --cores adaptive: otherwise cores play no part"
+                )
+        return None
+    cores = CORE_ALLOCATIONS[0] if asked.cores == CORES_AS_TRACED else asked.cores
+    return NodeRules(cores, asked.eliminate or ELIMINATED_CONTENTION[0], asked.core_curves)
+
+
+class _NameParam(click.ParamType[str]):
+    """A name of a list that is imported when it is needed."""
+
+    def __init__(self, name: str, names: Callable[[], Sequence[str]]) -> None:
+        self.name, self._names = name, names
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._names():
+            self.fail(f"there is no {self.name} {value!r}; choose one of: {', '.join(self._names())}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+def _formats() -> Sequence[str]:
+    from slurm_soda.simulator.traces.registry import format_names  # noqa: PLC0415 - readers of all formats
+
+    return format_names()
+
+
+def _workloads() -> Sequence[str]:
+    from slurm_soda.simulator.generators.registry import workload_names  # noqa: PLC0415 - all generators
+
+    return workload_names()
+
+
+_FILE = click.Path(path_type=Path)
+_SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0.0), "default": 0.0, "metavar": "SECONDS"}
+_OPTIONS: Mapping[str, Any] = {
+    "trace": click.option("--trace", type=_FILE, help="File of jobs: one of the formats, or a dump of sacct --parsable2."),
+    "format_name": click.option(
+        "--format", "format_name", type=_NameParam("format", _formats), metavar="NAME",
+        help="Format of --trace.  [default: what it looks like]"),
+    "workload": click.option(
+        "--workload", type=_NameParam("workload", _workloads), metavar="NAME",
+        help=f"Instead of --trace: generated jobs.  [default: {DEFAULT_WORKLOAD}]"),
+    "jobs": click.option(
+        "--jobs", type=click.IntRange(min=1), metavar="N",
+        help="The first N jobs of the trace; of generated jobs, how many."),
+    "load": click.option(
+        "--load", type=click.FloatRange(1e-3, 1e3), metavar="X",
+        help="Generated jobs arrive this many times as fast.  [default: 1]"),
+    "cluster": click.option(
+        "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
+        "[default: the workload's own]"),
+    "start_cost_s": click.option(
+        "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long in vain."),
+    "restart_cost_s": click.option(
+        "--restart-cost-s", **_SECONDS, help="The same of each later start; a first one has its own --start-cost-s."),
+    "checkpoint_cost_s": click.option(
+        "--checkpoint-cost-s", **_SECONDS, help="A preempted job leaves so much later."),
+    "round_s": click.option(
+        "--round-s", **_SECONDS, help="Decide at multiples of this only; 0: whenever something happens."),
+    "profiles": click.option(
+        "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
+    **SHARING,
+    "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
+    "history": click.option(
+        "--history", type=_FILE, help="Trace of past jobs, for policies and predictions that learn.  [default: the jobs "
+        "themselves; predictions: none]"),
+    "learn_days": click.option(
+        "--learn-days", type=click.FloatRange(min=0.0, min_open=True), metavar="DAYS",
+        help="Instead of --history: the first so many days of --trace are the past; the rest is run."),
+    "estimates": click.option(
+        "--estimates", type=click.Choice(ESTIMATES), default="trace", show_default=True,
+        help="What policies know of run times."),
+    "engine": click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
+                           help="auto takes the fastest that will do."),
+    "placement": click.option(
+        "--placement", type=click.Choice(PLACEMENTS), default="policy", show_default=True,
+        help="Where the policy says, or on the nodes with the most free GPUs, as in Pollux' simulator."),
+    "cores": click.option(
+        "--cores", type=click.Choice((CORES_AS_TRACED, *CORE_ALLOCATIONS)), default=CORES_AS_TRACED, show_default=True,
+        help="What a training's CPU cores do: nothing to its speed; they make it by its model's curve, as many as it asks "
+        "for; or as many as SODA's allocator finds."),
+    "eliminate": click.option(
+        "--eliminate", type=click.Choice(ELIMINATED_CONTENTION),
+        help="With --cores asked or adaptive: contention on nodes that agents remove.  [default: nothing]"),
+    "core_curves": click.option(
+        "--core-curves", type=_FILE, help="CSV of GPU utilisation by cores per GPU: model,cores,ratio.  [default: those of "
+        "SODA's models]"),
+    "lenient": click.option(
+        "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
+}  # fmt: skip
+
+
+def add_scenario_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options in common, as one :class:`ScenarioOptions` named ``asked``."""
+
+    @wraps(function)
+    def wrapped(**options: Any) -> Any:
+        asked = ScenarioOptions(**{spec.name: options.pop(spec.name) for spec in fields(ScenarioOptions)})
+        return function(asked=asked, **options)
+
+    for spec in reversed(fields(ScenarioOptions)):
+        wrapped = _OPTIONS[spec.name](wrapped)
+    return wrapped

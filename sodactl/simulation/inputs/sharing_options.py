@@ -1,0 +1,137 @@
+"""Options of ``simulate``, ``compare`` and ``whatif``: what jobs do to each other on a GPU, and what policies know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.sharing.sharing_rules import PAIR_KNOWLEDGE, PREDICTED, SharingRules
+from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl.simulation.inputs.slowdown_predictors import fit_leave_one_out, load_predictor
+
+_MAX_LISTED = 5
+_FILE = click.Path(path_type=Path)
+OPTIONS: Mapping[str, Any] = {
+    "pairs": click.option(
+        "--pairs", type=_FILE, help="JSON of measured speeds alone and in pairs, as Gavel has them: what jobs that share a "
+        "GPU do to each other, and run times of Gavel's traces."),
+    "pair_slowdown": click.option(
+        "--pair-slowdown", type=click.FloatRange(min=1.0), metavar="X",
+        help="Instead of --pairs: any two jobs fit onto a GPU, and each takes X times as long there."),
+    "model_map": click.option(
+        "--model-map", type=_FILE, help="CSV of models of the table that stand for the trace's: model,table_model,"
+        "batch_size.  [default: for Pollux' models]"),
+    "knowledge": click.option(
+        "--knowledge", type=click.Choice(PAIR_KNOWLEDGE), default=PAIR_KNOWLEDGE[0], show_default=True,
+        help="What policies know of pairs before they meet: all of --pairs; of each pair what the others tell; or that jobs "
+        "take turns."),
+    "predictor": click.option(
+        "--predictor", type=_FILE, help="With --knowledge predicted: a stored model, instead of one that is fitted now, for "
+        "each pair from all others."),
+    "observe": click.option(
+        "--observe/--no-observe", default=True, show_default=True,
+        help="Whether policies learn of slowdowns that were seen for a minute."),
+}  # fmt: skip
+
+
+class SharingOptions(Protocol):
+    """These options, as typed."""
+
+    @property
+    def pairs(self) -> Path | None: ...
+    @property
+    def pair_slowdown(self) -> float | None: ...
+    @property
+    def model_map(self) -> Path | None: ...
+    @property
+    def knowledge(self) -> str: ...
+    @property
+    def predictor(self) -> Path | None: ...
+    @property
+    def observe(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharingOptionValues:
+    """These options alone."""
+
+    pairs: Path | None
+    pair_slowdown: float | None
+    model_map: Path | None
+    knowledge: str
+    predictor: Path | None
+    observe: bool
+
+
+def add_sharing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these options, as one :class:`SharingOptionValues` named ``sharing``."""
+
+    @wraps(function)
+    def wrapped(**options: Any) -> Any:
+        return function(sharing=SharingOptionValues(**{name: options.pop(name) for name in OPTIONS}), **options)
+
+    for option in reversed(list(OPTIONS.values())):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> SharingRules | None:
+    """What jobs do to each other on this cluster's GPUs; None: nobody says.
+
+    Raises:
+        click.UsageError: options that do not go together.
+        SimulatorError: a file cannot be used.
+    """
+    if asked.pairs is not None and asked.pair_slowdown is not None:
+        raise click.UsageError("give either --pairs or --pair-slowdown")
+    if asked.pairs is None and asked.pair_slowdown is None:
+        if asked.model_map is not None or asked.knowledge != PAIR_KNOWLEDGE[0]:
+            raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
+        return None
+    if asked.predictor is not None and asked.knowledge != PREDICTED:
+        raise click.UsageError("--predictor needs --knowledge predicted")
+    if asked.knowledge == PREDICTED and asked.pairs is None:
+        raise click.UsageError("--knowledge predicted needs --pairs")
+    gpu = "" if asked.pairs is None else _gpu(asked.pairs, cluster)
+    return SharingRules(
+        pairs=asked.pairs,
+        gpu=gpu,
+        slowdown=asked.pair_slowdown,
+        model_map=asked.model_map,
+        knowledge=asked.knowledge,
+        predictor=_predictor(asked, gpu) if asked.knowledge == PREDICTED else None,
+        observes=asked.observe,
+    )
+
+
+def _predictor(asked: SharingOptions, gpu: str) -> InterferenceEstimator | None:
+    if asked.predictor is not None:
+        return load_predictor(asked.predictor)
+    return None if asked.pairs is None else fit_leave_one_out(asked.pairs, gpu)
+
+
+def sharing_notes(rules: SharingRules | None, workload: Workload, cluster: SimulatedCluster) -> Iterator[str]:
+    """What keeps jobs from sharing, and what was taken for granted of those that do."""
+    if rules is not None and rules.gpu and cluster.gpu_types and rules.gpu not in cluster.gpu_types:
+        yield f"on all GPUs ({', '.join(cluster.gpu_types)}) jobs do to each other what they do on {rules.gpu} by --pairs"
+    unknown = () if rules is None else rules.together(workload).kinds.unknown
+    if unknown:
+        models = ", ".join(model or "none" for model in unknown[:_MAX_LISTED]) + (
+            ", …" if len(unknown) > _MAX_LISTED else ""
+        )
+        yield f"jobs of models that were not measured share with nobody ({models}); --model-map says what stands for them"
+
+
+def _gpu(path: Path, cluster: SimulatedCluster) -> str:
+    """The cluster's first kind of GPU that was measured; else the table's fastest."""
+    from slurm_soda.simulator.speed.pair_table import load_pairs  # noqa: PLC0415 - few runs have measured tables
+
+    table = load_pairs(path)
+    return next((name for name in cluster.gpu_types if name in table.gpus), table.fastest())

@@ -1,0 +1,145 @@
+"""What every command works on: this site's configuration, its store, its Slurm; and the options they all share."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
+from slurm_soda.daemon.store.engine import Store, StoreError, open_store
+from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
+from slurm_soda.sodactl.output import warn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _connect(settings: Settings) -> SlurmClient:
+    from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts  # noqa: PLC0415 - brings numpy; half the commands need none
+
+    limits = CommandTimeouts(read_s=settings.slurm.read_timeout_s, act_s=settings.slurm.write_timeout_s)
+    return CliSlurmClient(LocalCommandRunner(), limits)
+
+
+def _user_name() -> str:
+    """Who types, for the record of changes: the user, and whoever became it with sudo."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    sudo_user = os.environ.get("SUDO_USER", "")
+    return f"{name} (sudo by {sudo_user})"[:255] if uid == 0 and sudo_user else name
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """The world around sodactl; tests put their own in place."""
+
+    connect: Callable[[Settings], SlurmClient] = _connect
+    runner: Callable[[], CommandRunner] = LocalCommandRunner
+    now_s: Callable[[], float] = time.time
+    who: Callable[[], str] = _user_name
+    uid: Callable[[], int] = os.getuid
+    host: Callable[[], str] = socket.gethostname
+    url: Callable[[], str] = lambda: os.environ.get("SODA_URL", "")
+    """Where sodad answers, if the user says so."""
+    pid_lives: Callable[[int], bool] = field(default=lambda pid: Path(f"/proc/{pid}").exists())
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAccess:
+    """One command's view of the site."""
+
+    settings: Settings
+    config_path: Path | None
+    context: CommandContext
+
+    def now_s(self) -> float:
+        """Unix seconds."""
+        return self.context.now_s()
+
+    def slurm(self) -> SlurmClient:
+        """A connection to Slurm."""
+        return self.context.connect(self.settings)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store as sodad keeps it; never made or upgraded from here.
+
+        Raises:
+            StoreError: it is not there, not readable for this user, or of another version.
+        """
+        store = open_store(self.settings.store.url, migrate=False, create=False)
+        try:
+            yield store
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).split("\n", 1)[0]
+            raise StoreError(
+                f"store {store.url}: {reason}; check your rights, and that its disk is not full"
+            ) from error
+        finally:
+            store.close()
+
+
+def wake_daemon(site: SiteAccess) -> None:
+    """Let a running sodad look at once; without one this does nothing.
+
+    The file is not made here: one of root's would keep slurmctld from writing it.
+    """
+    with suppress(OSError):
+        os.utime(site.settings.wake_path)
+
+
+def on_site(function: Callable[Concatenate[SiteAccess, P], R]) -> Callable[..., R]:
+    """Give a command ``--config`` and ``--json`` (as ``as_json``) and pass it the :class:`SiteAccess` first."""
+    return _with_site(function, must_read=True)
+
+
+def on_any_site(function: Callable[Concatenate[SiteAccess, P], R]) -> Callable[..., R]:
+    """As :func:`on_site`, but a configuration that cannot be read gives a warning and all defaults: for ways out."""
+    return _with_site(function, must_read=False)
+
+
+def _with_site(function: Callable[Concatenate[SiteAccess, P], R], *, must_read: bool) -> Callable[..., R]:
+    @click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        envvar="SODA_CONFIG",
+        help="Configuration file.  [default: /etc/slurm-soda/soda.toml if it exists; env: SODA_CONFIG]",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+    @click.pass_context
+    @wraps(function)
+    def wrapped(ctx: click.Context, /, config_path: Path | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        outside = ctx.find_object(CommandContext) or CommandContext()
+        site = SiteAccess(_settings(config_path, must_read=must_read), config_path, outside)
+        return function(site, *args, **kwargs)
+
+    return wrapped
+
+
+def _settings(path: Path | None, *, must_read: bool) -> Settings:
+    # A site may keep the file to itself, for a password in store.url: its users then ask sodad, which knows what it says.
+    if path is None and not os.access(CONFIG_FILE, os.R_OK):
+        return Settings()
+    try:
+        return load_settings(path)
+    except DaemonConfigError as error:
+        if must_read:
+            raise
+        warn(f"defaults instead of the configuration: {error}")
+        return Settings()

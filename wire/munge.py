@@ -1,0 +1,122 @@
+"""Authenticates reports with MUNGE, which every Slurm site runs: a credential over the SHA-256 of the body.
+
+MUNGE vouches for the sender's uid, refuses credentials past their time to live and, on the decoding host, a credential
+that was decoded before. Its binaries are called because they are everywhere that Slurm is; see munge(1), unmunge(1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import subprocess
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from slurm_soda.wire.errors import MungeError
+
+CREDENTIAL_HEADER = "X-Soda-Munge"
+"""HTTP header that carries the credential."""
+
+MAX_CREDENTIAL_LENGTH = 4096
+
+_PREFIX = "slurm-soda report 1 sha256 "
+"""Part of the sealed text, so that a credential made for anything else on the cluster is worth nothing here."""
+
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin", "LC_ALL": "C"}
+_CREDENTIAL = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:")
+_REASONS = {15: "has expired", 16: "comes from the future", 17: "was used before"}
+
+RunProgram = Callable[[tuple[str, ...], bytes, float], tuple[int, bytes, bytes]]
+"""Runs ``argv`` with standard input and a time limit in seconds; gives exit status, standard output and error."""
+
+
+def run_program(argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
+    """Run a program with a fixed environment.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it took longer than ``timeout_s``; it has been killed.
+    """
+    done = subprocess.run(argv, input=stdin, capture_output=True, env=_ENVIRONMENT, timeout=timeout_s, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class MungeSender:
+    """Who sealed a body, as MUNGE vouches for it."""
+
+    uid: int
+    address: str
+    """Address of the host that made the credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Munge:
+    """Seals and checks through the ``munge`` and ``unmunge`` programs."""
+
+    run: RunProgram = run_program
+    timeout_s: float = 5.0
+    socket: str | None = None
+    """Path of munged's socket where it is not the default."""
+
+    def encode(self, body: bytes) -> str:
+        """A credential of this process's user for ``body``, on one line.
+
+        Raises:
+            SealError: munge is missing, failed or did not answer in time.
+        """
+        status, out, err = self._call("munge", (), _payload(body))
+        credential = out.decode("ascii", "replace").strip()
+        if status or not _CREDENTIAL.fullmatch(credential):
+            raise MungeError(f"munge exited with status {status}: {_line(err)}; check that munged runs on this host")
+        return credential
+
+    def check(self, body: bytes, credential: str, allowed_uids: Collection[int]) -> MungeSender:
+        """Who sent ``body``, if ``credential`` is valid, fresh, unused, about this very body and of an allowed user.
+
+        Raises:
+            SealError: it is not, or unmunge is missing, failed or did not answer in time.
+        """
+        if len(credential) > MAX_CREDENTIAL_LENGTH or not _CREDENTIAL.fullmatch(credential):
+            raise MungeError(f"credential {credential[:20]!a} is not one that munge made")
+        keys = ("--numeric", "--keys=STATUS,UID,ENCODE_HOST")
+        status, out, err = self._call("unmunge", keys, credential.encode())
+        if status in _REASONS:
+            raise MungeError(f"credential {_REASONS[status]}; check the clocks of node and controller")
+        if status:
+            raise MungeError(f"unmunge exited with status {status}: {_line(err)}; check munged and its key")
+        sender, payload = _decoded(out)
+        if sender.uid not in allowed_uids:
+            allowed = ", ".join(str(uid) for uid in sorted(allowed_uids))
+            raise MungeError(f"credential of uid {sender.uid} from {sender.address}; allowed is {allowed}")
+        if not hmac.compare_digest(payload, _payload(body)):
+            raise MungeError(f"credential from {sender.address} is about another body")
+        return sender
+
+    def _call(self, program: str, arguments: tuple[str, ...], stdin: bytes) -> tuple[int, bytes, bytes]:
+        socket = () if self.socket is None else (f"--socket={self.socket}",)
+        try:
+            return self.run((program, *arguments, *socket), stdin, self.timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise MungeError(f"{program} did not answer within {self.timeout_s:g} s; check munged") from error
+        except OSError as error:
+            raise MungeError(f"{program} cannot be started ({error.strerror}); install munge") from error
+
+
+def _payload(body: bytes) -> bytes:
+    return (_PREFIX + hashlib.sha256(body).hexdigest()).encode()
+
+
+def _decoded(out: bytes) -> tuple[MungeSender, bytes]:
+    """Take unmunge's answer apart: ``KEY: value`` lines, an empty line, the payload."""
+    head, _, payload = out.partition(b"\n\n")
+    values = dict(line.split(":", 1) for line in head.decode("ascii", "replace").splitlines() if ":" in line)
+    try:
+        return MungeSender(uid=int(values["UID"]), address=values["ENCODE_HOST"].strip()), payload
+    except (KeyError, ValueError) as error:
+        raise MungeError(f"unmunge's answer cannot be read: {_line(head)}") from error
+
+
+def _line(raw: bytes) -> str:
+    return " ".join(raw.decode("utf-8", "backslashreplace").split())[:200] or "no message"
