@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEED ?= 1
-BURST := $(filter-out 0 no,$(ARRAYS))
+BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 export PYTHONDONTWRITEBYTECODE := 1
@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, ARRAYS=1: a burst)
+demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst)
 	$(BIN)/sodactl demo$(if $(BURST), --arrays) --seed $(SEED) --out $(OUT)
 
 test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster

@@ -38,7 +38,7 @@ name = "{policy}"
 [cycle]
 interval_s = 2.0
 order_depth = {depth}
-[rails]
+[change_limits]
 max_changes_per_cycle = 100000
 """
 

@@ -52,7 +52,7 @@ class CycleSettings(_Section):
 
 
 class ChangeLimitSettings(_Section):
-    """``[rails]``: how much sodad may change, and when it stops by itself."""
+    """``[change_limits]``: how much sodad may change, and when it stops by itself."""
 
     max_changes_per_cycle: int = Field(default=2000, ge=0)
     min_change_interval_s: float = Field(default=1.0, ge=0)
@@ -77,7 +77,7 @@ class PreemptionSettings(_Section):
 
 
 class PoolSettings(_Section):
-    """``[arrays]``: jobs in arrays (SODA, Section V-C), where ``sodactl arrays apply`` has made some."""
+    """``[pools]``: jobs in arrays (SODA, Section V-C), where ``sodactl pools apply`` has made some."""
 
     max_aborts: int = Field(default=3, ge=0)
     """A job that gave back what it had borrowed so often borrows no more."""
@@ -88,7 +88,7 @@ class PoolSettings(_Section):
     gpu_lending: GpuLending = "checkpoint"
     """GPU jobs that may borrow GPUs: those that checkpoint at SIGTERM, all that may be requeued, or none."""
     include_path: str = ""
-    """The file with array partitions that slurm.conf includes; empty: ``soda-arrays.conf`` beside it."""
+    """The file with array partitions that slurm.conf includes; empty: ``soda-pools.conf`` beside it."""
     history_days: float = Field(default=28.0, gt=0)
     """Shares are derived from jobs that ran so lately."""
     rederive_s: float = Field(default=86_400.0, ge=0)
@@ -116,7 +116,7 @@ class ApiSettings(_Section):
 
 
 class CpuFitSettings(_Section):
-    """``[cores]``: just enough CPU cores for training jobs (SODA, Section V-B)."""
+    """``[cpu_fit]``: just enough CPU cores for training jobs (SODA, Section V-B)."""
 
     rewrite: Literal["off", "hinted", "all"] = "hinted"
     """Whose requests are changed while they wait: nobody's, those of jobs that name a ``--soda-category``, all GPU jobs'."""
@@ -150,8 +150,8 @@ class Settings(_Section):
     cycle: CycleSettings = CycleSettings()
     change_limits: ChangeLimitSettings = ChangeLimitSettings()
     preemption: PreemptionSettings = PreemptionSettings()
-    arrays: PoolSettings = PoolSettings()
-    cores: CpuFitSettings = CpuFitSettings()
+    pools: PoolSettings = PoolSettings()
+    cpu_fit: CpuFitSettings = CpuFitSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     slurm: SlurmSettings = SlurmSettings()

@@ -148,7 +148,7 @@ def _loop(
     signal_flags = SignalFlags(waker)
     signal_flags.listen()
     writer = ReportWriter(
-        store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cores))
+        store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
     )
     cycles.problems = writer.problems
     api_settings = cycles.settings.api

@@ -1,4 +1,6 @@
-"""How a Slurm command is run. Everything above takes a :class:`CommandRunner`, so that it can also reach into a container."""
+"""How a Slurm command is run. Everything above takes a :class:`CommandRunner`, so that it can also reach into a
+container.
+"""
 
 from __future__ import annotations
 

@@ -51,26 +51,32 @@ class LazyCommand:
 _HERE = "slurm_soda.sodactl"
 
 COMMANDS: Mapping[str, LazyCommand] = {
-    "status": LazyCommand(f"{_HERE}.status:status", "Is slurm-soda alive, and what does it do?"),
-    "jobs": LazyCommand(f"{_HERE}.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
-    "explain": LazyCommand(f"{_HERE}.explain:explain", "Why a job waits, or where it went."),
-    "history": LazyCommand(f"{_HERE}.history:history", "What finished jobs used and how long they waited."),
-    "fit": LazyCommand(f"{_HERE}.fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
-    "profiles": LazyCommand(f"{_HERE}.profiles:profiles", "What is known about kinds of jobs, and from whom."),
-    "policy": LazyCommand(f"{_HERE}.settings:policy", "Show, list or set the scheduling policy."),
-    "mode": LazyCommand(f"{_HERE}.settings:mode", "Show or set the mode: observe, advise or enforce."),
-    "undo": LazyCommand(f"{_HERE}.undo:undo", "Take changes to jobs back."),
+    "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda alive, and what does it do?"),
+    "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
+    "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or where it went."),
+    "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
+    "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
+    "profiles": LazyCommand(f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from whom."),
+    "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
+    "mode": LazyCommand(f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."),
+    "undo": LazyCommand(f"{_HERE}.control.undo:undo", "Take changes to jobs back."),
     "release-all": LazyCommand(
-        f"{_HERE}.release:release_all", "Give every job back to Slurm alone; works with sodad down."
+        f"{_HERE}.control.release_all:release_all", "Give every job back to Slurm alone; works with sodad down."
     ),
-    "arrays": LazyCommand(f"{_HERE}.arrays:arrays", "Divide a partition between CPU jobs, small and large GPU jobs."),
-    "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
-    "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),
-    "demo": LazyCommand(f"{_HERE}.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
-    "simulate": LazyCommand(f"{_HERE}.simulate:simulate", "What one policy would do to a cluster."),
-    "compare": LazyCommand(f"{_HERE}.compare:compare", "Many policies on the same jobs."),
-    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "What would another policy do to this site?"),
-    "bench": LazyCommand(f"{_HERE}.bench:bench", "Measure parts of slurm-soda on this machine, without a cluster."),
+    "pools": LazyCommand(
+        f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
+    ),
+    "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to mend."),
+    "cluster": LazyCommand(
+        f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine."
+    ),
+    "demo": LazyCommand(f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
+    "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
+    "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
+    "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What would another policy do to this site?"),
+    "bench": LazyCommand(
+        f"{_HERE}.bench.decide:bench", "Measure parts of slurm-soda on this machine, without a cluster."
+    ),
     "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
 }
 

@@ -100,9 +100,9 @@ class CoreFit:
     utilisation_ratio: float
     """Utilisation with ``cores``, or what a concave curve through the measurements has at least."""
     reason: str
-    """``best_fit``, ``measured``, ``kept``, ``independent`` and ``idle`` as :class:`slurm_soda.policies.cpu_fit.core_search.SettleReason`
-    names them; ``cut_short`` where no more orders came or the cores could not be set. Only ``best_fit``, ``measured``
-    and ``kept`` say how many cores the job needs."""
+    """``best_fit``, ``measured``, ``kept``, ``independent`` and ``idle`` as
+    :class:`slurm_soda.policies.cpu_fit.core_search.SettleReason` names them; ``cut_short`` where no more orders came or the
+    cores could not be set. Only ``best_fit``, ``measured`` and ``kept`` say how many cores the job needs."""
 
     @classmethod
     def from_dict(cls, data: object) -> CoreFit:

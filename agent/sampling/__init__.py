@@ -1,1 +1,1 @@
-"""TODO."""
+"""Readings of a node's jobs: CPU time, memory, processes and GPUs."""

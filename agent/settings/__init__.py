@@ -1,1 +1,1 @@
-"""TODO."""
+"""Every key of ``agent.toml``."""

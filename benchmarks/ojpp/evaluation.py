@@ -106,4 +106,4 @@ def mean(found: Iterable[QueueResult], what: str) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1))
 
 
-__all__ = ["PATTERNS", "SEEDS", "STRATEGIES", "Case", "Found", "evaluate", "evaluate_all", "mean", "placed"]
+__all__ = ["PATTERNS", "SEEDS", "STRATEGIES", "Case", "QueueResult", "evaluate", "evaluate_all", "mean", "placed"]

@@ -93,7 +93,9 @@ class ViewRoutes:
             return _json(self._listed[1])
 
     async def job(self, job_id: JobId) -> Response:
-        """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of this id."""
+        """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
+        this id.
+        """
         return await self._answer(lambda session: views.job_detail_view(session, self._head(session), job_id))
 
     async def fit(
@@ -106,7 +108,9 @@ class ViewRoutes:
         model: Name = None,
         since_s: float | None = None,
     ) -> Response:
-        """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.cpu_fit_report.CpuFitReport`, of :data:`MAX_FITS` jobs at most."""
+        """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.cpu_fit_report.CpuFitReport`, of :data:`MAX_FITS`
+        jobs at most.
+        """
         filters = CpuFitFilters(job_id, user, category, model, since_s)
         return await self._answer(lambda session: read_cpu_fit_report(session, filters, limit))
 

@@ -92,7 +92,7 @@ class CycleRunner:
         """Use other settings from the next cycle on; store, lock and API stay as they were at start."""
         self.settings = settings
         self._preemptions.settings = settings.preemption
-        self._starts.settings = settings.cores
+        self._starts.settings = settings.cpu_fit
         self._rails.settings = self._breaker.settings = settings.change_limits
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class CycleRunner:
         self._stale = False
         self._job_cache, self._notes = JobCache(self._store), JobNoteWriter()
         self._preemptions = ActivePreemptions(self.settings.preemption)
-        self._starts = CpuFitting(self.settings.cores, self._store, self._client)
+        self._starts = CpuFitting(self.settings.cpu_fit, self._store, self._client)
         with self._store.read() as session:
             self._arrays = PoolStage(Path(self.settings.state_dir), session, self._client)
             self._preemptions.adopt(load_preemptions(session))
@@ -202,9 +202,9 @@ class CycleRunner:
         begun = [] if plan is None else self._preemptions.begin(plan, jobs, self._job_cache, now_s)
         ordinary: list[JobChange] = list(proposals.changes)
         if plan is not None:
-            returns = [] if self._breaker.is_open(now_s) else self._arrays.returns(slurm_state, self.settings.arrays)
+            returns = [] if self._breaker.is_open(now_s) else self._arrays.returns(slurm_state, self.settings.pools)
             ordinary = returns + ordinary + rewrite_changes(plan, jobs)
-            ordinary += self._arrays.orders(snapshot, plan, self.settings.arrays, depth=self.settings.cycle.order_depth)
+            ordinary += self._arrays.orders(snapshot, plan, self.settings.pools, depth=self.settings.cycle.order_depth)
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []

@@ -66,7 +66,8 @@ def values_of_table(table: SpeedTable, gpu: str | None = None, own_name: str | N
         found[value.quantity, subject] = replace(value, subject=subject)
     if not found:
         raise SodaError(
-            f"the table has nothing that can be used: no speed above 0 of a GPU but {UNCONSOLIDATED_SUFFIX[1:]} ones; measure alone first"
+            f"the table has nothing that can be used: no speed above 0 of a GPU but "
+            f"{UNCONSOLIDATED_SUFFIX[1:]} ones; measure alone first"
         )
     return list(found.values())
 

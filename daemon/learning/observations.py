@@ -108,5 +108,7 @@ def mean_values(session: Session, kind: JobKind, now_s: float) -> list[ProfileVa
 
 
 def expected_deviation(seen: Sequence[float], level: float) -> float:
-    """Expected distance of the next value from a level: that of the values seen, and :data:`PRIOR_ERROR_RATIO` as one more."""
+    """Expected distance of the next value from a level: that of the values seen, and :data:`PRIOR_ERROR_RATIO` as one
+    more.
+    """
     return (math.fsum(abs(value - level) for value in seen) + PRIOR_ERROR_RATIO * abs(level)) / (len(seen) + 1)

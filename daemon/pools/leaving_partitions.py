@@ -1,6 +1,6 @@
 """Jobs that wait in a partition of ours which goes: Slurm requeued them there after its waiting jobs had been moved away.
 
-``sodactl arrays apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
+``sodactl pools apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
 back to the list that it had: partitions that take no more jobs, where it would wait until somebody changes arrays again.
 """
 
@@ -46,7 +46,8 @@ def _remaining_partitions(partitions: str, leaving: frozenset[str], base_of: Map
 
 
 def leaving_partition_changes(
-    jobs: Mapping[int, SlurmJob], stays: RemainingPartitions, aborts: Callable[[int], int], refused: Callable[[int, str], bool],
+    jobs: Mapping[int, SlurmJob], stays: RemainingPartitions, aborts: Callable[[int], int], refused: Callable[[int,
+    str], bool],
     now_s: float,
 ) -> list[JobChange]:  # fmt: skip
     """What moves strays; one that was aborted need not wait out Slurm's two minutes either.

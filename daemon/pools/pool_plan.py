@@ -25,7 +25,7 @@ from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
 
 _DAY_S = 86400.0
-INCLUDE_FILE_NAME = "soda-arrays.conf"
+INCLUDE_FILE_NAME = "soda-pools.conf"
 """Beside slurm.conf, unless the configuration says otherwise."""
 
 
@@ -71,7 +71,7 @@ def read_site_state(slurm: SlurmClient, partitions: ScontrolPartitions) -> Slurm
 def read_past_pool_jobs(session: Session, view: SlurmSiteState, settings: Settings, now_s: float) -> list[PastPoolJob]:
     """The jobs that shares are derived from."""
     types = {node.name: node.gpu_type for node in view.nodes}
-    return past_pool_jobs(session, since_s=now_s - settings.arrays.history_days * _DAY_S, now_s=now_s, gpu_types=types)
+    return past_pool_jobs(session, since_s=now_s - settings.pools.history_days * _DAY_S, now_s=now_s, gpu_types=types)
 
 
 def plan_pools(
@@ -105,7 +105,7 @@ def plan_pools(
             plan_pool_partitions(base.name, max(base.tier, lending + 1), lending, members[base.name], shares)
         )
     conf = Path(view.config.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
-    include_path = Path(settings.arrays.include_path or conf.with_name(INCLUDE_FILE_NAME))
+    include_path = Path(settings.pools.include_path or conf.with_name(INCLUDE_FILE_NAME))
     wanted = WantedPools(
         table=table,
         settings={part.name: pool_partition_settings(part, view.partitions[part.base]) for part in table},
@@ -131,9 +131,9 @@ def plan_pools(
 
 
 def _partitions_to_divide(view: SlurmSiteState, settings: Settings, ours: set[str]) -> list[SlurmPartition]:
-    named = settings.arrays.partitions or [name for name, record in view.partitions.items() if record.is_default]
+    named = settings.pools.partitions or [name for name, record in view.partitions.items() if record.is_default]
     if not named:
-        raise SlurmError("Slurm has no default partition; name what to divide in arrays.partitions or with --partition")
+        raise SlurmError("Slurm has no default partition; name what to divide in pools.partitions or with --partition")
     for name in named:
         if name not in view.partitions or name in ours:
             present = ", ".join(other for other in view.partitions if other not in ours)
@@ -184,7 +184,7 @@ def _with_overrides(
 def _routing_rules(settings: Settings, config: Mapping[str, str]) -> RoutingRules:
     digits = config.get("KillWait", "").split(" ")[0]
     return RoutingRules(
-        gpu_lending=settings.arrays.gpu_lending,
+        gpu_lending=settings.pools.gpu_lending,
         kill_wait_s=int(digits) if digits.isdigit() else RoutingRules().kill_wait_s,
         job_requeue=config.get("JobRequeue", "1") == "1",
     )

@@ -85,7 +85,7 @@ def check_include_content(include_path: Path, wanted: str) -> Iterator[PoolObsta
         yield PoolObstacle(
             "include",
             f"{include_path} does not say what is in force",
-            "run `sodactl arrays apply`, which writes it anew, before slurmctld restarts",
+            "run `sodactl pools apply`, which writes it anew, before slurmctld restarts",
         )
 
 

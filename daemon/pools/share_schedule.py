@@ -1,6 +1,7 @@
-"""Shares derived anew by schedule: what ``sodactl arrays apply`` does, by sodad itself, once a day.
+"""Shares derived anew by schedule: what ``sodactl pools apply`` does, by sodad itself, once a day.
 
-A share moves by one bounded step at most, and not at all for little differences (:mod:`slurm_soda.policies.pools.layout.shares`).
+A share moves by one bounded step at most, and not at all for little differences
+(:mod:`slurm_soda.policies.pools.layout.shares`).
 Waiting jobs stay in the partitions that they are in, whose nodes and cores change under them; those that can no longer start
 there are routed anew, or go back to the site's own. A change that was cut short is finished, and partitions that go are
 deleted when their last job has ended.
@@ -45,7 +46,7 @@ class ShareSchedule:
 
     def step(self, settings: Settings, *, enforces: bool) -> bool:
         """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later."""
-        every_s, now_s = settings.arrays.rederive_s, self.clock.now_s()
+        every_s, now_s = settings.pools.rederive_s, self.clock.now_s()
         if not enforces or every_s <= 0 or now_s < self._tried_s + min(RESUME_AFTER_S, every_s):
             return False
         try:
@@ -67,8 +68,8 @@ class ShareSchedule:
     def _derive(self, settings: Settings, record: PoolsRecord, now_s: float) -> bool:
         port = self.partitions(settings)
         view = pool_plan.read_site_state(self.slurm, port)
-        named = settings.arrays.model_copy(update={"partitions": list(record.bases)})
-        divided = settings.model_copy(update={"arrays": named})
+        named = settings.pools.model_copy(update={"partitions": list(record.bases)})
+        divided = settings.model_copy(update={"pools": named})
         unfinished = record.phase == "applying"
         past: list[PastPoolJob] = []  # shares that are not in force yet do not move
         if not unfinished:

@@ -35,7 +35,9 @@ _STATES_AFTER_CHECKPOINT = frozenset({"FAILED", "NODE_FAIL", "PREEMPTED", "BOOT_
 
 @dataclass(slots=True)
 class ActivePreemption:
-    """One preemption on its way, as the store keeps it; see :class:`slurm_soda.daemon.store.tables.scheduling.Preemption`."""
+    """One preemption on its way, as the store keeps it; see
+    :class:`slurm_soda.daemon.store.tables.scheduling.Preemption`.
+    """
 
     job_id: int
     submit_s: float

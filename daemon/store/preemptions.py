@@ -8,7 +8,7 @@ from typing import cast
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption
+from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
 from slurm_soda.daemon.store.tables.scheduling import Preemption
 
 
@@ -20,7 +20,7 @@ def load_preemptions(session: Session) -> list[ActivePreemption]:
             job_id=row.job_id,
             submit_s=row.submit_s,
             restart=row.restart,
-            phase=cast("Phase", row.phase),
+            phase=cast("PreemptionPhase", row.phase),
             created_s=row.created_s,
             deadline_s=row.deadline_s,
             for_jobs=tuple(row.for_jobs),

@@ -53,12 +53,12 @@ def report_document(settings: BurstSettings, jobs: tuple[BurstJob, ...], burst: 
         "settings": {"scale": settings.scale, "policy": POLICY, "max_aborts": settings.max_aborts},
         "versions": burst.versions,
         "commands": [
-            f"sodactl demo --arrays --seed {settings.seed}",
+            f"sodactl demo --pools --seed {settings.seed}",
             f"{shlex.join(sbatch.sbatch_argv(first))} <<'END'",
             *sbatch.batch_script(first).splitlines(),
             "END",
             shlex.join(("sodactl", *APPLY_COMMAND)),
-            "sodactl arrays log",
+            "sodactl pools log",
         ],
         "mix": [asdict(job) for job in jobs],
     }

@@ -49,7 +49,7 @@ class BurstResult:
     stock: tuple[BurstJobRecord, ...]
     soda: tuple[BurstJobRecord, ...]
     arrays: dict[str, Any]
-    """What ``sodactl arrays`` said of the arrays in force."""
+    """What ``sodactl pools`` said of the arrays in force."""
     layout: PoolLayout
     """The same, as the figures need it."""
     log: list[dict[str, Any]]
@@ -88,9 +88,9 @@ def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: De
 
 
 def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
-    """Put arrays in force as an admin would; what ``sodactl arrays status`` says of them.
+    """Put arrays in force as an admin would; what ``sodactl pools status`` says of them.
 
-    Slurm's own parameters for arrays (docs/arrays.md) are set only now: stock Slurm is to run with its defaults.
+    Slurm's own parameters for arrays (docs/pools.md) are set only now: stock Slurm is to run with its defaults.
     """
     for host in cluster.spec.hosts:
         text = cluster.copy_out("/etc/slurm/slurm.conf", node=host).decode()
@@ -116,7 +116,7 @@ def revert_pools(cluster: ContainerCluster) -> None:
 
 
 def read_layout(shown: dict[str, Any]) -> PoolLayout:
-    """The arrays that ``sodactl arrays status`` shows; all nodes of the demo are of one class."""
+    """The arrays that ``sodactl pools status`` shows; all nodes of the demo are of one class."""
     parts = shown["partitions"]
     return PoolLayout(
         borrowing=frozenset(part["name"] for part in parts if part["borrowing"]),

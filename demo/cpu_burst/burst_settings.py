@@ -37,11 +37,11 @@ def daemon_configuration(settings: BurstSettings) -> str:
             'mode = "observe"',
             "[policy]",
             f'name = "{POLICY}"',
-            "[arrays]",
+            "[pools]",
             f"max_aborts = {settings.max_aborts}",
             "[cycle]",
             "interval_s = 1.0",
-            "[rails]",
+            "[change_limits]",
             "min_change_interval_s = 0.2",
             "",
         ]

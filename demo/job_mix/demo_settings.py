@@ -53,10 +53,10 @@ def daemon_configuration(settings: DemoSettings, mix: JobMix) -> str:
             *lines,
             "[cycle]",
             "interval_s = 1.0",
-            "[rails]",
+            "[change_limits]",
             "min_change_interval_s = 0.2",
             "# Its jobs ask for the cores that they need, and what is compared is their order.",
-            "[cores]",
+            "[cpu_fit]",
             'rewrite = "off"',
             "",
         ]

@@ -35,7 +35,8 @@ def render_page(report: Report) -> str:
     runs = report["runs"]
     span_s = max(run["makespan_s"] for run in runs.values()) * 1.01
     charts = "".join(
-        f'<section class="card"><h2>{TITLES[phase]}</h2>{_gantt_key()}{render_gantt(runs[phase]["per_job"], span_s)}</section>'
+        f'<section class="card"><h2>{TITLES[phase]}</h2>{_gantt_key()}'
+        f"{render_gantt(runs[phase]['per_job'], span_s)}</section>"
         for phase in ("stock", "soda")
     )
     return (

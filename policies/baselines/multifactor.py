@@ -77,8 +77,8 @@ class Multifactor:
     def priorities(self, snapshot: ClusterSnapshot) -> FloatColumn:
         """weight_age x age + weight_fairshare x fair share + weight_size x size, one value a row; all factors in [0, 1].
 
-        age = time waited / max_age_s, at most 1; fair share: see :func:`compute_fair_shares`; size = the mean of the job's part
-        of all nodes and its part of all CPUs.
+        age = time waited / max_age_s, at most 1; fair share: see :func:`compute_fair_shares`; size = the mean of the job's
+        part of all nodes and its part of all CPUs.
         """
         jobs, nodes = snapshot.jobs, snapshot.nodes
         age = np.minimum(jobs.waited_s / self.max_age_s, 1.0)

@@ -24,7 +24,9 @@ class MultiPoolSession:
     """
 
     def __init__(self, demand: Demand, nodes: NodeTable, division: PoolDivision, *, max_aborts: int) -> None:
-        """``nodes`` are idle, with the columns of :func:`~slurm_soda.policies.pools.layout.node_division.add_pool_columns`."""
+        """``nodes`` are idle, with the columns of
+        :func:`~slurm_soda.policies.pools.layout.node_division.add_pool_columns`.
+        """
         self._max_aborts = max_aborts
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._requests = PoolRequests(demand.shapes, nodes, division)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The one list of policies, their parameters, and what a plan says of one job."""

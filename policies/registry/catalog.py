@@ -83,9 +83,13 @@ QUANTUM = Parameter(
     number_from(1.0),
 )  # fmt: skip
 BACKFILL_DEPTH = Parameter(
-    "depth", DEFAULT_DEPTH, "jobs", "how many jobs behind blocked ones are looked at in one decision", "a whole number from 0",
+    "depth",
+    DEFAULT_DEPTH,
+    "jobs",
+    "how many jobs behind blocked ones are looked at in one decision",
+    "a whole number from 0",
     integer_from(0),
-)  # fmt: skip
+)
 PACKLIMIT = Parameter(
     "packlimit", math.inf, "ratio", "jobs whose models have a larger skew are packed on the fewest nodes, others of "
     "known skew fill holes; inf: all jobs are placed alike", "a number from 0, or inf", number_from(0.0),
@@ -118,15 +122,42 @@ _MULTIFACTOR = (
 )  # fmt: skip
 
 _POOLS = (
-    Parameter("cpu_cores", None, "cores", "cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part "
-              "of the node's; unset: what is left when each GPU has 5", "a number from 0", optional_reader(number_from(0.0))),
-    Parameter("large_nodes", None, "nodes", "nodes of each class that are the large array's; below 1 a part of the class's; "
-              "unset: a quarter from 16 nodes on, else none", "a number from 0", optional_reader(number_from(0.0))),
-    Parameter("shares", (), "shares", "how node classes are divided, as `sodactl arrays plan` derives it from history; "
-              "cpu_cores and large_nodes go before it", SHARES_FORMAT, parse_shares),
-    Parameter("max_aborts", MAX_ABORTS, "requeues", "so often a job gives back what it borrowed; then it borrows no more",
-              "a whole number from 0", integer_from(0)),
-)  # fmt: skip
+    Parameter(
+        "cpu_cores",
+        None,
+        "cores",
+        "cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part "
+        "of the node's; unset: what is left when each GPU has 5",
+        "a number from 0",
+        optional_reader(number_from(0.0)),
+    ),
+    Parameter(
+        "large_nodes",
+        None,
+        "nodes",
+        "nodes of each class that are the large array's; below 1 a part of the class's; "
+        "unset: a quarter from 16 nodes on, else none",
+        "a number from 0",
+        optional_reader(number_from(0.0)),
+    ),
+    Parameter(
+        "shares",
+        (),
+        "shares",
+        "how node classes are divided, as `sodactl pools plan` derives it from history; "
+        "cpu_cores and large_nodes go before it",
+        SHARES_FORMAT,
+        parse_shares,
+    ),
+    Parameter(
+        "max_aborts",
+        MAX_ABORTS,
+        "requeues",
+        "so often a job gives back what it borrowed; then it borrows no more",
+        "a whole number from 0",
+        integer_from(0),
+    ),
+)
 
 MOST_JOBS = Parameter(
     "most", MAX_JOBS_PER_GPU, "jobs", "most jobs on one GPU", "a whole number from 1", integer_from(1),
@@ -141,50 +172,139 @@ CHANGE_S = Parameter(
 )  # fmt: skip
 
 POLICIES: tuple[PolicyEntry, ...] = (
-    PolicyEntry("fifo", "by submit time; a partition's first job that does not fit holds up the ones behind it",
-          "Tiresias, Section 5.1 (YARN-CS)", Fifo),
-    PolicyEntry("fifo-skip", "by submit time; a job that does not fit is passed",
-          "Tiresias, Section 5.1, with the skip of Pseudocode 2", partial(Fifo, skip=True)),
-    PolicyEntry("backfill", "by submit time; jobs behind a blocked one start where they do not delay it",
-          "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill", Backfill,
-          (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS, BACKFILL_WHOLE_NODES, BACKFILL_INTERVAL)),
-    PolicyEntry("multifactor", "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
-          "Slurm's priority/multifactor and sched/backfill", Multifactor, _MULTIFACTOR),
-    PolicyEntry("gandiva", "in turns of one time slice; preempts", "Gandiva, OSDI 2018 (suspend and resume)", Gandiva,
-          (QUANTUM,)),
-    PolicyEntry("drf", "the next job of the user that holds the smallest part of what it holds most of",
-          "Ghodsi et al., Dominant Resource Fairness, NSDI 2011, Algorithm 1", Drf),
-    PolicyEntry("kelp-fifo", "by submit time, GPU jobs and jobs without GPUs in lines of their own",
-          "SODA, Section VI-A (KELP-FIFO)", KelpFifo),
-    PolicyEntry("kelp-drf", "the next job of the user that holds the fewest GPUs", "SODA, Section VI-A (KELP-DRF)",
-          partial(Drf, name="kelp-drf", gpus_only=True)),
-    PolicyEntry("coda", "arrays for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
-          "in each; preempts borrowers", "SODA, Section V-C", Coda, _POOLS),
-    PolicyEntry("tiresias-las", "least attained GPU service first, in discrete queues; preempts",
-          "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)", Tiresias, _TIRESIAS),
-    PolicyEntry("tiresias-gittins", "likeliest to end within its queue's quantum first, judged by past jobs; preempts",
-          "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-Gittins index)",
-          partial(Tiresias, name="tiresias-gittins"), (*_TIRESIAS, SAMPLES_GPU_S)),
+    PolicyEntry(
+        "fifo",
+        "by submit time; a partition's first job that does not fit holds up the ones behind it",
+        "Tiresias, Section 5.1 (YARN-CS)",
+        Fifo,
+    ),
+    PolicyEntry(
+        "fifo-skip",
+        "by submit time; a job that does not fit is passed",
+        "Tiresias, Section 5.1, with the skip of Pseudocode 2",
+        partial(Fifo, skip=True),
+    ),
+    PolicyEntry(
+        "backfill",
+        "by submit time; jobs behind a blocked one start where they do not delay it",
+        "Lifka, The ANL/IBM SP Scheduling System, 1995 (EASY); Slurm's sched/backfill",
+        Backfill,
+        (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS, BACKFILL_WHOLE_NODES, BACKFILL_INTERVAL),
+    ),
+    PolicyEntry(
+        "multifactor",
+        "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
+        "Slurm's priority/multifactor and sched/backfill",
+        Multifactor,
+        _MULTIFACTOR,
+    ),
+    PolicyEntry(
+        "gandiva",
+        "in turns of one time slice; preempts",
+        "Gandiva, OSDI 2018 (suspend and resume)",
+        Gandiva,
+        (QUANTUM,),
+    ),
+    PolicyEntry(
+        "drf",
+        "the next job of the user that holds the smallest part of what it holds most of",
+        "Ghodsi et al., Dominant Resource Fairness, NSDI 2011, Algorithm 1",
+        Drf,
+    ),
+    PolicyEntry(
+        "kelp-fifo",
+        "by submit time, GPU jobs and jobs without GPUs in lines of their own",
+        "SODA, Section VI-A (KELP-FIFO)",
+        KelpFifo,
+    ),
+    PolicyEntry(
+        "kelp-drf",
+        "the next job of the user that holds the fewest GPUs",
+        "SODA, Section VI-A (KELP-DRF)",
+        partial(Drf, name="kelp-drf", gpus_only=True),
+    ),
+    PolicyEntry(
+        "coda",
+        "arrays for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
+        "in each; preempts borrowers",
+        "SODA, Section V-C",
+        Coda,
+        _POOLS,
+    ),
+    PolicyEntry(
+        "tiresias-las",
+        "least attained GPU service first, in discrete queues; preempts",
+        "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-LAS)",
+        Tiresias,
+        _TIRESIAS,
+    ),
+    PolicyEntry(
+        "tiresias-gittins",
+        "likeliest to end within its queue's quantum first, judged by past jobs; preempts",
+        "Tiresias, Sections 3.2.2 and 3.2.3 (discretised 2D-Gittins index)",
+        partial(Tiresias, name="tiresias-gittins"),
+        (*_TIRESIAS, SAMPLES_GPU_S),
+    ),
     PolicyEntry("sjf", "shortest predicted run time first", "Tiresias, Section 3.2", partial(SortKeyPolicy, "sjf")),
     PolicyEntry("smallest", "fewest GPUs first", "Tiresias, Section 3.2.1 (SF)", partial(SortKeyPolicy, "smallest")),
-    PolicyEntry("srtf", "shortest predicted remaining run time first; preempts", "Tiresias, Section 3.2.1 (SRTF)",
-          partial(SortKeyPolicy, "srtf"), (MIN_RUN_S,)),
-    PolicyEntry("srsf", "least predicted remaining GPU service first; preempts", "Tiresias, Section 3.2.1 (SRSF)",
-          partial(SortKeyPolicy, "srsf"), (MIN_RUN_S,)),
-    PolicyEntry(SJF_FFS, "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
-          "SJF-BSBF, Section VI-A (SJF-FFS)", partial(SharingSjf, SJF_FFS), (MOST_JOBS, CAUTION, BOUND_CAUTION)),
-    PolicyEntry(SJF_BSBF, "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
-          "average", "SJF-BSBF, Section V, Algorithms 1 and 2", partial(SharingSjf, SJF_BSBF),
-          (MOST_JOBS, CAUTION, BOUND_CAUTION, LITERAL, *DAYTIME)),
-    PolicyEntry("ojpp", "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
-          "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3", Ojpp, OJPP),
-    PolicyEntry("ojpap", "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",
-          "OJPP, Section 4.4, Algorithm 4", Ojpap, OJPAP),
-    PolicyEntry("colocation", "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
-          "Co-location, Chapter 5, Algorithm 2", Colocation, COLOCATION),
-    PolicyEntry(SRSF_SHARE, "least predicted remaining GPU service first, in pairs where two get more done than one; preempts",
-          "docs/policies/sjf-bsbf.md", SrsfShare, (MIN_RUN_S, CHANGE_S, CAUTION)),
-)  # fmt: skip
+    PolicyEntry(
+        "srtf",
+        "shortest predicted remaining run time first; preempts",
+        "Tiresias, Section 3.2.1 (SRTF)",
+        partial(SortKeyPolicy, "srtf"),
+        (MIN_RUN_S,),
+    ),
+    PolicyEntry(
+        "srsf",
+        "least predicted remaining GPU service first; preempts",
+        "Tiresias, Section 3.2.1 (SRSF)",
+        partial(SortKeyPolicy, "srsf"),
+        (MIN_RUN_S,),
+    ),
+    PolicyEntry(
+        SJF_FFS,
+        "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
+        "SJF-BSBF, Section VI-A (SJF-FFS)",
+        partial(SharingSjf, SJF_FFS),
+        (MOST_JOBS, CAUTION, BOUND_CAUTION),
+    ),
+    PolicyEntry(
+        SJF_BSBF,
+        "shortest predicted run time first; what finds no free GPUs joins running jobs where that ends earlier on "
+        "average",
+        "SJF-BSBF, Section V, Algorithms 1 and 2",
+        partial(SharingSjf, SJF_BSBF),
+        (MOST_JOBS, CAUTION, BOUND_CAUTION, LITERAL, *DAYTIME),
+    ),
+    PolicyEntry(
+        "ojpp",
+        "by submit time, onto the fewest GPUs on which collisions, interference and imbalance stay in bounds",
+        "OJPP, Sections 4.2 and 4.3, Algorithms 1 to 3",
+        Ojpp,
+        OJPP,
+    ),
+    PolicyEntry(
+        "ojpap",
+        "as ojpp, and moves workers off GPUs where interference came to exceed the bound; preempts",
+        "OJPP, Section 4.4, Algorithm 4",
+        Ojpap,
+        OJPAP,
+    ),
+    PolicyEntry(
+        "colocation",
+        "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
+        "Co-location, Chapter 5, Algorithm 2",
+        Colocation,
+        COLOCATION,
+    ),
+    PolicyEntry(
+        SRSF_SHARE,
+        "least predicted remaining GPU service first, in pairs where two get more done than one; preempts",
+        "docs/policies/sjf-bsbf.md",
+        SrsfShare,
+        (MIN_RUN_S, CHANGE_S, CAUTION),
+    ),
+)
 
 
 def policy_names() -> tuple[str, ...]:

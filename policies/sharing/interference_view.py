@@ -132,7 +132,9 @@ class InterferenceView:
         return math.inf if found is None else max(found.plus_errors(caution), 1.0)
 
     def new_job(self, row: int) -> NewJob:
-        """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch: see :func:`make_new_job`."""
+        """A waiting job as Algorithm 2 takes it, with ``remaining_s`` of work on its whole batch: see
+        :func:`make_new_job`.
+        """
         remaining_s = float(self._snapshot.jobs.remaining_s[row])
         number, batch = int(self._jobs.kind[row]), int(self._jobs.batch[row])
         throughput, footprint = (None, None) if number < 0 else self.models(self._jobs.kinds[number])

@@ -55,27 +55,67 @@ OJPAP = (
               "a number from 0", number_from(0.0)),
 )  # fmt: skip
 COLOCATION = (
-    Parameter("most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)),
-    Parameter("mps", True, "yes/no", "kernels of several jobs run at once, so that occupancy adds up; without MPS they take "
-              "turns, so that busy time does", "true or false", read_boolean),
-    Parameter("judge", SPEEDUP_MODELS[0], "name", "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
-              "linear in it; both are fitted to what is known of pairs", " or ".join(SPEEDUP_MODELS), one_of(SPEEDUP_MODELS)),
-    Parameter("limit", None, "GPUs", "most summed occupancy, instead of a fitted limit", "a number from 0",
-              optional_reader(number_from(0.0))),
+    Parameter(
+        "most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)
+    ),
+    Parameter(
+        "mps",
+        True,
+        "yes/no",
+        "kernels of several jobs run at once, so that occupancy adds up; without MPS they take "
+        "turns, so that busy time does",
+        "true or false",
+        read_boolean,
+    ),
+    Parameter(
+        "judge",
+        SPEEDUP_MODELS[0],
+        "name",
+        "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
+        "linear in it; both are fitted to what is known of pairs",
+        " or ".join(SPEEDUP_MODELS),
+        one_of(SPEEDUP_MODELS),
+    ),
+    Parameter(
+        "limit",
+        None,
+        "GPUs",
+        "most summed occupancy, instead of a fitted limit",
+        "a number from 0",
+        optional_reader(number_from(0.0)),
+    ),
     BOUND_CAUTION,
-)  # fmt: skip
+)
 DAYTIME = (
-    Parameter("daytime", True, "truth value", "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
-              "finds GPUs of its own sooner; not while somebody waits for more than 16 h, or more jobs wait than there are "
-              "GPUs. false: where work never stops",
-              "true or false", read_boolean),
-    Parameter("long_s", LONG_S, "s", "with daytime, a job of more run time is long", "a number from 0, or inf",
-              number_from(0.0)),
-    Parameter("long_share", LONG_SHARE, "ratio", "with daytime, long jobs hold at most this part of the GPUs while others are "
-              "there that need less than a quarter as long, and wait for that at most as long as they run, and 4 h; "
-              "1: all of them",
-              "a number from 0", number_from(0.0)),
-)  # fmt: skip
+    Parameter(
+        "daytime",
+        True,
+        "truth value",
+        "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
+        "finds GPUs of its own sooner; not while somebody waits for more than 16 h, or more jobs wait than there are "
+        "GPUs. false: where work never stops",
+        "true or false",
+        read_boolean,
+    ),
+    Parameter(
+        "long_s",
+        LONG_S,
+        "s",
+        "with daytime, a job of more run time is long",
+        "a number from 0, or inf",
+        number_from(0.0),
+    ),
+    Parameter(
+        "long_share",
+        LONG_SHARE,
+        "ratio",
+        "with daytime, long jobs hold at most this part of the GPUs while others are "
+        "there that need less than a quarter as long, and wait for that at most as long as they run, and 4 h; "
+        "1: all of them",
+        "a number from 0",
+        number_from(0.0),
+    ),
+)
 
 
 def _below_one(value: float) -> float:

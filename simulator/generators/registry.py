@@ -55,17 +55,43 @@ LOAD_RATIO = Parameter(
 )
 
 GENERATORS: tuple[WorkloadGenerator, ...] = (
-    WorkloadGenerator("small", "400 jobs of Tiresias' testbed mix, for a first look", "Tiresias, Section 5.1 and Tables 3 and 6",
-          "16x4", 400, tiresias_mix.draw_mix, (LOAD_RATIO,)),
-    WorkloadGenerator("tiresias480", "Tiresias' testbed mix of 480 jobs", "Tiresias, Section 5.1 and Tables 3 and 6", "15x4", 480,
-          tiresias_mix.draw_mix, (LOAD_RATIO,)),
-    WorkloadGenerator("philly-month", "a month like Microsoft's Philly cluster: sweeps, and a heavy tail of run times",
-          "msr-fiddle/philly-traces (CC-BY-4.0); Tiresias, Appendix A", "32x8", philly.JOBS, philly.draw_month,
-          (LOAD_RATIO,)),
-    WorkloadGenerator("soda-month", "SODA's month: CPU, training and inference jobs with their CPU cores",
-          "SODA, Sections III, IV-E and VI", "80x5/28c",
-          soda.CPU_JOBS + soda.TRAINING_JOBS + soda.INFERENCE_JOBS, soda.draw_month, (LOAD_RATIO,)),
-)  # fmt: skip
+    WorkloadGenerator(
+        "small",
+        "400 jobs of Tiresias' testbed mix, for a first look",
+        "Tiresias, Section 5.1 and Tables 3 and 6",
+        "16x4",
+        400,
+        tiresias_mix.draw_mix,
+        (LOAD_RATIO,),
+    ),
+    WorkloadGenerator(
+        "tiresias480",
+        "Tiresias' testbed mix of 480 jobs",
+        "Tiresias, Section 5.1 and Tables 3 and 6",
+        "15x4",
+        480,
+        tiresias_mix.draw_mix,
+        (LOAD_RATIO,),
+    ),
+    WorkloadGenerator(
+        "philly-month",
+        "a month like Microsoft's Philly cluster: sweeps, and a heavy tail of run times",
+        "msr-fiddle/philly-traces (CC-BY-4.0); Tiresias, Appendix A",
+        "32x8",
+        philly.JOBS,
+        philly.draw_month,
+        (LOAD_RATIO,),
+    ),
+    WorkloadGenerator(
+        "soda-month",
+        "SODA's month: CPU, training and inference jobs with their CPU cores",
+        "SODA, Sections III, IV-E and VI",
+        "80x5/28c",
+        soda.CPU_JOBS + soda.TRAINING_JOBS + soda.INFERENCE_JOBS,
+        soda.draw_month,
+        (LOAD_RATIO,),
+    ),
+)
 
 
 def workload_names() -> tuple[str, ...]:

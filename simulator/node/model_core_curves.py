@@ -17,7 +17,7 @@ BEST_FIT_BY_MODEL: Mapping[str, tuple[int, float]] = MappingProxyType({
 })  # fmt: skip
 """Best fit in cores per GPU, and the GPU utilisation there. The paper prints its starting values, CV 3, NLP 5 and SPEECH 5
 (Section V-B), around which the best fits are our choice: more for light networks, which take input fast, fewer for heavy
-ones. Utilisations are our choice; they are those of the emulated models in tests/policies/cores/models.py."""
+ones. Utilisations are our choice; they are those of the emulated models in tests/policies/cpu_fit/models.py."""
 
 INFERENCE_RATIO = 0.30
 """GPU utilisation of an inference job, our choice: GPUs are kept for the peak, and little is asked at night (V-D)."""

@@ -25,14 +25,20 @@ class StandInModel:
     reason: str = ""
 
 
-POLLUX_STAND_INS: Mapping[str, StandInModel] = MappingProxyType({
-    "cifar10": StandInModel("ResNet-18", reason="the same network on the same images"),
-    "imagenet": StandInModel("ResNet-50", reason="the same network on the same images"),
-    "bert": StandInModel("Transformer", reason="both are stacks of attention; the table's is smaller, so its slowdowns are mild"),
-    "deepspeech2": StandInModel("LM", reason="both are recurrent networks: long chains of small kernels"),
-    "ncf": StandInModel("Recommendation", reason="both are recommenders over embeddings with very large batches"),
-    "yolov3": StandInModel("CycleGAN", reason="both are deep convolutional networks on whole images with few samples at a time"),
-})  # fmt: skip
+POLLUX_STAND_INS: Mapping[str, StandInModel] = MappingProxyType(
+    {
+        "cifar10": StandInModel("ResNet-18", reason="the same network on the same images"),
+        "imagenet": StandInModel("ResNet-50", reason="the same network on the same images"),
+        "bert": StandInModel(
+            "Transformer", reason="both are stacks of attention; the table's is smaller, so its slowdowns are mild"
+        ),
+        "deepspeech2": StandInModel("LM", reason="both are recurrent networks: long chains of small kernels"),
+        "ncf": StandInModel("Recommendation", reason="both are recommenders over embeddings with very large batches"),
+        "yolov3": StandInModel(
+            "CycleGAN", reason="both are deep convolutional networks on whole images with few samples at a time"
+        ),
+    }
+)
 """The six models of Pollux' workloads, as Gavel's table has them. Our choice: nobody measured them beside each other."""
 
 

@@ -1,6 +1,7 @@
 """Speed of jobs alone and of pairs that share GPUs, from a table in the format of Gavel's simulator.
 
-The format is that of :mod:`slurm_soda.policies.sharing.prediction.speed_tables`. GPUs of the name ``X_unconsolidated`` are those
+The format is that of :mod:`slurm_soda.policies.sharing.prediction.speed_tables`. GPUs of the name
+``X_unconsolidated`` are those
 of ``X`` with gangs spread over nodes.
 """
 

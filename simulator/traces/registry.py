@@ -72,19 +72,33 @@ def _never(_line: str) -> bool:
 
 
 FORMATS: tuple[TraceFormat, ...] = (
-    TraceFormat("tiresias", "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
-           _header_with("num_gpu", "submit_time", "duration"), read_tiresias),
-    TraceFormat("pollux", "Pollux' simulator: CSV with time, application, num_replicas, batch_size; needs --profiles",
-           _header_with(*pollux.REQUIRED), pollux.read_pollux),
-    TraceFormat("philly", "Microsoft's Philly: CSV with timestamp, duration, num_gpus", _header_with(*philly.REQUIRED),
-           philly.read_philly),
-    TraceFormat("gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --pairs",
-           looks_like_gavel, read_gavel),
-    TraceFormat("sacct", "a site's accounting: sacct --parsable2, with its header",
-           _looks_like_sacct, _read_sacct),
+    TraceFormat(
+        "tiresias",
+        "Tiresias' simulator: CSV with num_gpu, submit_time, duration",
+        _header_with("num_gpu", "submit_time", "duration"),
+        read_tiresias,
+    ),
+    TraceFormat(
+        "pollux",
+        "Pollux' simulator: CSV with time, application, num_replicas, batch_size; needs --profiles",
+        _header_with(*pollux.REQUIRED),
+        pollux.read_pollux,
+    ),
+    TraceFormat(
+        "philly",
+        "Microsoft's Philly: CSV with timestamp, duration, num_gpus",
+        _header_with(*philly.REQUIRED),
+        philly.read_philly,
+    ),
+    TraceFormat(
+        "gavel", "Gavel's simulator: 10 cells between tabs, no header; needs --pairs", looks_like_gavel, read_gavel
+    ),
+    TraceFormat("sacct", "a site's accounting: sacct --parsable2, with its header", _looks_like_sacct, _read_sacct),
     TraceFormat("swf", "Standard Workload Format, processors as CPU cores", looks_like_swf, read_swf),
-    TraceFormat("swf-gpu", "Standard Workload Format, processors as GPUs; say --format", _never, partial(read_swf, gpus=True)),
-)  # fmt: skip
+    TraceFormat(
+        "swf-gpu", "Standard Workload Format, processors as GPUs; say --format", _never, partial(read_swf, gpus=True)
+    ),
+)
 
 
 def format_names() -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The ``--soda-…`` flags: their one definition and the one codec of their values."""

@@ -6,8 +6,8 @@
 local M = {
     -- Written to at every submission; sodad watches it. Set to false to switch that off.
     wake_path = "/run/slurm-soda/wake",
-    -- Arrays in force, written by `sodactl arrays apply`; without the file no job is routed. false: never look.
-    routes_path = "/var/lib/slurm-soda/arrays.routes",
+    -- Arrays in force, written by `sodactl pools apply`; without the file no job is routed. false: never look.
+    routes_path = "/var/lib/slurm-soda/pools.routes",
 }
 
 -- The rest lies beside this file, wherever the site has put it. Should it be missing, or empty after a full disk, this file

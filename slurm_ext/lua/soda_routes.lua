@@ -4,7 +4,7 @@
 
 local M = {}
 
-local ROUTES_HEADER = "soda-arrays 1"
+local ROUTES_HEADER = "soda-pools 1"
 local ROUTES_MAX_BYTES = 1024 * 1024
 local LARGE_FROM_GPUS = 4
 local NO_VAL16, NO_VAL, INFINITE16, INFINITE = 65534, 4294967294, 65535, 4294967295

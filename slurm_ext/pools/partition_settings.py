@@ -138,7 +138,7 @@ def _plan_change(name: str, old: PartitionSettings | None, new: PartitionSetting
         if default not in _RESETTABLE:
             raise SlurmError(
                 f"partition {name}: Slurm cannot take {key}={old[key]} back while it runs;"
-                " run `sodactl arrays revert --wait`, then `sodactl arrays apply`"
+                " run `sodactl pools revert --wait`, then `sodactl pools apply`"
             )
         changed[key] = default
     ordered = {key: changed[key] for key in sorted(changed)}

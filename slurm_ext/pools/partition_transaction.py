@@ -16,7 +16,9 @@ _NO_ANSWER_TEXTS = ("timed out", "zero bytes")
 
 
 class PartitionClient(Protocol):
-    """What is asked of Slurm's partitions; :class:`~slurm_soda.slurm_ext.pools.scontrol_partitions.ScontrolPartitions` does it."""
+    """What is asked of Slurm's partitions;
+    :class:`~slurm_soda.slurm_ext.pools.scontrol_partitions.ScontrolPartitions` does it.
+    """
 
     def partitions(self) -> dict[str, SlurmPartition]: ...
 
@@ -54,8 +56,8 @@ def apply_partition_changes(port: PartitionClient, todo: Sequence[PartitionChang
             stuck += _roll_back(port, [*done, step] if made or unheard else done)
             if stuck:
                 raise IncompleteRollbackError(
-                    f"{error}; and not all is known to be as before: {'; '.join(stuck)}; run `sodactl arrays apply` again,"
-                    " or `sodactl arrays revert`"
+                    f"{error}; and not all is known to be as before: {'; '.join(stuck)}; run `sodactl pools apply` again,"
+                    " or `sodactl pools revert`"
                 ) from error
             raise SlurmError(f"nothing is changed: {error}") from error
         done.append(step)

@@ -30,7 +30,7 @@ from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.pools.state_files import hold_lock, remove_state_file, write_state_file
 from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
 
-POOLS_LOCK_NAME = "arrays.lock"
+POOLS_LOCK_NAME = "pools.lock"
 _IN_USE = "in use"
 """Slurm's words about a partition that still holds jobs."""
 

@@ -13,7 +13,7 @@ from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 
-POOLS_RECORD_NAME = "arrays.json"
+POOLS_RECORD_NAME = "pools.json"
 """Name of the file in the state directory (``/var/lib/slurm-soda``)."""
 RECORD_VERSION = 1
 
@@ -100,7 +100,7 @@ def read_record(state_dir: Path) -> PoolsRecord | None:
         return None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SlurmReplyError(
-            f"{file}: not a record of arrays: {error}; `scontrol show partition` has what there is, docs/arrays.md says how"
+            f"{file}: not a record of arrays: {error}; `scontrol show partition` has what there is, docs/pools.md says how"
             " to take it back by hand"
         ) from error
     if record is None:

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 
-ROUTES_NAME = "arrays.routes"
+ROUTES_NAME = "pools.routes"
 """Name of the file in the state directory; soda.lua has its path as ``routes_path``."""
-ROUTES_HEADER = "soda-arrays 1"
+ROUTES_HEADER = "soda-pools 1"
 ROUTES_END = "end"
 """Last line: a file without it was cut short and is not used."""
 

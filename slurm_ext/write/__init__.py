@@ -1,1 +1,1 @@
-"""TODO."""
+"""From a plan to changes of Slurm, and from changes to calls."""

@@ -1,4 +1,4 @@
-"""Changes of a waiting job's CPUs, in the one form that Slurm follows (measured on 24.11, ``docs/policies/cores.md``).
+"""Changes of a waiting job's CPUs, in the one form that Slurm follows (measured on 24.11, ``docs/policies/cpu-fit.md``).
 
 ``NumCPUs`` alone or ``CPUsPerTask`` alone changes nothing real; both together are followed upwards; downwards only with
 ``MinCPUsNode``, which otherwise stays at what was submitted and brings the old CPUs back. Memory by CPU would fall with the

@@ -1,1 +1,1 @@
-"""TODO."""
+"""``sodactl bench``: how fast this machine decides, on made-up clusters."""

@@ -59,25 +59,70 @@ class SlurmConfRule:
 
 
 SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
-    SlurmConfRule("scheduler", "SchedulerType", lambda v: v == "sched/backfill", "warn",
-         "set SchedulerType=sched/backfill, so that small jobs may pass a large one that waits"),
-    SlurmConfRule("priority", "PriorityType", lambda v: v.startswith("priority/multifactor"), "fail",
-         "set PriorityType=priority/multifactor: without it SiteFactor, and so slurm-soda's order, has no effect"),
-    SlurmConfRule("site factor", "PrioritySiteFactorPlugin", lambda v: v in ("", "(null)"), "fail",
-         "unset PrioritySiteFactorPlugin: it and slurm-soda would overwrite each other"),
-    SlurmConfRule("prolog flags", "PrologFlags", lambda v: bool({"alloc", "contain", "x11"} & set(v.lower().split(","))), "fail",
-         "set PrologFlags=Alloc: otherwise the prolog runs only at a job's first step, the epilog always"),
-    SlurmConfRule("prolog time limit", "PrologEpilogTimeout", lambda v: 0 < _number(v) < _NO_TIMEOUT, "warn",
-         "set PrologEpilogTimeout=60 or so: by default a prolog that hangs keeps its node for ever"),
-    SlurmConfRule("requeue", "JobRequeue", lambda v: v == "1", "warn",
-         "set JobRequeue=1: otherwise only jobs submitted with --requeue can give way to others"),
-    SlurmConfRule("GPU gres", "GresTypes", lambda v: "gpu" in v.split(","), "fail",
-         "set GresTypes=gpu and give the nodes Gres=gpu:TYPE:N: slurm-soda schedules by GPUs"),
-    SlurmConfRule("accounting", "AccountingStorageType", lambda v: v.endswith("/slurmdbd"), "warn",
-         "set up slurmdbd: without it history has no figures of Slurm's own, and `scontrol update` fails at random"),
-    SlurmConfRule("job accounting", "JobAcctGatherType", lambda v: v not in ("", "(null)", "jobacct_gather/none"), "warn",
-         "set JobAcctGatherType=jobacct_gather/cgroup: otherwise sacct knows neither CPU time nor memory"),
-)  # fmt: skip
+    SlurmConfRule(
+        "scheduler",
+        "SchedulerType",
+        lambda v: v == "sched/backfill",
+        "warn",
+        "set SchedulerType=sched/backfill, so that small jobs may pass a large one that waits",
+    ),
+    SlurmConfRule(
+        "priority",
+        "PriorityType",
+        lambda v: v.startswith("priority/multifactor"),
+        "fail",
+        "set PriorityType=priority/multifactor: without it SiteFactor, and so slurm-soda's order, has no effect",
+    ),
+    SlurmConfRule(
+        "site factor",
+        "PrioritySiteFactorPlugin",
+        lambda v: v in ("", "(null)"),
+        "fail",
+        "unset PrioritySiteFactorPlugin: it and slurm-soda would overwrite each other",
+    ),
+    SlurmConfRule(
+        "prolog flags",
+        "PrologFlags",
+        lambda v: bool({"alloc", "contain", "x11"} & set(v.lower().split(","))),
+        "fail",
+        "set PrologFlags=Alloc: otherwise the prolog runs only at a job's first step, the epilog always",
+    ),
+    SlurmConfRule(
+        "prolog time limit",
+        "PrologEpilogTimeout",
+        lambda v: 0 < _number(v) < _NO_TIMEOUT,
+        "warn",
+        "set PrologEpilogTimeout=60 or so: by default a prolog that hangs keeps its node for ever",
+    ),
+    SlurmConfRule(
+        "requeue",
+        "JobRequeue",
+        lambda v: v == "1",
+        "warn",
+        "set JobRequeue=1: otherwise only jobs submitted with --requeue can give way to others",
+    ),
+    SlurmConfRule(
+        "GPU gres",
+        "GresTypes",
+        lambda v: "gpu" in v.split(","),
+        "fail",
+        "set GresTypes=gpu and give the nodes Gres=gpu:TYPE:N: slurm-soda schedules by GPUs",
+    ),
+    SlurmConfRule(
+        "accounting",
+        "AccountingStorageType",
+        lambda v: v.endswith("/slurmdbd"),
+        "warn",
+        "set up slurmdbd: without it history has no figures of Slurm's own, and `scontrol update` fails at random",
+    ),
+    SlurmConfRule(
+        "job accounting",
+        "JobAcctGatherType",
+        lambda v: v not in ("", "(null)", "jobacct_gather/none"),
+        "warn",
+        "set JobAcctGatherType=jobacct_gather/cgroup: otherwise sacct knows neither CPU time nor memory",
+    ),
+)
 
 
 def check_slurm_conf(config: SlurmConfig) -> Iterator[CheckResult]:

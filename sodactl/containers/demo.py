@@ -67,7 +67,7 @@ def demo(
       sodactl demo                            the shipped mix
       sodactl demo --seed 7 --out build/seven another one
       sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
-      sodactl demo --arrays                   CPU jobs storm the cluster
+      sodactl demo --pools                   CPU jobs storm the cluster
     """  # noqa: D301 - click reads the control character
     if arrays:
         given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]

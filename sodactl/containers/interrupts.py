@@ -36,7 +36,9 @@ def raise_interrupt_on_signals() -> None:
         raise KeyboardInterrupt
 
     def dropped(problem: sys.UnraisableHookArgs) -> None:
-        """Something that runs unseen, which :func:`_must_not_interrupt` does not know, has swallowed an exception: once more."""
+        """Something that runs unseen, which :func:`_must_not_interrupt` does not know, has swallowed an exception:
+        once more.
+        """
         nonlocal heard_s
         if not issubclass(problem.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(problem)

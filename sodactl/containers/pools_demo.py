@@ -1,4 +1,4 @@
-"""``sodactl demo --arrays``: a burst of CPU jobs, under stock Slurm and under arrays."""
+"""``sodactl demo --pools``: a burst of CPU jobs, under stock Slurm and under arrays."""
 
 from __future__ import annotations
 

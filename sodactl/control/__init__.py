@@ -1,1 +1,1 @@
-"""TODO."""
+"""Commands that change something: mode, policy, undo, release-all."""

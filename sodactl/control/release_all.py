@@ -35,7 +35,7 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
     slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
     sodad does not do it all again; without a usable store this is skipped, and said. Arrays stay, as they need no sodad:
-    `sodactl arrays revert` takes them back. Needs the rights of root or SlurmUser.
+    `sodactl pools revert` takes them back. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm took everything, else 1.
 
     \b
@@ -97,7 +97,7 @@ def _pool_warnings(site: SiteAccess) -> list[str]:
         divided = read_table(Path(site.settings.state_dir)).bases
     except SlurmError as error:
         return [str(error)]
-    return [f"arrays of {', '.join(divided)} stay in force; `sodactl arrays revert` takes them back"] if divided else []
+    return [f"arrays of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
 
 
 def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""``sodactl pools``: divide a partition between CPU jobs, small and large GPU jobs, and take that back."""

@@ -1,4 +1,4 @@
-"""``sodactl arrays``: divide a partition between CPU jobs, small and large GPU jobs, and take that back."""
+"""``sodactl pools``: divide a partition between CPU jobs, small and large GPU jobs, and take that back."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def pools() -> None:
     A partition keeps its name and its settings. Beside it stand array partitions: PARTITION_cpu may hold some cores of each
     node, PARTITION_small and PARTITION_large are for jobs with fewer than 4 GPUs and with more, and the partitions ending in
     _lend are for what is idle: Slurm requeues their jobs when the owners come. Users go on submitting to PARTITION; each
-    job is routed at submission. docs/arrays.md has the whole story.
+    job is routed at submission. docs/pools.md has the whole story.
 
     \b
     Examples:
-      sodactl arrays plan       what would be made, why, and what slurm.conf needs first
-      sodactl arrays apply      make it in the running Slurm
-      sodactl arrays status     what is in force, and how full it is
-      sodactl arrays revert     take it back; no job is ended
+      sodactl pools plan       what would be made, why, and what slurm.conf needs first
+      sodactl pools apply      make it in the running Slurm
+      sodactl pools status     what is in force, and how full it is
+      sodactl pools revert     take it back; no job is ended
     """  # noqa: D301 - click reads the control character
 
 
@@ -55,7 +55,7 @@ def _layout_options(function: _F) -> _F:
             "-p",
             "partitions",
             multiple=True,
-            help="Partition to divide; may be given several times.  [default: arrays.partitions of the "
+            help="Partition to divide; may be given several times.  [default: pools.partitions of the "
             "configuration, else Slurm's default partition]",
         ),
         click.option(
@@ -95,9 +95,9 @@ def plan(
 
     \b
     Examples:
-      sodactl arrays plan
-      sodactl arrays plan --partition gpu --cpu-cores 8
-      sodactl arrays plan --json | jq .obstacles
+      sodactl pools plan
+      sodactl pools plan --partition gpu --cpu-cores 8
+      sodactl pools plan --json | jq .obstacles
     """  # noqa: D301 - click reads the control character
     found, warnings = _plan(site, partitions, ShareOverrides(cpu_cores, large_nodes))
     document = documents.plan_document(found)
@@ -137,14 +137,14 @@ def apply(
 
     \b
     Examples:
-      sodactl arrays apply
-      sodactl arrays apply --cpu-cores 8 --large-nodes 2
-      sodactl arrays apply --move-waiting     with a queue of jobs from before
+      sodactl pools apply
+      sodactl pools apply --cpu-cores 8 --large-nodes 2
+      sodactl pools apply --move-waiting     with a queue of jobs from before
     """  # noqa: D301 - click reads the control character
     found, warnings = _plan(site, partitions, ShareOverrides(cpu_cores, large_nodes))
     if found.obstacles:
         first = found.obstacles[0]
-        more = f" ({len(found.obstacles) - 1} more: sodactl arrays plan)" if len(found.obstacles) > 1 else ""
+        more = f" ({len(found.obstacles) - 1} more: sodactl pools plan)" if len(found.obstacles) > 1 else ""
         raise SodaError(f"arrays cannot be applied yet: {first.check}: {first.found}; {first.remedy}{more}")
     outcome = _installer(site).apply(found.wanted, force=force)
     if move_waiting:
@@ -166,8 +166,8 @@ def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
 
     \b
     Examples:
-      sodactl arrays revert
-      sodactl arrays revert --wait     come back when the last job has left
+      sodactl pools revert
+      sodactl pools revert --wait     come back when the last job has left
     """  # noqa: D301 - click reads the control character
     arranger = _installer(site)
     outcome = arranger.revert(force=force)
@@ -188,8 +188,8 @@ def status(site: SiteAccess, *, as_json: bool) -> int:
 
     \b
     Examples:
-      sodactl arrays status
-      sodactl arrays status --json | jq '.partitions[] | {name, running_jobs, waiting_jobs}'
+      sodactl pools status
+      sodactl pools status --json | jq '.partitions[] | {name, running_jobs, waiting_jobs}'
     """  # noqa: D301 - click reads the control character
     record = read_record(Path(site.settings.state_dir))
     if record is None:
@@ -224,8 +224,8 @@ def _plan(site: SiteAccess, partitions: tuple[str, ...], overrides: ShareOverrid
     settings = site.settings
     record = read_record(Path(settings.state_dir))
     # Whoever named partitions once need not name them again.
-    named = list(partitions) or settings.arrays.partitions or ([] if record is None else list(record.bases))
-    settings = settings.model_copy(update={"arrays": settings.arrays.model_copy(update={"partitions": named})})
+    named = list(partitions) or settings.pools.partitions or ([] if record is None else list(record.bases))
+    settings = settings.model_copy(update={"pools": settings.pools.model_copy(update={"partitions": named})})
     view = pool_plan.read_site_state(site.slurm(), _partitions(site))
     past, warnings = _past_jobs(site, settings, view)
     return pool_plan.plan_pools(view, settings, past, record, host=site.context.host(), overrides=overrides), warnings

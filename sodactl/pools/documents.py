@@ -1,4 +1,4 @@
-"""What ``sodactl arrays`` found and did, as plain data."""
+"""What ``sodactl pools`` found and did, as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sodactl arrays log``: what each array did lately, from sodad's store."""
+"""``sodactl pools log``: what each array did lately, from sodad's store."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
 
     \b
     Examples:
-      sodactl arrays log
-      sodactl arrays log --hours 168 --json | jq '.arrays[] | {kind, aborts}'
+      sodactl pools log
+      sodactl pools log --hours 168 --json | jq '.arrays[] | {kind, aborts}'
     """  # noqa: D301 - click reads the control character
     now_s = site.now_s()
     with site.store() as store, store.read() as session:
@@ -37,7 +37,7 @@ def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
         _draw(found)
     else:
         output.print_line(
-            f"no job ran in an array within {hours:g} hours; `sodactl arrays status` shows what is in force"
+            f"no job ran in an array within {hours:g} hours; `sodactl pools status` shows what is in force"
         )
 
 

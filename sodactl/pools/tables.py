@@ -1,4 +1,4 @@
-"""``sodactl arrays`` for people."""
+"""``sodactl pools`` for people."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def print_outcome(document: Document) -> None:
         output.print_line(f"{len(document['moved'])} waiting jobs were moved to other partitions")
     if document["leaving"]:
         output.print_line(
-            f"jobs still run in {', '.join(document['leaving'])}: no more come; run `sodactl arrays revert` again when they "
+            f"jobs still run in {', '.join(document['leaving'])}: no more come; run `sodactl pools revert` again when they "
             "have ended"
         )
     for line in document["problems"]:
@@ -55,7 +55,7 @@ def print_outcome(document: Document) -> None:
 def print_status(document: Document) -> None:
     """What is in force."""
     if document["phase"] == "none":
-        output.print_line("no arrays; `sodactl arrays plan` shows what there could be")
+        output.print_line("no arrays; `sodactl pools plan` shows what there could be")
         return
     by = f"by {document['by']} at {output.format_instant(document['changed_s'])}"
     output.print_line(f"{document['phase']} {by}; divides {', '.join(document['divides'])}")
@@ -85,19 +85,19 @@ def print_status(document: Document) -> None:
     for name, changes in document["changed"].items():
         output.warn(f"{name} was changed by somebody else: {'; '.join(changes)}")
     for name in document["missing"]:
-        output.warn(f"{name} is not in Slurm any more; `sodactl arrays apply` makes it again")
+        output.warn(f"{name} is not in Slurm any more; `sodactl pools apply` makes it again")
     for obstacle in document["obstacles"]:
         output.warn(f"{obstacle['check']}: {obstacle['found']}; {obstacle['remedy']}")
     if document["phase"] == "reverting":
         output.warn(
-            f"jobs still run in {', '.join(document['leaving'])}; run `sodactl arrays revert` when they have ended"
+            f"jobs still run in {', '.join(document['leaving'])}; run `sodactl pools revert` when they have ended"
         )
     elif document["leaving"]:
         output.warn(
-            f"{', '.join(document['leaving'])} goes at the next `sodactl arrays apply` after its last job has ended"
+            f"{', '.join(document['leaving'])} goes at the next `sodactl pools apply` after its last job has ended"
         )
     if document["phase"] == "applying":
-        output.warn("a change was cut short; run `sodactl arrays apply` again, or `sodactl arrays revert`")
+        output.warn("a change was cut short; run `sodactl pools apply` again, or `sodactl pools revert`")
 
 
 def _shares(document: Document) -> None:

@@ -1,4 +1,4 @@
-"""``sodactl arrays apply --move-waiting``: jobs from before, routed as if they were submitted now."""
+"""``sodactl pools apply --move-waiting``: jobs from before, routed as if they were submitted now."""
 
 from __future__ import annotations
 

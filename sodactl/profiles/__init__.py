@@ -1,1 +1,1 @@
-"""TODO."""
+"""``sodactl profiles``: what is known about kinds of jobs."""

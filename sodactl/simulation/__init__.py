@@ -1,1 +1,1 @@
-"""TODO."""
+"""Commands that simulate: simulate, compare, whatif."""

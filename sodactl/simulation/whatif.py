@@ -83,7 +83,8 @@ _DEMO = "the demo of slurm-soda"
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
-    assignments: tuple[str, ...], jobs: int, sharing: SharingOptionValues, lenient: bool, workers: int | None, html_path: Path | None,
+    assignments: tuple[str, ...], jobs: int, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    html_path: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """What would another policy do to this site?

@@ -91,5 +91,5 @@ def test_a_spec_survives_its_labels() -> None:
 
 def test_the_file_that_slurm_conf_includes_is_there_and_not_empty() -> None:
     files = slurm_config_files(ClusterSpec("x"), "none")
-    assert "\ninclude /etc/slurm/soda-arrays.conf\n" in files["slurm.conf"]
-    assert files["soda-arrays.conf"].startswith("#")
+    assert "\ninclude /etc/slurm/soda-pools.conf\n" in files["slurm.conf"]
+    assert files["soda-pools.conf"].startswith("#")

@@ -23,9 +23,13 @@ def table(cpu_cores: int = 16) -> PoolTable:
 
 
 def put_in_force(
-    arrays: PoolTable, state_dir: Path, shares: Mapping[NodeClass, PoolShare] | None = None, *, phase: PoolsPhase = "applied",
+    arrays: PoolTable,
+    state_dir: Path,
+    shares: Mapping[NodeClass, PoolShare] | None = None,
+    *,
+    phase: PoolsPhase = "applied",
     sent: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """``sent``: all partitions of ours, where some of them go."""
     bases = {"main": dict[str, str]()} if sent else {}
     record = PoolsRecord(phase, arrays, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)

@@ -101,7 +101,7 @@ class MortalClient:
 ENFORCE = {
     "mode": "enforce",
     "policy": {"name": "tiresias-las", "parameters": {"thresholds_gpu_s": [100.0]}},
-    "rails": {"min_change_interval_s": 0.0},
+    "change_limits": {"min_change_interval_s": 0.0},
     "slurm": {"accounting": False},
 }
 

@@ -85,7 +85,7 @@ def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
     slurm: ArraySlurm, fresh_store: Path
 ) -> None:
     slurm.submit_cpu(1, cpus=20)
-    sodad = start(slurm, fresh_store, arrays={"max_aborts": 1})
+    sodad = start(slurm, fresh_store, pools={"max_aborts": 1})
     run_in(slurm, 1, LEND)
     sodad.run()
     slurm.abort(1)

@@ -142,7 +142,7 @@ def orders(jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None,
     snapshot = world(arrays, jobs, memory)
     members = pool_memberships({job.job_id: job for job in jobs}, arrays)
     plan = decide_per_pool(make_policy("fifo-skip"), snapshot, arrays, members, [])
-    changes = pool_order_changes(snapshot, plan, members, depth=1000, **{"book_after_s": 600.0, **more})
+    changes = pool_order_changes(snapshot, plan, members, depth=1000, **{"reserve_after_s": 600.0, **more})
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
 

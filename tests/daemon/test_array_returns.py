@@ -23,7 +23,7 @@ def slurm() -> ArraySlurm:
 def aborted(slurm: ArraySlurm, path: Path, max_aborts: int = 1, **more: Any) -> Daemon:
     """A daemon that has seen the run of a job that was aborted a moment ago."""
     slurm.submit_cpu(1, **more)
-    sodad = start(slurm, path, arrays={"max_aborts": max_aborts})
+    sodad = start(slurm, path, pools={"max_aborts": max_aborts})
     run_in(slurm, 1, LEND)
     sodad.run()
     slurm.abort(1)

@@ -31,11 +31,11 @@ class Site:
     def __init__(self, folder: Path, store_folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock()
         self.scontrol, self.queue = Scontrol(), QueueOfPartitions()
-        conf, include = folder / "slurm.conf", folder / "soda-arrays.conf"
+        conf, include = folder / "slurm.conf", folder / "soda-pools.conf"
         conf.write_text(f"include {include}\n")
         self.scontrol.config["SLURM_CONF"] = str(conf)
         self.settings = Settings.model_validate(
-            {"mode": "enforce", "state_dir": str(folder), "arrays": {"include_path": str(include)}}
+            {"mode": "enforce", "state_dir": str(folder), "pools": {"include_path": str(include)}}
         )
         self.store = open_store(f"sqlite:///{store_folder}/soda.db")
         self._fill()
@@ -100,8 +100,8 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
     site.clock.at_s += DAY_S + 1
     settings, before = site.settings, dict(site.scontrol.partitions["gpu_cpu"])
     if case == "off":
-        off = settings.arrays.model_copy(update={"rederive_s": 0.0})
-        settings = settings.model_copy(update={"arrays": off})
+        off = settings.pools.model_copy(update={"rederive_s": 0.0})
+        settings = settings.model_copy(update={"pools": off})
     if case == "reverted":
         PoolInstaller(site.queue, ScontrolPartitions(site.scontrol), site.folder, site.clock.now_s, "root").revert()
     if case == "refused":

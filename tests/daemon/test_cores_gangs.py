@@ -17,7 +17,7 @@ from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 from tests.daemon.fake_slurm import FakeClock
-from tests.policies.cores.models import MODELS
+from tests.policies.cpu_fit.models import MODELS
 
 MODEL = MODELS[3].job(gpus=2)
 NODES = ("n1", "n2")

@@ -121,7 +121,7 @@ def test_pauses_between_questions_about_a_job_grow(slurm: FakeSlurm) -> None:
 
 @pytest.mark.parametrize(
     ("more", "most"),
-    [({"mode": "advise"}, 0), ({"rails": {"max_changes_per_cycle": 0, "min_change_interval_s": 0.0}}, 1)],
+    [({"mode": "advise"}, 0), ({"change_limits": {"max_changes_per_cycle": 0, "min_change_interval_s": 0.0}}, 1)],
 )
 def test_earlier_changes_are_looked_up_at_once_and_only_to_act(
     full: FakeSlurm, daemon: Start, more: dict[str, Any], most: int

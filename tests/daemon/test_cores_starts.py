@@ -96,7 +96,7 @@ def test_memory_stays_what_the_job_would_have_had(full: FakeSlurm, daemon: Start
     assert "MinMemoryNode" not in by_job[4].new
 
 
-@pytest.mark.parametrize("settings", [{"mode": "observe"}, {"mode": "advise"}, {"cores": {"rewrite": "off"}}])
+@pytest.mark.parametrize("settings", [{"mode": "observe"}, {"mode": "advise"}, {"cpu_fit": {"rewrite": "off"}}])
 def test_nothing_is_changed_unless_it_may(full: FakeSlurm, daemon: Start, settings: dict[str, Any]) -> None:
     job = wait(full, cpus=20)
     sodad = daemon(**settings)

@@ -157,7 +157,7 @@ def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
 
 
 def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_time_predictions, "MOST_TOLD", 4)
+    monkeypatch.setattr(run_time_predictions, "MAX_PREDICTIONS_PER_STEP", 4)
     slurm = FakeSlurm(FakeClock())
     for job_id in range(1, 11):
         slurm.submit(job_id, gpus=1)

@@ -112,7 +112,7 @@ def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
             session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
         return store_report(session, told, now_s)
 
-    monkeypatch.setattr(report_writer, "ingest", break_once)
+    monkeypatch.setattr(report_writer, "store_report", break_once)
     assert "no such table" in str(writer.submit(report("n1")).exception(30))
     assert writer.submit(report("n2")).result(30).node == "n2"
     assert writer.problems() == ()

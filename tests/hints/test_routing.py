@@ -129,7 +129,7 @@ def test_where_a_job_goes(routed: Routed, fields: dict[str, Any], env: list[byte
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soda-arrays 2\nend\n", "soda-arrays 1\n", render_routes(GPU, RoutingRules())[:-8], "soda-arrays 1\nend\n",
+    ["", "soda-pools 2\nend\n", "soda-pools 1\n", render_routes(GPU, RoutingRules())[:-8], "soda-pools 1\nend\n",
      render_routes(GPU, RoutingRules()).replace("cores=", "coers=", 1),
      render_routes(GPU, RoutingRules()).replace("rules", "lures")],
 )  # fmt: skip

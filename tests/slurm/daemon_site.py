@@ -22,7 +22,7 @@ min_run_s = 3.0
 [cycle]
 interval_s = 1
 retry_s = 0.5
-[rails]
+[change_limits]
 breaker_failures = 1000
 """
 """Seconds stand for hours, so the bounds are small; a test that kills slurmctld wants to see every cycle try."""

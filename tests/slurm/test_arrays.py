@@ -23,7 +23,7 @@ TRIES = 3
 """The machine under the cluster may stand still for seconds; then borrowers are asked to go once more."""
 PATIENCE_S = 120.0
 """Longer than anything takes here, on a loaded machine too."""
-STATE = "/var/lib/slurm-soda/arrays.json"
+STATE = "/var/lib/slurm-soda/pools.json"
 
 
 class Site:
@@ -217,10 +217,10 @@ def test_a_change_that_was_cut_short_is_finished(site: Site) -> None:
 def test_slurm_user_cannot_make_root_write_another_file(site: Site) -> None:
     target = "/etc/slurm/plugstack.conf"
     before = site.cluster.copy_out(target)
-    site.cluster.exec("slurm", ("sed", "-i", f"s|/etc/slurm/soda-arrays.conf|{target}|", STATE)).check()
+    site.cluster.exec("slurm", ("sed", "-i", f"s|/etc/slurm/soda-pools.conf|{target}|", STATE)).check()
     assert f"{target} belongs to user 0" in site.refused("revert")
     assert site.cluster.copy_out(target) == before
-    site.cluster.exec("slurm", ("sed", "-i", f"s|{target}|/etc/slurm/soda-arrays.conf|", STATE)).check()
+    site.cluster.exec("slurm", ("sed", "-i", f"s|{target}|/etc/slurm/soda-pools.conf|", STATE)).check()
     site.arrays("apply", *SHAPE)
     assert site.arrays("status")["phase"] == "applied"
     assert site.partition("--gres=gpu:1") == "gpu_small"
@@ -253,6 +253,6 @@ def test_revert_ends_no_job_and_restores_what_was(before: tuple[Site, dict[str, 
     assert site.arrays("revert", "--wait")["leaving"] == []
     assert site.partitions() == before[1]
     assert site.arrays("status", status=3)["phase"] == "none"
-    include = site.root("cat", "/etc/slurm/soda-arrays.conf").check().stdout
+    include = site.root("cat", "/etc/slurm/soda-pools.conf").check().stdout
     assert all(line.startswith("#") for line in include.splitlines())
     assert include

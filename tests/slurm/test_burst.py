@@ -20,7 +20,7 @@ ENFORCE = """
 mode = "enforce"
 [policy]
 name = "drf"
-[arrays]
+[pools]
 max_aborts = 1
 [cycle]
 interval_s = 1

@@ -31,7 +31,7 @@ class Site:
             table = table.merged(plan_pool_partitions(base, 1, 0, [("n1", A100), ("n2", A100)], shares))
         settings = {part.name: pool_partition_settings(part, present[part.base]) for part in table}
         shown = {base: present[base].fields for base in bases}
-        return WantedPools(table, settings, shares, RoutingRules(), shown, self.folder / "soda-arrays.conf")
+        return WantedPools(table, settings, shares, RoutingRules(), shown, self.folder / "soda-pools.conf")
 
     @property
     def names(self) -> set[str]:
@@ -39,7 +39,7 @@ class Site:
 
     @property
     def include(self) -> set[str]:
-        lines = (self.folder / "soda-arrays.conf").read_text().splitlines()
+        lines = (self.folder / "soda-pools.conf").read_text().splitlines()
         return {line.split()[0].removeprefix("PartitionName=") for line in lines if not line.startswith("#")}
 
     @property

@@ -91,7 +91,7 @@ def test_a_refused_change_of_shares_puts_the_old_ones_back(site: Site) -> None:
 
 
 def test_an_include_file_that_cannot_be_written_stops_it_at_once(site: Site) -> None:
-    nowhere = site.folder / "missing" / "soda-arrays.conf"
+    nowhere = site.folder / "missing" / "soda-pools.conf"
     with pytest.raises(SlurmError, match="cannot be written"):
         site.arranger.apply(replace(site.wanted(), include_path=nowhere))
     assert (site.names, read_record(site.folder)) == (set(), None)

@@ -71,7 +71,7 @@ def prepared(folder: Path, before: tuple[int, int] | None) -> Site:
 
 def state(site: Site) -> Any:
     """All that is there, as others see it."""
-    files = {name: (site.folder / name).read_text() for name in (ROUTES_NAME, "soda-arrays.conf")}
+    files = {name: (site.folder / name).read_text() for name in (ROUTES_NAME, "soda-pools.conf")}
     return site.scontrol.partitions, files, [job.partition for job in site.queue.queue]
 
 

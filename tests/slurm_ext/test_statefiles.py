@@ -51,7 +51,7 @@ class Two:
         for place in (self.state, self.conf):
             place.mkdir()
         os.chown(self.state, THEIRS, THEIRS)
-        self.include = self.conf / "soda-arrays.conf"
+        self.include = self.conf / "soda-pools.conf"
         self.include.write_text("# none\n")
         os.chown(self.include, THEIRS, 7)
 
@@ -102,7 +102,7 @@ def test_root_refuses_a_record_that_names_another_file(tmp_path: Path) -> None:
     site = Site(tmp_path / "state")
     site.folder.mkdir()
     os.chown(site.folder, THEIRS, THEIRS)
-    include = site.folder / "soda-arrays.conf"
+    include = site.folder / "soda-pools.conf"
     site.arranger.apply(site.wanted())
     passwd = tmp_path / "passwd"
     passwd.write_text("# root's\n")
@@ -135,7 +135,7 @@ def test_text_that_no_partition_has_is_not_written(tmp_path: Path, name: str, se
         include_text({name: settings})
     site = Site(tmp_path)
     site.arranger.apply(site.wanted())
-    include = (tmp_path / "soda-arrays.conf").read_text()
+    include = (tmp_path / "soda-pools.conf").read_text()
     file = tmp_path / POOLS_RECORD_NAME
     document = json.loads(file.read_text())
     document["sent"][name] = settings
@@ -145,7 +145,7 @@ def test_text_that_no_partition_has_is_not_written(tmp_path: Path, name: str, se
         site.arranger.revert()
     with pytest.raises(SlurmError, match="is not given to Slurm"):
         site.arranger.apply(site.wanted(9))
-    assert (tmp_path / "soda-arrays.conf").read_text() == include
+    assert (tmp_path / "soda-pools.conf").read_text() == include
     assert len(site.scontrol.sent) == sent
 
 

@@ -1,4 +1,4 @@
-"""sodactl arrays: what it shows, what it refuses, and that it says why."""
+"""sodactl pools: what it shows, what it refuses, and that it says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ["gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", 
 @pytest.fixture
 def folder(soda: Bench, tmp_path: Path) -> Path:
     """The site's files; slurm.conf includes what it should."""
-    include = tmp_path / "soda-arrays.conf"
+    include = tmp_path / "soda-pools.conf"
     include.write_text("# none\n")
     (tmp_path / "slurm.conf").write_text(f"ClusterName=x\n  Include {include} # arrays\n")
     soda.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')
@@ -44,7 +44,7 @@ def test_plan_changes_nothing_and_shows_all(soda: Bench, folder: Path) -> None:
     assert "8 of 28" in text
     assert scontrol(soda).sent == []
     assert {path.name for path in folder.iterdir()} >= {"slurm.conf"}
-    assert not (folder / "arrays.json").exists()
+    assert not (folder / "pools.json").exists()
 
 
 def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
@@ -154,17 +154,17 @@ def test_what_slurm_needs_first(soda: Bench, folder: Path, key: str, value: str,
 
 
 def test_without_the_line_in_slurm_conf_nothing_is_made(soda: Bench, folder: Path) -> None:
-    (folder / "slurm.conf").write_text(f"#include {folder}/soda-arrays.conf\ninclude elsewhere.conf\n")
+    (folder / "slurm.conf").write_text(f"#include {folder}/soda-pools.conf\ninclude elsewhere.conf\n")
     assert "fail when slurmctld restarts" in soda("arrays", "apply", status=1).err
     # An include of an include will do, by a relative name too.
-    (folder / "elsewhere.conf").write_text("include soda-arrays.conf\n")
+    (folder / "elsewhere.conf").write_text("include soda-pools.conf\n")
     soda("arrays", "apply")
 
 
 def test_status_warns_of_a_restart_that_would_lose_the_arrays(soda: Bench, folder: Path) -> None:
     soda("arrays", "apply")
     assert soda("arrays", "status", "--json").document["obstacles"] == []
-    include, conf = folder / "soda-arrays.conf", folder / "slurm.conf"
+    include, conf = folder / "soda-pools.conf", folder / "slurm.conf"
     include.write_text("# emptied\n")
     assert "does not say what is in force" in soda("arrays", "status", status=1).err
     assert "nothing to change" in soda("arrays", "apply").out  # in Slurm; the file is written anew
@@ -261,7 +261,7 @@ def test_slurm_down_is_one_line(soda: Bench, folder: Path) -> None:
     assert isinstance(soda.slurm, QueueOfPartitions)
     soda.slurm.down = True
     assert soda("arrays", "apply", status=1).err.count("\n") == 1
-    assert not (folder / "arrays.json").exists()
+    assert not (folder / "pools.json").exists()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -275,4 +275,4 @@ def test_hostile_text_of_others_is_printed_safely(soda: Bench, folder: Path, nam
 def test_release_all_points_to_the_arrays(soda: Bench, folder: Path) -> None:
     assert soda("release-all", "-n", "--json").document["warnings"] == []
     soda("arrays", "apply")
-    assert "sodactl arrays revert" in soda("release-all", "-n", "--json").document["warnings"][0]
+    assert "sodactl pools revert" in soda("release-all", "-n", "--json").document["warnings"][0]

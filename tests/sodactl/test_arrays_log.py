@@ -1,4 +1,4 @@
-"""``sodactl arrays log``: what each array did, from the store."""
+"""``sodactl pools log``: what each array did, from the store."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_further_back_there_is_more(site: Bench) -> None:
 
 def test_without_arrays_it_says_where_to_look(soda: Bench) -> None:
     soda.daemon()
-    assert "sodactl arrays status" in soda("arrays", "log").out
+    assert "sodactl pools status" in soda("arrays", "log").out
     assert soda("arrays", "log", "--json").document["arrays"] == []

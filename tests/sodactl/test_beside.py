@@ -238,9 +238,18 @@ def test_who_has_no_time_limit_is_not_compared(soda: Bench) -> None:
 def test_work_left_by_like_jobs(site: Bench) -> None:
     with site.store.write() as session:
         session.add(
-            RunTimePrediction(job_pk=1, at_s=SUBMIT_S, told_by="history", run_s=1000.0, error_s=100.0, jobs=12, basis="of bob",
-                        curve=[[0.0, 1000.0, 100.0], [800.0, 1200.0, 50.0]], actual_s=None)
-        )  # fmt: skip
+            RunTimePrediction(
+                job_pk=1,
+                at_s=SUBMIT_S,
+                told_by="history",
+                run_s=1000.0,
+                error_s=100.0,
+                jobs=12,
+                basis="of bob",
+                curve=[[0.0, 1000.0, 100.0], [800.0, 1200.0, 50.0]],
+                actual_s=None,
+            )
+        )
     site.slurm.queue = [record(NEW, gpus=1, hints=hints()), running(hints=Hints(model="lm", batch_size=20))]
     old = ask(site)["jobs"][1]
     assert old["left_by"] == "history"

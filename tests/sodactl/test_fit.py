@@ -79,9 +79,22 @@ def test_filters(site: Bench, argv: list[str], ids: list[int]) -> None:
 
 def test_one_job_with_all_that_was_tried(site: Bench) -> None:
     for step, cores in enumerate((3, 1, 4)):
-        site.add(CpuMeasurementRow(job_id=1, restart=0, node="n1", at_s=SUBMIT_S + 60 * step, search=0, step=step, cores=cores,
-                              most_cores=8, gpus=1, utilisation_ratio=0.2 * cores, spread_ratio=0.01,
-                              samples=60))  # fmt: skip
+        site.add(
+            CpuMeasurementRow(
+                job_id=1,
+                restart=0,
+                node="n1",
+                at_s=SUBMIT_S + 60 * step,
+                search=0,
+                step=step,
+                cores=cores,
+                most_cores=8,
+                gpus=1,
+                utilisation_ratio=0.2 * cores,
+                spread_ratio=0.01,
+                samples=60,
+            )
+        )
     site.add(CpuMeasurementRow(job_id=1, restart=0, node="n9", at_s=SUBMIT_S - 1e6, search=0, step=0, cores=2, most_cores=8,
                           gpus=1, utilisation_ratio=0.2, spread_ratio=0.01, samples=60))  # fmt: skip
     document = site("fit", "--job", "1", "--json").document

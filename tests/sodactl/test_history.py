@@ -25,9 +25,22 @@ def test_the_figures_of_one_job(soda: Bench) -> None:
     soda.add(job)
     soda.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 10, end_s=SUBMIT_S + 30, gpus=2))
     soda.add(JobRun(job_pk=job.id, restart=1, start_s=SUBMIT_S + 50, end_s=SUBMIT_S + 100, gpus=2))
-    soda.add(JobNodeUsage(job_id=7, restart=0, node="n1", first_s=SUBMIT_S + 10, last_s=SUBMIT_S + 30, samples=9, gpu_count=2,
-                   gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=9000, cpu_s=70,
-                   memory_peak_mib=512))  # fmt: skip
+    soda.add(
+        JobNodeUsage(
+            job_id=7,
+            restart=0,
+            node="n1",
+            first_s=SUBMIT_S + 10,
+            last_s=SUBMIT_S + 30,
+            samples=9,
+            gpu_count=2,
+            gpu_util_ratio=0.8,
+            gpu_util_last_ratio=0.8,
+            gpu_memory_peak_mib=9000,
+            cpu_s=70,
+            memory_peak_mib=512,
+        )
+    )
     document = soda("history", "--json").document
     assert set(document) == {"now_s", "more", "jobs"}
     (row,) = document["jobs"]

@@ -75,10 +75,14 @@ def test_durations_for_people(seconds: float | None, shown: str) -> None:
 @pytest.mark.parametrize(
     ("call", "shown"),
     [
-        (output.format_percent(0.456), "46 %"), (output.format_percent(None), "-"), (output.format_amount(12345.6, "MiB"), "12,346 MiB"),
-        (output.format_amount(None, "MiB"), "-"), (output.format_hints({"model": "x", "share": "no"}), "model=x share=no"),
-        (output.format_instant(None), "-"), (output.format_instant(math.nan), "-"),
+        (output.format_percent(0.456), "46 %"),
+        (output.format_percent(None), "-"),
+        (output.format_amount(12345.6, "MiB"), "12,346 MiB"),
+        (output.format_amount(None, "MiB"), "-"),
+        (output.format_hints({"model": "x", "share": "no"}), "model=x share=no"),
+        (output.format_instant(None), "-"),
+        (output.format_instant(math.nan), "-"),
     ],
-)  # fmt: skip
+)
 def test_figures_for_people(call: str, shown: str) -> None:
     assert call == shown

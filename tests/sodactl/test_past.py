@@ -60,7 +60,9 @@ class Scontrol:
 @pytest.fixture
 def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
-    monkeypatch.setattr(view_source, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
+    monkeypatch.setattr(
+        view_source, "CHECK_TIMEOUT_S", 60.0
+    )  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
@@ -124,13 +126,18 @@ def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids
         *(
             ProfileValueRow(model="resnet50", batch=batch, quantity=quantity, value=value, error=0.5, **kind)
             for batch, quantity, value in [
-                (64, "iteration_s", 0.5), (32, "iteration_s", 0.3), (64, "memory_mib", 9000.0), (32, "memory_mib", 5000.0)
+                (64, "iteration_s", 0.5),
+                (32, "iteration_s", 0.3),
+                (64, "memory_mib", 9000.0),
+                (32, "memory_mib", 5000.0),
             ]
         ),
         ProfileValueRow(model="lm", batch=0, quantity="memory_mib", value=4000.0, error=None, **kind),
         ProfileValueRow(model="", batch=0, quantity="device_mib", value=12_000.0, error=0.0, **kind),
-        ProfileValueRow(model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind),
-    )  # fmt: skip
+        ProfileValueRow(
+            model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind
+        ),
+    )
     mine, its = Hints(model="ResNet-50", batch_size=64, iterations=900), Hints(model="lm", max_slowdown=1.5)
     soda.slurm.queue = [record(5, gpus=1, hints=its), record(7, gpus=1, hints=mine)]
     argv = ["explain", ids[0], "--beside", ids[1]]
@@ -206,11 +213,23 @@ def test_sodad_tells_of_cores_what_the_store_holds(soda: Bench, sodad: str, argv
     figures = {"restart": 0, "node": "n1", "at_s": SUBMIT_S + 60, "search": 0, "cores": 3, "most_cores": 8, "gpus": 2,
                "utilisation_ratio": 0.5}  # fmt: skip
     soda.add(
-        CpuProposalRow(job_id=7, submit_s=SUBMIT_S, at_s=NOW_S, asked_cores=20, cores=None, left_alone=storable_text(text, 255)),
+        CpuProposalRow(
+            job_id=7, submit_s=SUBMIT_S, at_s=NOW_S, asked_cores=20, cores=None, left_alone=storable_text(text, 255)
+        ),
         CpuMeasurementRow(job_id=7, step=0, spread_ratio=0.1, samples=60, **figures),
-        CpuFitRow(job_id=7, submit_s=SUBMIT_S, user="alice", nodes=1, asked_cores=20, start_cores=3, steps=0,
-                   start_ratio=0.5, reason="best_fit", **figures),
-    )  # fmt: skip
+        CpuFitRow(
+            job_id=7,
+            submit_s=SUBMIT_S,
+            user="alice",
+            nodes=1,
+            asked_cores=20,
+            start_cores=3,
+            steps=0,
+            start_ratio=0.5,
+            reason="best_fit",
+            **figures,
+        ),
+    )
     at_home = [soda(*argv, "--json"), soda(*argv)]
     leave(soda, sodad)
     assert [soda(*argv, "--json"), soda(*argv)] == at_home

@@ -70,7 +70,7 @@ def test_the_store_looks_for_them(jobs: Store) -> None:
 
 
 def test_of_one_job_the_newest_measurements_are_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_fit_report, "MOST_MEASURED", 5)
+    monkeypatch.setattr(cpu_fit_report, "MAX_MEASUREMENTS", 5)
     add(store, 7, 100.0)
     with store.write() as session:
         for search in range(4):

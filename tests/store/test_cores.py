@@ -81,8 +81,14 @@ def test_what_comes_twice_is_kept_once(store: Store) -> None:
 def test_what_the_user_asked_for_is_not_what_we_made_of_it(store: Store) -> None:
     job(store, cpus=3)
     with store.write() as session:
-        save_proposals(session, [CpuProposalRow(job_id=7, submit_s=START_S - 100, at_s=1.0, asked_cores=20, cores=3, source="",
-                                      left_alone="")])  # fmt: skip
+        save_proposals(
+            session,
+            [
+                CpuProposalRow(
+                    job_id=7, submit_s=START_S - 100, at_s=1.0, asked_cores=20, cores=3, source="", left_alone=""
+                )
+            ],
+        )
     take(store, opened(), fit())
     assert rows(store, CpuFitRow)[0].asked_cores == 20
 
@@ -140,8 +146,14 @@ def test_a_search_that_was_given_up_is_known_by_run_and_number(store: Store) -> 
 def test_the_newest_thought_replaces_the_one_before(store: Store) -> None:
     for cores, why in ((3, ""), (None, "--exclusive")):
         with store.write() as session:
-            save_proposals(session, [CpuProposalRow(job_id=7, submit_s=1.0, at_s=2.0, asked_cores=20, cores=cores, source="x",
-                                          left_alone=why)])  # fmt: skip
+            save_proposals(
+                session,
+                [
+                    CpuProposalRow(
+                        job_id=7, submit_s=1.0, at_s=2.0, asked_cores=20, cores=cores, source="x", left_alone=why
+                    )
+                ],
+            )
     with store.read() as session:
         kept = proposal_of(session, 7, 1.0)
         assert kept is not None

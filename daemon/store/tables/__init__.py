@@ -1,1 +1,1 @@
-"""TODO."""
+"""The tables of the store."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""One decision over all pools: who is next, who borrows, who gives back."""

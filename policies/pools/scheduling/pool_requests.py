@@ -31,8 +31,8 @@ SERVING_ORDERS = {
 
 
 PoolKey = tuple[int, bool, int]
-"""One array for each kind (:class:`ServingOrder`) and GPU type, of jobs of any type after the others (True); arrays are served in
-ascending order."""
+"""One pool for each kind (:class:`ServingOrder`) and GPU type, of jobs of any type after the others (True); pools are served
+in ascending order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

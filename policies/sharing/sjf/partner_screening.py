@@ -49,7 +49,8 @@ class PartnerScreen:
     """Groups of devices with columns, so that one job is held against all of them in numpy.
 
     A job is told from its kind, batch and consent; it costs O(groups x sub-batches worth a try), and knowledge is asked
-    once for each pair of kinds. Groups of several jobs are taken as their worst pair; :meth:`.InterferenceView.meet` has the last
+    once for each pair of kinds. Groups of several jobs are taken as their worst pair; :meth:`.InterferenceView.meet`
+    has the last
     word.
 
     Attributes:

@@ -42,12 +42,14 @@ class SharingSjf:
     On a snapshot that does not know single GPUs it is ``sjf``, and says so in its facts (``sharing_known`` is 0).
 
     Attributes:
-        name: :data:`SJF_BSBF` joins where that ends earlier on average (Algorithms 1 and 2), :data:`SJF_FFS` at the first GPUs
+        name: :data:`SJF_BSBF` joins where that ends earlier on average (Algorithms 1 and 2), :data:`SJF_FFS` at the
+        first GPUs
             that have room, which is the paper's yardstick.
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
-        literal: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a GPU, where
+        literal: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
+        GPU, where
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
             sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``, and not while somebody waits

@@ -1,1 +1,1 @@
-"""TODO."""
+"""How a policy's decisions reach the event loop."""

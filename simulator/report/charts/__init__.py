@@ -1,1 +1,1 @@
-"""TODO."""
+"""Curves and Gantt charts, as numbers, HTML and PNG."""

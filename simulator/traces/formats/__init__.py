@@ -1,1 +1,1 @@
-"""TODO."""
+"""Traces of other simulators and archives."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Text files, CSV tables and columns of numbers, and what is wrong with them."""

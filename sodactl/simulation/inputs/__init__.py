@@ -1,1 +1,1 @@
-"""TODO."""
+"""From options of the command line to scenarios."""

@@ -114,7 +114,9 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         path = Path(folder) / "limits.json"
         for deadly in (Fuse(at, before=before), Fuse(again, before=before)):
             patch.setattr(
-                keeper_module, "write_record", lambda p, r, fuse=deadly: fuse.burn(lambda: write_limit_record(p, r))
+                keeper_module,
+                "write_limit_record",
+                lambda p, r, fuse=deadly: fuse.burn(lambda: write_limit_record(p, r)),
             )
             with contextlib.suppress(Death):
                 _live(

@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_at_any_moment_of_a_change_leaves_the_job_as_it_was(
             raise StateFileError("no space left on device: nothing is changed")
         write(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sets_module, "write_held", write_some)
+    monkeypatch.setattr(sets_module, "write_core_records", write_some)
     with pytest.raises(StateFileError):
         jobs.sets.limit(JOB, 4, "tuning")
     assert jobs.has() == BATCH

@@ -10,7 +10,7 @@ import pytest
 from slurm_soda.agent.cpusets.core_limits import CoreRange
 from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
 from tests.agent.tuning.node import Node
-from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, random_job
+from tests.policies.cpu_fit.models import FAMILIES, LIMIT, MODELS, random_job
 
 CURVES = 200
 NOISE_OF_A_SAMPLE = 0.05

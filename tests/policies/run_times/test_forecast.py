@@ -45,7 +45,7 @@ def test_numbers_are_given_anew_after_all_is_forgotten() -> None:
 
 
 def test_kinds_are_bounded_whatever_users_call_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast_module, "MOST_KINDS", 10)
+    monkeypatch.setattr(forecast_module, "MAX_KINDS", 10)
     forecast = BatchRunTimePredictor()
     words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(100)]
     numbers = [forecast.number(SubmissionTraits("alice", 1, name=word)) for word in words]
@@ -57,7 +57,7 @@ def test_kinds_are_bounded_whatever_users_call_their_jobs(monkeypatch: pytest.Mo
 
 
 def test_few_curves_are_renewed_at_once_and_the_rest_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast_module, "MOST_RENEWED", 3)
+    monkeypatch.setattr(forecast_module, "MAX_RENEWED", 3)
     forecast = BatchRunTimePredictor()
     numbers = np.array([forecast.number(SubmissionTraits(f"u{at}", 1)) for at in range(8)])
     for _ in range(5):

@@ -91,7 +91,7 @@ def test_the_same_jobs_teach_the_same_to_the_bit(jobs: list[tuple[str, int, floa
 
 
 def test_groups_are_bounded_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner_module, "MOST_GROUPS", 10)
+    monkeypatch.setattr(learner_module, "MAX_GROUPS", 10)
     learner = RunTimeLearner()
     for number in range(50):
         learner.learn(SubmissionTraits(f"user{number}", 1), 100.0)

@@ -79,10 +79,15 @@ def test_who_waits_until_fewer_long_jobs_run(
 @pytest.mark.parametrize(
     ("waited_s", "come"),
     [
-        ([], True), ([0.0, OVERNIGHT_S], True), ([0.0, OVERNIGHT_S + 1.0], False), ([math.nan, 60.0], True), ([math.inf], False),
-        ([0.0] * 3, True), ([0.0] * 4, False),  # more jobs than the three GPUs
+        ([], True),
+        ([0.0, OVERNIGHT_S], True),
+        ([0.0, OVERNIGHT_S + 1.0], False),
+        ([math.nan, 60.0], True),
+        ([math.inf], False),
+        ([0.0] * 3, True),
+        ([0.0] * 4, False),  # more jobs than the three GPUs
     ],
-)  # fmt: skip
+)
 def test_quieter_hours_come_where_the_queue_is_short_and_nobody_has_waited_for_a_night(
     waited_s: list[float], come: bool
 ) -> None:

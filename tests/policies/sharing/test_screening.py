@@ -77,7 +77,8 @@ def _decide(
 ) -> SharingDecision:
     new, (co_runner,) = interference_view.new_job(row), group.rows
     return decide_sharing(
-        new, [interference_view.partner(co_runner, group.devices)], lambda size: [interference_view.mutual_slowdown(row, size, co_runner, group.devices)],
+        new, [interference_view.partner(co_runner, group.devices)], lambda size:
+        [interference_view.mutual_slowdown(row, size, co_runner, group.devices)],
         bound_caution=bound_caution,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.workload import Workload
-from tests.policies.arrays.worlds import policies
+from tests.policies.pools.worlds import policies
 from tests.simulator.engine.event_worlds import CLUSTERS, crowds
 from tests.simulator.engine.worlds import history
 

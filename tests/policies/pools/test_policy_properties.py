@@ -13,8 +13,8 @@ from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.pools.kinds import LARGE_FROM_GPUS
 from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
-from tests.policies.arrays.worlds import CORES, borrowing, crowds, division_of, may_be_aborted, policies
 from tests.policies.cases import cluster
+from tests.policies.pools.worlds import CORES, borrowing, crowds, division_of, may_be_aborted, policies
 from tests.policies.worlds import carried_out, on_some_worlds
 
 

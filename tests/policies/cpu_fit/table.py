@@ -1,4 +1,4 @@
-"""Prints the tables of docs/policies/cores.md: ``python -m tests.policies.cores.table`` (about five minutes)."""
+"""Prints the tables of docs/policies/cpu-fit.md: ``python -m tests.policies.cpu_fit.table`` (about five minutes)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from slurm_soda.policies.cpu_fit.core_search import SearchRules
-from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Run, random_job, searched
+from tests.policies.cpu_fit.models import FAMILIES, LIMIT, MODELS, Job, Run, random_job, searched
 
 STARTS = (1, 2, 20)
 SEEDS = 100

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SearchRules, SettleCores, SettleReason, TryCores
 from slurm_soda.policies.cpu_fit.measurement import Measurement
 from slurm_soda.policies.errors import PolicyError
-from tests.policies.cores.models import FAMILIES, LIMIT, MODELS, Job, Model, measure, random_job, searched
+from tests.policies.cpu_fit.models import FAMILIES, LIMIT, MODELS, Job, Model, measure, random_job, searched
 
 STARTS = (1, 2, 20)
 A_THIRD = settings(max_examples=settings.default.max_examples // 3)

@@ -17,7 +17,7 @@ from slurm_soda.policies.cpu_fit.multi_node_search import (
     decide_gang_order,
     give_up_search,
 )
-from tests.policies.cores.models import MODELS, Job, Model, measure
+from tests.policies.cpu_fit.models import MODELS, Job, Model, measure
 
 RULES = SearchRules()
 
