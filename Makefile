@@ -29,6 +29,7 @@ lint: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy install/roles.py
 	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## Unit and property tests (seconds), with branch coverage
@@ -49,30 +50,34 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)
 	$(BIN)/python -m benchmarks.reproduce --data $(DATA)
 
-# On a controller, a login node or a compute node. A site without a registry says where its wheels are:
-# make install PIP_FLAGS='--no-index --find-links DIR'
+# On a machine of a Slurm site; ROLE=all is for a site of one machine. A site without a registry says where its wheels are:
+# make install ROLE=agent PIP_FLAGS='--no-index --find-links DIR'
+ROLE ?= all
 PREFIX ?= /opt/slurm-soda
-LOCK ?= requirements.lock
 UNITS ?= /etc/systemd/system
-install: | system ## Install on a Slurm machine (as root; PREFIX=/opt/slurm-soda)
-	[ -x $(PREFIX)/bin/pip ] || $(PYTHON) -m venv $(PREFIX)
-	$(PREFIX)/bin/pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps -r $(LOCK)
-	$(PREFIX)/bin/pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps .
-	rm -rf build/lib build/bdist.* ./*.egg-info
+ON_CONTROLLER := $(filter all controller,$(ROLE))
+ON_NODE := $(filter all agent,$(ROLE))
+LUA := soda_hints.lua soda_routes.lua soda.lua
+HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
+SERVICES := $(if $(ON_CONTROLLER),daemon/sodad.service) $(if $(ON_NODE),agent/soda-agent.service)
+install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
+	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
-	install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda
-	install -m 755 prolog/prolog epilog/epilog epilog/epilogctld $(PREFIX)/libexec
-	install -m 644 slurm_ext/lua/soda_hints.lua slurm_ext/lua/soda_routes.lua slurm_ext/lua/soda.lua $(PREFIX)/lib
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
-	$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec
-	[ ! -d $(UNITS) ] || install -m 644 daemon/sodad.service agent/soda-agent.service $(UNITS)
+	$(if $(ON_CONTROLLER),install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda)
+	$(if $(ON_CONTROLLER),install -m 644 $(LUA:%=slurm_ext/lua/%) $(PREFIX)/lib)
+	$(if $(strip $(HOOKS)),install -m 755 $(HOOKS) $(PREFIX)/libexec)
+	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
+	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
 
-lock: $(READY) ## Renew requirements.lock and requirements-dev.lock
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe
+lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--upgrade pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--upgrade --allow-unsafe --extra dev pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
+	@set -o pipefail; for role in agent controller login build; do \
+		file=requirements-$$role.lock; [ $$role != login ] || file=requirements.lock; \
+		$(BIN)/python install/roles.py requirements $$role | $(COMPILE) --upgrade -c requirements-dev.lock - -o $$file || exit; \
+	done
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info

@@ -289,7 +289,6 @@ class Agent:
             await asyncio.wait_for(self.upload(), min(2.0, self._config.upload_timeout_s))
         except (UploadError, TimeoutError) as error:
             log.warning("last report not delivered, it waits in the spool: %s", error)
-        await self._parts.uploader.close()
         self._parts.gpus.close()
 
     def _fault(self, text: str) -> None:

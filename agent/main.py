@@ -111,7 +111,6 @@ def main(argv: list[str] | None = None) -> int:
         logging.basicConfig(
             level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
-        logging.getLogger("httpx").setLevel(logging.WARNING)
         asyncio.run(_run(config, once=arguments.once))
     except SodaError as error:
         sys.stderr.write(f"soda-agent: {error}\n")

@@ -26,10 +26,13 @@ from slurm_soda.containers.wheels import ensure_wheels, lock_for_containers
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SOURCE_FOLDERS = (
-    *("agent", "containers", "daemon", "demo", "emulation", "epilog", "learning"),
+    *("agent", "containers", "daemon", "demo", "emulation", "epilog", "install", "learning"),
     *("policies", "prolog", "simulator", "slurm_ext", "sodactl", "wire"),
 )
-_SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md")
+_LOCKS = ("requirements-controller.lock", "requirements-agent.lock")
+"""One image is controller and node, as a site of one machine."""
+_BUILD_LOCK = "requirements-build.lock"
+_SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md", "LICENSE", *_LOCKS, _BUILD_LOCK)
 _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
@@ -69,7 +72,7 @@ def ensure_images(client: docker.DockerClient, say: ReportProgress, base: str | 
         if not has_image(client, slurm.tag):
             _build(client, say, slurm, {})
         python = _python(client, say, slurm.tag, top)
-        product = ImageLayer("product", python, _sources(top))
+        product = ImageLayer("product", python, sources(top))
         if not has_image(client, product.tag):
             _build(client, say, product, {})
             for layer, kept in _IMAGES_KEPT.items():
@@ -80,10 +83,12 @@ def ensure_images(client: docker.DockerClient, say: ReportProgress, base: str | 
 def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: Path) -> str:
     """The layer with the dependencies; its wheels are fetched only when it must be built."""
     architecture = _architecture(client)
-    lock = lock_for_containers((top / "requirements.lock").read_text(), architecture)
-    layer = ImageLayer("python", below, {"requirements.lock": (lock.encode(), 0o644)})
+    lock = lock_for_containers("".join((top / name).read_text() for name in _LOCKS), architecture)
+    build = lock_for_containers((top / _BUILD_LOCK).read_text(), architecture)
+    locks = {"requirements.lock": lock, _BUILD_LOCK: build}
+    layer = ImageLayer("python", below, {name: (text.encode(), 0o644) for name, text in locks.items()})
     if not has_image(client, layer.tag):
-        wheels = ensure_wheels(lock, top / "build" / "wheels", architecture, say)
+        wheels = ensure_wheels(lock + build, top / "build" / "wheels", architecture, say)
         _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
     return layer.tag
 
@@ -133,7 +138,8 @@ def _read(path: Path) -> tuple[bytes, int]:
     return path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
-def _sources(top: Path) -> ImageFiles:
+def sources(top: Path) -> ImageFiles:
+    """What the product is installed from, out of a checkout: as it is there, the links of the package's root too."""
     files = {f"source/{name}": _read(top / name) for name in _SOURCE_FILES}
     for folder in _SOURCE_FOLDERS:
         for path in sorted((top / folder).rglob("*")):
@@ -145,6 +151,8 @@ def _sources(top: Path) -> ImageFiles:
             ):
                 files[f"source/{inside}"] = _read(path)
     for link in sorted((top / "src" / "slurm_soda").iterdir()):
+        if link.name in _LEFT_OUT_FOLDERS:
+            continue
         target = link.readlink() if link.is_symlink() else None
         files[f"source/{link.relative_to(top)}"] = (
             (str(target).encode(), stat.S_IFLNK | 0o777) if target else _read(link)

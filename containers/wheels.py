@@ -16,12 +16,10 @@ from slurm_soda.containers.docker_engine import ReportProgress
 
 CONTAINER_PYTHON = "3.13"
 """Of the base image (trixie)."""
-SETUPTOOLS = "setuptools==80.9.0"
-"""Builds the product's own wheel inside the image."""
 
 
 def lock_for_containers(lock: str, architecture: str) -> str:
-    """The lines of ``lock`` that hold inside the containers, their markers evaluated and removed.
+    """The lines of ``lock`` that hold inside the containers, each once, their markers evaluated and removed.
 
     pip evaluates markers for the Python that runs it, which need not be the containers' one.
     """
@@ -41,7 +39,7 @@ def lock_for_containers(lock: str, architecture: str) -> str:
         name, _, marker = wanted.partition(";")
         if not marker.strip() or Marker(marker.strip()).evaluate(environment):
             kept.append(" --hash=".join([name.strip(), *(part.strip() for part in rest)]))
-    return "".join(f"{line}\n" for line in kept)
+    return "".join(f"{line}\n" for line in dict.fromkeys(kept))
 
 
 def _logical_lines(lock: str) -> Iterator[str]:
@@ -52,14 +50,14 @@ def _logical_lines(lock: str) -> Iterator[str]:
 
 
 def ensure_wheels(lock: str, cache: Path, architecture: str, say: ReportProgress) -> Path:
-    """Directory with a wheel for every line of ``lock`` (see :func:`lock_for_containers`), and setuptools.
+    """Directory with a wheel for every line of ``lock`` (see :func:`lock_for_containers`).
 
     ``architecture`` is the engine's (``x86_64``, ``aarch64``), which need not be this machine's.
 
     Raises:
         ClusterError: pip could not fetch them.
     """
-    key = hashlib.sha256(f"{CONTAINER_PYTHON} {architecture} {SETUPTOOLS}\n{lock}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{CONTAINER_PYTHON} {architecture}\n{lock}".encode()).hexdigest()[:16]
     wheels = cache / key
     if wheels.is_dir():
         return wheels
@@ -70,7 +68,6 @@ def ensure_wheels(lock: str, cache: Path, architecture: str, say: ReportProgress
     pins = cache / f"{key}.lock"
     pins.write_text(lock)
     _download(architecture, partial, ("--require-hashes", "--no-deps", "-r", str(pins)))
-    _download(architecture, partial, ("--no-deps", SETUPTOOLS))
     partial.rename(wheels)
     return wheels
 

@@ -41,7 +41,8 @@ class LazyCommand:
             command = getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError) as error:
             raise SodaError(
-                f"this command cannot be loaded: {error}; reinstall slurm-soda with its dependencies"
+                f"this command cannot be loaded: {error}; reinstall slurm-soda with its dependencies, "
+                "or with the extra that this needs: docs/install.md"
             ) from error
         if not isinstance(command, click.Command):
             raise SodaError(f"{self.target} is not a command; reinstall slurm-soda")

@@ -14,7 +14,7 @@ import time
 from slurm_soda.wire.errors import SodaError, SpoolError
 from slurm_soda.wire.spool import SPOOL_DIRECTORY, Spool
 
-AGENT_SOCKET = "/run/slurm-soda/agent.sock"
+AGENT_SOCKET = "/run/slurm-soda-agent/agent.sock"
 AGENT_TIMEOUT_S = 0.3
 """A job waits for its prolog: after this the agent counts as away."""
 

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 /* As in wire/event_delivery.py; tests compare. */
-#define AGENT_SOCKET "/run/slurm-soda/agent.sock"
+#define AGENT_SOCKET "/run/slurm-soda-agent/agent.sock"
 #ifndef TIMEOUT_MS /* tests that are not about it have more */
 #define TIMEOUT_MS 300
 #endif

@@ -15,7 +15,7 @@ from slurm_soda.agent.network.link_shares import CPU, GPU, class_id
 from slurm_soda.agent.network.shaper import NetworkError
 from slurm_soda.wire.munge import RunProgram, run_program
 
-OWN_MOUNT = Path("/run/slurm-soda/net_cls")
+OWN_MOUNT = Path("/run/slurm-soda-agent/net_cls")
 _NAMES = {GPU: "gpu", CPU: "cpu"}
 _TIMEOUT_S = 5.0
 _MOST_ROUNDS = 5

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import random
-from typing import Protocol
+import socket
+from contextlib import closing, suppress
+from http.client import HTTPException, HTTPResponse
+from typing import Protocol, cast
+from urllib.parse import urlsplit
 
-import httpx
-
-from slurm_soda.wire.core_tuning import ReportAnswer
+from slurm_soda.wire.core_tuning import MAX_ANSWER_BYTES, ReportAnswer
 from slurm_soda.wire.errors import MungeError, RecordError, SodaError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 
 PATH = "/v1/reports"
 FIRST_PAUSE_S = 1.0
+MOST_BYTES = MAX_ANSWER_BYTES + (64 << 10)
+"""Of an answer with its headers."""
 
 
 class UploadError(SodaError):
@@ -33,40 +38,82 @@ class Uploader(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of the connection."""
-        ...
-
 
 class HttpUploader:
-    """Posts reports to one controller over a kept-alive connection."""
+    """Posts reports to one controller, one connection each: sodad closes idle ones after 5 s, before the next report is due.
+
+    By the standard library alone, which cannot be led astray: it follows no redirect and no proxy variable of the site,
+    so no report about jobs goes elsewhere.
+    """
 
     def __init__(self, controller: str, munge: Munge, timeout_s: float) -> None:
         self._url = controller.rstrip("/") + PATH
         self._munge = munge
-        # trust_env: a proxy variable of the site must not send reports about jobs elsewhere.
-        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False)
+        self._timeout_s = timeout_s
 
     async def send(self, report: NodeReport) -> ReportAnswer | None:
         body = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False).encode("ascii")
         try:
             credential = await asyncio.to_thread(self._munge.encode, body)
-            headers = {CREDENTIAL_HEADER: credential, "Content-Type": "application/json"}
-            response = await self._client.post(self._url, content=body, headers=headers)
+            async with asyncio.timeout(self._timeout_s):
+                status, answer = await _post(
+                    self._url, {CREDENTIAL_HEADER: credential, "Content-Type": "application/json"}, body
+                )
         except MungeError as error:
             raise UploadError(str(error)) from error
-        except httpx.HTTPError as error:
+        except TimeoutError as error:
+            raise UploadError(f"{self._url}: no answer within {self._timeout_s:g} s") from error
+        except (OSError, HTTPException, ValueError) as error:
             raise UploadError(f"{self._url}: {type(error).__name__} {error}".strip()) from error
-        if not response.is_success:
-            said = " ".join(response.text.split())[:200]
-            raise UploadError(f"{self._url} answered {response.status_code}: {said}")
+        if not 200 <= status < 300:
+            said = " ".join(answer.decode("utf-8", "replace").split())[:200]
+            raise UploadError(f"{self._url} answered {status}: {said}")
         try:
-            return ReportAnswer.from_json(response.content) if response.content else None
+            return ReportAnswer.from_json(answer) if answer else None
         except RecordError:
             return None  # the report was taken; a controller of another version answers in its own way
 
-    async def close(self) -> None:
-        await self._client.aclose()
+
+async def _post(url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    """Status and content of the answer to one POST.
+
+    Raises:
+        OSError: there is no connection, or it broke.
+        HTTPException, ValueError: what came is not HTTP, or is too long; or the address cannot be used.
+    """
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
+    )
+    with closing(writer):
+        fields = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", **headers}
+        lines = [f"POST {parts.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode("latin-1") + body)
+        with suppress(ConnectionError):  # a refusal may come before all is sent
+            await writer.drain()
+        received = bytearray()
+        while part := await reader.read(1 << 16):
+            received += part
+            if len(received) > MOST_BYTES:
+                raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+    return _parsed(bytes(received))
+
+
+class _Received:
+    """What came, as http.client wants it: something that a file can be made of."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._content)
+
+
+def _parsed(content: bytes) -> tuple[int, bytes]:
+    response = HTTPResponse(cast(socket.socket, _Received(content)), method="POST")
+    response.begin()
+    return response.status, response.read()
 
 
 class Backoff:

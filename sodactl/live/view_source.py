@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -187,22 +187,24 @@ def _name_and_address(value: str) -> tuple[str, str]:
 
 
 def _get(url: str, query: Mapping[str, str]) -> bytes:
-    import httpx  # noqa: PLC0415 - slow to import, and not needed where the store can be read
+    # slow to import, and not needed where the store can be read
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # noqa: PLC0415
+    from urllib.parse import urlencode, urlsplit  # noqa: PLC0415
 
-    body = bytearray()
     try:
-        # trust_env: a proxy variable of the user's must not send this elsewhere.
-        with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
-            client.stream("GET", url, params=query) as answer,
-        ):
-            for part in answer.iter_bytes():
-                body += part
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise _ApiUnavailableError(f"more than {MAX_ANSWER_BYTES} bytes")
-            status = answer.status_code
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise _ApiUnavailableError("is no address such as http://ctl:6830")
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        # http.client knows no proxies: a variable of the user's cannot send this elsewhere.
+        with closing(kind(parts.hostname, parts.port, timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", f"{parts.path}?{urlencode(query)}")
+            answer = connection.getresponse()
+            body = answer.read(MAX_ANSWER_BYTES + 1)
+    except (OSError, HTTPException, ValueError) as error:
         raise _ApiUnavailableError(str(error) or type(error).__name__) from error
-    if status != 200:
-        raise _ApiUnavailableError(f"{status} {bytes(body[:200]).decode('utf-8', 'backslashreplace')}")
-    return bytes(body)
+    if len(body) > MAX_ANSWER_BYTES:
+        raise _ApiUnavailableError(f"more than {MAX_ANSWER_BYTES} bytes")
+    if answer.status != 200:
+        raise _ApiUnavailableError(f"{answer.status} {body[:200].decode('utf-8', 'backslashreplace')}")
+    return body

@@ -299,7 +299,7 @@ def test_a_controller_that_refuses_is_said_in_one_line(tmp_path: Path, controlle
 def test_a_controller_that_is_not_there_is_said_in_one_line(tmp_path: Path, controller: Controller) -> None:
     controller.stop()
     bench = Bench(tmp_path, controller.port)
-    with pytest.raises(UploadError, match=r"/v1/reports: ConnectError") as caught:
+    with pytest.raises(UploadError, match=r"/v1/reports: ConnectionRefusedError") as caught:
         asyncio.run(bench.agent().upload())
     assert "\n" not in str(caught.value)
 

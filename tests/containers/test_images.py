@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer
+from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer, find_checkout, sources
 from slurm_soda.containers.wheels import lock_for_containers
 
 FILES: ImageFiles = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
@@ -56,9 +61,25 @@ fast==1 ; platform_machine == 'x86_64' \\
 def test_the_lock_is_reduced_to_what_holds_in_the_containers(architecture: str, more: str) -> None:
     expected = "alembic==1.0 --hash=sha256:aa --hash=sha256:bb\nnumpy==2.5 --hash=sha256:dd\n" + more
     assert lock_for_containers(LOCK, architecture) == expected
+    assert lock_for_containers(LOCK + LOCK, architecture) == expected, "two locks may name the same"
 
 
 def test_every_script_of_the_image_is_executable() -> None:
     scripts = [path for path in IMAGE.iterdir() if path.read_text().startswith("#!")]
     assert {path.name for path in scripts} >= {"daemonctl", "start-controller", "start-node", "install-product"}
     assert [path.name for path in scripts if not path.stat().st_mode & 0o111] == []
+
+
+def test_the_sources_are_all_that_an_install_reads(tmp_path: Path) -> None:
+    top = tmp_path / "checkout"
+    shutil.copytree(find_checkout(), top, symlinks=True, ignore=shutil.ignore_patterns(".*", "build", "__pycache__"))
+    clean = sources(top)
+    for folder in (top / "src" / "slurm_soda", top / "agent"):
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "main.cpython-313.pyc").write_bytes(b"compiled")
+    assert sources(top) == clean
+    assert clean["source/src/slurm_soda/agent"] == (b"../../agent", stat.S_IFLNK | 0o777)
+    assert clean["source/install/python.sh"][1] == 0o755
+    project = tomllib.loads(clean["source/pyproject.toml"][0].decode())["project"]
+    locks = ("requirements-agent.lock", "requirements-build.lock", "requirements-controller.lock")
+    assert {f"source/{name}" for name in [project["readme"], *project["license-files"], *locks]} <= clean.keys()

@@ -21,7 +21,7 @@ FILE = "/etc/slurm-soda/agent.toml"
 WAIT_FOR_TREE = "for _ in $(seq 600); do tc class show dev eth0 | grep -q 50da:20 && break; sleep 0.1; done"
 NFT = ("nft", "list", "table", "inet", "slurm-soda-network")
 LEFT_BY_US = (
-    "tc qdisc show dev eth0 | grep 50da; nft list tables | grep slurm-soda; ls -d /run/slurm-soda/net_cls"
+    "tc qdisc show dev eth0 | grep 50da; nft list tables | grep slurm-soda; ls -d /run/slurm-soda-agent/net_cls"
     " /var/lib/slurm-soda-agent/network.json; grep -h slurm-soda /proc/[0-9]*/cgroup; true"
 )
 

@@ -63,7 +63,7 @@ def test_a_command_that_cannot_be_imported_does_not_break_the_rest(
     assert "demo" in out
     assert err == (
         "sodactl: this command cannot be loaded: No module named 'slurm_soda.nowhere'; "
-        "reinstall slurm-soda with its dependencies\n"
+        "reinstall slurm-soda with its dependencies, or with the extra that this needs: docs/install.md\n"
     )
 
 

@@ -1,0 +1,132 @@
+"""What the controller, or whatever else answers in its place, may say to a report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from slurm_soda.agent.reporting.upload import MOST_BYTES, HttpUploader, UploadError
+from slurm_soda.wire.core_tuning import ReportAnswer
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.records import NodeReport
+
+REPORT = NodeReport("n1", "agent", 1, 1000.0)
+MUNGE = Munge(lambda *_: (0, b"MUNGE:AA==:\n", b""))
+
+
+def post(
+    answer: bytes | None, *, host: str = "127.0.0.1", timeout_s: float = 20.0
+) -> tuple[ReportAnswer | None, bytes]:
+    """Send a report to somebody who answers so, or never; what the report came to, and what was received."""
+
+    async def scene() -> tuple[ReportAnswer | None, bytes]:
+        received = bytearray()
+        connections = []
+
+        async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(writer)
+            received.extend(await reader.readuntil(b"\r\n\r\n"))
+            length = next(
+                int(line.partition(b":")[2])
+                for line in received.split(b"\r\n")
+                if line.lower().startswith(b"content-length:")
+            )
+            received.extend(await reader.readexactly(length))
+            if answer is not None:
+                writer.write(answer)
+                writer.close()
+
+        server = await asyncio.start_server(answers, host, 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            address = f"[{host}]" if ":" in host else host
+            uploader = HttpUploader(f"http://{address}:{port}/", MUNGE, timeout_s)
+            return await uploader.send(REPORT), bytes(received)
+        finally:
+            server.close()
+            for writer in connections:
+                writer.close()
+
+    return asyncio.run(scene())
+
+
+def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
+    head = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+TAKEN = b'{"node": "n1", "seq": 1}'
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_report_is_one_request_with_its_credential(host: str) -> None:
+    taken, received = post(NO_CONTENT, host=host)
+    assert taken is None
+    head, _, body = received.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert first == "POST /v1/reports HTTP/1.1"
+    assert headers["Host"].rpartition(":")[0] == (f"[{host}]" if ":" in host else host)
+    assert headers[CREDENTIAL_HEADER] == "MUNGE:AA==:"
+    assert (headers["Content-Type"], headers["Connection"]) == ("application/json", "close")
+    assert NodeReport.from_json(body) == REPORT
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer("200 OK", TAKEN),
+        b"HTTP/1.0 200 OK\r\n\r\n" + TAKEN,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"5\r\n%b\r\n13\r\n%b\r\n0\r\n\r\n" % (TAKEN[:5], TAKEN[5:]),
+        b"HTTP/1.1 100 Continue\r\n\r\n" + answer("201 Created", TAKEN),
+    ],
+    ids=["length", "until the end", "chunked", "after 100"],
+)
+def test_an_answer_is_read_however_its_length_is_told(said: bytes) -> None:
+    taken, _ = post(said)
+    assert taken == ReportAnswer.from_json(TAKEN)
+
+
+def test_a_controller_of_another_version_took_it_too() -> None:
+    assert post(answer("200 OK", json.dumps({"thanks": 1}).encode()))[0] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "RemoteDisconnected"),
+        (b"munge\n", "BadStatusLine"),
+        (b"HTTP/1.1 204 No\r\n" + b"x: y\r\n" * 200 + b"\r\n", "more than 100 headers"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "IncompleteRead"),
+        (answer("200 OK", b" " * MOST_BYTES), f"an answer of more than {MOST_BYTES} bytes"),
+        (answer("302 Found", b"", "Location: http://127.0.0.1:1/"), "answered 302"),
+        (answer("503 Busy", b"come\x20back\nlater"), "answered 503: come back later"),
+        (answer("403 No", b"\xff"), "answered 403: \N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_what_is_no_receipt_is_an_error_of_one_line(said: bytes, why: str) -> None:
+    with pytest.raises(UploadError, match=why) as caught:
+        post(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_who_never_answers_is_not_waited_for() -> None:
+    with pytest.raises(UploadError, match=r"no answer within 0\.2 s"):
+        post(None, timeout_s=0.2)
+
+
+def test_no_proxy_of_the_site_gets_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert post(NO_CONTENT)[0] is None
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://no.such.host.invalid:1", "http://\u20ac:1"])
+def test_an_address_that_leads_nowhere(address: str) -> None:
+    with pytest.raises(UploadError, match="/v1/reports: "):
+        asyncio.run(HttpUploader(address, MUNGE, 20.0).send(REPORT))

@@ -1,0 +1,51 @@
+"""Which files ``make install`` puts on a machine of each role, as make says it would."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+NODE = {"prolog", "epilog", "soda-hand-over", "soda-agent.service"}
+CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"}
+EVERYWHERE = {"soda_spank.so"}
+
+
+def commands(role: str) -> str:
+    done = subprocess.run(
+        ["make", "-n", "-C", TOP, "install", *([f"ROLE={role}"] if role else []), "PREFIX=/prefix"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("role", "files"),
+    [
+        ("", NODE | CONTROLLER | EVERYWHERE),
+        ("all", NODE | CONTROLLER | EVERYWHERE),
+        ("agent", NODE | EVERYWHERE),
+        ("controller", CONTROLLER | EVERYWHERE),
+        ("login", EVERYWHERE),
+    ],
+)
+def test_files_of_a_role(role: str, files: set[str]) -> None:
+    lines = re.findall(r"(?m)(?:^|\|\| )install (?!-d )(.*)", commands(role))
+    copied = {Path(word).name for line in lines for word in line.split()[:-1]}
+    assert copied & (NODE | CONTROLLER | EVERYWHERE) == files
+    assert f"install/python.sh '{role or 'all'}' '/prefix'" in commands(role)
+
+
+@pytest.mark.parametrize("role", ["all", "controller"])
+def test_the_controllers_state_is_slurms(role: str) -> None:
+    assert "install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda\n" in commands(role)
+
+
+@pytest.mark.parametrize("role", ["agent", "login"])
+def test_other_machines_need_no_user_slurm(role: str) -> None:
+    assert "-o slurm" not in commands(role)

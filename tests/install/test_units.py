@@ -1,0 +1,103 @@
+"""The systemd units, side by side: a site of one machine runs both daemons, one as SlurmUser and one as root."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from slurm_soda.agent.network.net_cls import OWN_MOUNT
+from slurm_soda.agent.settings.agent_config import STATE_DIRECTORY
+from slurm_soda.daemon.config import Settings
+from slurm_soda.wire.event_delivery import AGENT_SOCKET
+
+TOP = Path(__file__).parents[2]
+SODAD = TOP / "daemon" / "sodad.service"
+AGENT = TOP / "agent" / "soda-agent.service"
+PARENTS = {
+    "RuntimeDirectory": "/run",
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "LogsDirectory": "/var/log",
+}
+
+
+def entries(unit: Path) -> list[tuple[str, str]]:
+    """Keys and values of a unit file, in order; a key may come more than once."""
+    lines = (line.partition("=") for line in unit.read_text().splitlines() if not line.startswith(("#", "[")))
+    return [(key, value) for key, equals, value in lines if equals]
+
+
+def directories(unit: Path) -> list[PurePosixPath]:
+    """What systemd makes for the unit, and gives to the unit's user at every start."""
+    return [
+        PurePosixPath(PARENTS[key], name) for key, value in entries(unit) if key in PARENTS for name in value.split()
+    ]
+
+
+def user(unit: Path) -> str:
+    return dict(entries(unit)).get("User", "root")
+
+
+def test_no_directory_belongs_to_units_of_different_users() -> None:
+    owners: dict[PurePosixPath, set[str]] = defaultdict(set)
+    for unit in (SODAD, AGENT):
+        for directory in directories(unit):
+            owners[directory].add(user(unit))
+    assert {directory: users for directory, users in owners.items() if len(users) > 1} == {}
+    assert {user(SODAD), user(AGENT)} == {"slurm", "root"}
+
+
+@pytest.mark.parametrize("unit", [SODAD, AGENT], ids=lambda unit: unit.stem)
+def test_what_outlives_a_restart_is_kept(unit: Path) -> None:
+    """Slurm touches the wake file, and the network's groups stay mounted, while the daemon is down."""
+    assert dict(entries(unit))["RuntimeDirectoryPreserve"] == "yes"
+
+
+def text_of(path: str) -> str:
+    return (TOP / path).read_text()
+
+
+def found(path: str, pattern: str) -> str:
+    match = re.search(pattern, text_of(path))
+    assert match, f"{path} has no {pattern}"
+    return match[1]
+
+
+def test_the_agents_paths_are_in_directories_of_the_agents_unit() -> None:
+    in_c = found("wire/hand_over.c", r'#define AGENT_SOCKET "(.*)"')
+    assert in_c == AGENT_SOCKET
+    parents = {PurePosixPath(AGENT_SOCKET).parent, PurePosixPath(OWN_MOUNT).parent, PurePosixPath(STATE_DIRECTORY)}
+    assert parents == set(directories(AGENT))
+    assert str(PurePosixPath(AGENT_SOCKET).parent) in text_of("containers/image/start-node").split()
+
+
+def test_sodads_paths_are_in_directories_of_sodads_unit() -> None:
+    wake_path = Settings().wake_path
+    assert found("slurm_ext/lua/soda.lua", r'wake_path = "(.*)"') == wake_path
+    assert found("epilog/epilogctld", r"\$\{1:-(.*)\}/wake") == str(PurePosixPath(wake_path).parent)
+    assert {PurePosixPath(wake_path).parent, PurePosixPath(Settings().state_dir)} == set(directories(SODAD))
+    assert str(PurePosixPath(wake_path).parent) in text_of("containers/image/start-controller").split()
+
+
+@pytest.mark.parametrize("unit", [SODAD, AGENT], ids=lambda unit: unit.stem)
+def test_each_writes_only_to_its_own_directories(unit: Path) -> None:
+    other = directories(AGENT if unit == SODAD else SODAD)
+    written = [PurePosixPath(path) for key, value in entries(unit) if key == "ReadWritePaths" for path in value.split()]
+    assert not [path for path in written for foreign in other if foreign.is_relative_to(path)]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+@pytest.mark.parametrize("unit", [SODAD, AGENT], ids=lambda unit: unit.stem)
+def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
+    there = tmp_path / unit.name
+    # The programs are not installed here, and what a unit starts must exist.
+    there.write_text(re.sub(r"=/opt/slurm-soda/bin/\S+", "=/bin/true", unit.read_text()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(there)], capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
