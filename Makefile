@@ -13,9 +13,8 @@ SEED ?= 1
 BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
-export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint unit slurm bench reproduce install lock clean system
+.PHONY: help demo test lint unit slurm thorough venv bench reproduce install lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -32,13 +31,22 @@ lint: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy install/roles.py
 	$(BIN)/lint-imports --no-logo
 
-unit: $(READY) ## Unit and property tests (seconds), with branch coverage
-	$(BIN)/pytest -q -n auto --dist worksteal --cov --cov-report=term:skip-covered
+# tests/slurm/conftest.py puts the files in order, long ones first.
+define SLURM_TESTS
+$(BIN)/pytest -q -m slurm $(1) -n 2 --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
+		echo "once more, one at a time: what failed (Slurm's own time-outs tell a busy machine from a fault)"; \
+		$(BIN)/pytest -q -m slurm $(1) --last-failed --last-failed-no-failures none --durations=3 tests/slurm; }
+endef
+
+unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 slurm: $(READY) ## Tests on real Slurm clusters in containers, two at a time (minutes)
-	$(BIN)/pytest -q -m slurm -n 2 --dist loadfile --durations=10 tests/slurm || { \
-		echo "once more, one at a time: what failed (Slurm's own time-outs tell a busy machine from a fault)"; \
-		$(BIN)/pytest -q -m slurm --last-failed --last-failed-no-failures none --durations=3 tests/slurm; }
+	$(call SLURM_TESTS)
+
+thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
+	$(BIN)/pytest -q --thorough -n auto --dist worksteal --cov --cov-report=term:skip-covered
+	$(call SLURM_TESTS,--thorough)
 
 bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide
@@ -70,6 +78,8 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
 
+venv: $(READY) ## Only the tools (sodactl and its simulator): a virtual environment in .venv
+
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(BIN)/pip install -q uv
@@ -81,10 +91,12 @@ lock: $(READY) ## Renew all locks: of development, and of each role the part of 
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # System packages: a Python of 3.11 or newer that can make virtual environments, and a C compiler.
+# `make venv` does without the compiler: only what tests and a Slurm machine run is compiled.
 system:
-	@missing=; command -v gcc >/dev/null || missing="gcc libc6-dev"; \
+	@missing=; [ "$(MAKECMDGOALS)" = venv ] || command -v gcc >/dev/null || missing="gcc libc6-dev"; \
 	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -1,7 +1,11 @@
-"""Hypothesis for all tests: no time limits, since nothing here is a test of speed and CI machines are slow.
+"""How much of what can be tested is tested: ``pytest`` takes samples, ``pytest --thorough`` takes everything.
 
-The same examples every time, so that a result tells about the change and not about the day;
-``--hypothesis-profile=thorough`` draws new ones, ten times as many.
+- Hypothesis draws 10 examples of a property (``--thorough``: 50), the same ones every time, so that a result tells about
+  the change and not about the day. A property that says how many it needs gets them in the same proportion
+  (:func:`tests.sampling.examples`). ``--hypothesis-profile=deep`` draws 500 new ones. No time limits: nothing here is a
+  test of speed, and CI machines are slow.
+- Of a test marked ``sample(n)``, ``n`` of its parameter sets run, spread over all of them, the same ones every time.
+- A test marked ``thorough`` runs with ``--thorough`` only.
 
 Ctrl-C works in all tests, also where pytest runs in the background of a shell that made it deaf to that.
 """
@@ -9,16 +13,68 @@ Ctrl-C works in all tests, also where pytest runs in the background of a shell t
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sampling import spread
+
 settings.register_profile(
-    "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(
-    "thorough", max_examples=500, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=50)
+settings.register_profile("deep", settings.get_profile("default"), max_examples=500, derandomize=False)
 settings.load_profile("default")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what tests start
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="run every test with every parameter, and 50 examples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--thorough") and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("thorough")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a sample does not need; after ``-k`` and ``-m``, which thus find every parameter set."""
+    if config.getoption("--thorough"):
+        return
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set().union(*map(sample_of, families.values()))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def sample_of(family: list[pytest.Item]) -> set[pytest.Item]:
+    """What runs of the parameter sets of one test."""
+    family = [item for item in family if item.get_closest_marker("thorough") is None]
+    mark = family[0].get_closest_marker("sample") if family else None
+    if mark is None:
+        return set(family)
+    return {family[at] for at in spread(len(family), *mark.args, seed=family[0].name.partition("[")[0])}
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store, made once by the migrations: they take longer than a test."""
+    from slurm_soda.daemon.store.engine import open_store  # noqa: PLC0415 - most tests need no database
+
+    path = tmp_path_factory.mktemp("store") / "soda.db"
+    open_store(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture
+def soon_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulated run that never gets on is given up after 100 preemptions and some for each job, not after 1000."""
+    from slurm_soda.simulator.engine import event_loop  # noqa: PLC0415 - most tests do not simulate
+
+    monkeypatch.setattr(event_loop, "_MANY_IN_VAIN", 100)

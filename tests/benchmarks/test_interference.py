@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 # The benchmarks are no part of the package, so they are found by their place.
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.interference import (
@@ -40,6 +42,7 @@ def test_methods_and_memory_are_judged(tmp_path: Path) -> None:
     assert told.doubted < told.pairs / 10
 
 
+@pytest.mark.thorough
 def test_neighbours_say_how_rough_a_table_is(tmp_path: Path) -> None:
     smooth, rough = (roughness(written(table(noise=noise), tmp_path / f"{noise}.json"), "fast") for noise in (0.0, 0.2))
     assert smooth.pairs == rough.pairs > 20
@@ -47,6 +50,7 @@ def test_neighbours_say_how_rough_a_table_is(tmp_path: Path) -> None:
     assert smooth.predicted.of_xi < rough.predicted.of_xi
 
 
+@pytest.mark.thorough
 def test_what_two_types_of_gpu_have_in_common_is_carried_over(tmp_path: Path) -> None:
     found = transfer(written(table(noise=0.02), tmp_path / "pairs.json"), "fast", "slow")
     assert found.carried.of_xi < found.turns.of_xi  # the same structure on both, apart from noise

@@ -25,6 +25,7 @@ def test_jobs_are_drawn_by_seed_from_the_kinds_of_the_table(tmp_path: Path) -> N
     assert {line.split(",")[3] for line in first.splitlines()[1:]} == models
 
 
+@pytest.mark.thorough
 def test_no_bound_breaks_by_the_truth_and_more_do_without_caution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

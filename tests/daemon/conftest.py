@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.engine import open_store
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 
@@ -17,14 +16,6 @@ from tests.daemon.harness import Daemon, settings
 @pytest.fixture
 def slurm() -> FakeSlurm:
     return FakeSlurm(FakeClock())
-
-
-@pytest.fixture(scope="session")
-def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store, made once: the tables take longer than a test."""
-    path = tmp_path_factory.mktemp("store") / "soda.db"
-    open_store(f"sqlite:///{path}").close()
-    return path
 
 
 @pytest.fixture

@@ -142,6 +142,13 @@ class Daemon:
             self.run()
             self.slurm.advance(every_s)
 
+    def complete(self, within_s: float) -> None:
+        """Cycle after cycle until all jobs are completed, and ten more."""
+        until_s = self.slurm.clock.at_s + within_s
+        while self.slurm.clock.at_s < until_s and any(job.state != "COMPLETED" for job in self.slurm.all.values()):
+            self.follow(1)
+        self.follow(10)
+
     def rows(self, table: type[Any]) -> list[Any]:
         with self.store.read() as session:
             return list(session.scalars(select(table).order_by(table.id)))

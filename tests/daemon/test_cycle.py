@@ -15,12 +15,12 @@ Start = Callable[..., Daemon]
 
 
 def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm, daemon: Start) -> None:
-    long = slurm.submit(1, gpus=4, work_s=300.0)
+    long = slurm.submit(1, gpus=4, work_s=120.0)
     slurm.tick()
     sodad = daemon()
     sodad.follow(60)
     short = slurm.submit(2, gpus=4, work_s=20.0)
-    sodad.follow(400)
+    sodad.complete(400)
     assert (long.state, short.state) == ("COMPLETED", "COMPLETED")
     assert long.restarts == 1
     assert short.runs[0][0] - short.first_submit_s < 6
@@ -47,12 +47,12 @@ def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm
 def test_a_signal_other_than_term_is_sent_first(
     slurm: FakeSlurm, daemon: Start, on_signal: str, signals: int, requeues: int, phase: str
 ) -> None:
-    long = slurm.submit(1, gpus=4, work_s=300.0, checkpoint="USR1", on_signal=on_signal, grace_s=10)
+    long = slurm.submit(1, gpus=4, work_s=120.0, checkpoint="USR1", on_signal=on_signal, grace_s=10)
     slurm.tick()
     sodad = daemon()
     sodad.follow(60)
     slurm.submit(2, gpus=4, work_s=20.0)
-    sodad.follow(500)
+    sodad.complete(500)
     assert len(long.signals) == signals
     assert len(long.requeued_s) == requeues
     assert [p.phase for p in sodad.preemptions()] == [phase]

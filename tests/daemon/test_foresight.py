@@ -61,7 +61,7 @@ def test_a_policy_by_run_times_starts_whom_history_says_is_short(
     sodad.follow(10)
     slow = slurm.submit(2, gpus=4, work_s=100.0, user="longsome")
     fast = slurm.submit(3, gpus=4, work_s=30.0, user="swift")
-    sodad.follow(300)
+    sodad.complete(300)
     assert fast.runs[0][0] < slow.runs[0][0]
     row = told(sodad, 3)
     assert (row.told_by, row.jobs) == (RunTimeSource.HISTORY, 20)

@@ -28,6 +28,7 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import list_sub_bat
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.slurm_ext.errors import SodaError
+from tests.sampling import examples
 
 R50 = JobKind("ResNet-50", 64, "v100")
 R18 = JobKind("ResNet-18", 128, "v100")
@@ -362,7 +363,7 @@ numbers = st.floats(1.0, 100.0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["set", "import", "forget"]), st.sampled_from("ab"), numbers), max_size=8))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_undoing_everything_leaves_nothing(made_store: Path, tmp_path_factory: Any, steps: list[Any]) -> None:
     path = tmp_path_factory.mktemp("edits") / "soda.db"
     path.write_bytes(made_store.read_bytes())

@@ -21,6 +21,7 @@ from slurm_soda.demo.job_mix.mix_jobs import (
     MixJob,
     draw_mix,
 )
+from tests.sampling import examples
 
 SEEDS = range(40)
 PROFILES = Path(__file__).parents[2] / "emulation" / "trainer" / "profiles.tsv"
@@ -46,7 +47,7 @@ def test_thirty_jobs_have_the_shares_of_the_paper(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32), jobs=st.integers(4, 200), scale=st.floats(1, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_mix_is_sound(seed: int, jobs: int, scale: float) -> None:
     mix = draw_mix(seed, jobs, scale)
     assert len(mix.jobs) == jobs

@@ -14,10 +14,10 @@ from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
 from tests.policies.cases import NOW_S, cluster, with_free
+from tests.sampling import examples
 
-BRIEF = settings.get_current_profile_name() != "thorough"
 on_some_worlds = settings(
-    max_examples=30 if BRIEF else settings.default.max_examples,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
+
+LONG_FIRST = (
+    "sodactl",
+    "faults",
+    "daemon",
+    "arrays",
+    "demo",
+    "cluster",
+    "cores",
+    "fit_gang",
+    "nodes",
+    "fit",
+    "network",
+    "burst",
+    "client",
+    "hints",
+)
+"""Files in the order in which two workers take them, so that no long one is left for the end; a new one comes first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {Path(__file__).with_name(f"test_{name}.py"): at for at, name in enumerate(LONG_FIRST)}
+    items.sort(key=lambda item: order.get(item.path, -1))
 
 
 @pytest.fixture(scope="session")

@@ -203,6 +203,7 @@ def test_who_waits_is_not_left_where_it_can_no_longer_start(site: Site) -> None:
     assert [site.shown(job)["Partition"] for job in (wide, narrow, tasks)] == ["gpu", "gpu_small", "gpu"]
 
 
+@pytest.mark.thorough
 def test_a_change_that_was_cut_short_is_finished(site: Site) -> None:
     # What a crash leaves: the record says what shall be, nobody looked what there is, and one partition is not so.
     record = json.loads(site.cluster.copy_out(STATE)) | {"phase": "applying", "shown": {}}
@@ -214,6 +215,7 @@ def test_a_change_that_was_cut_short_is_finished(site: Site) -> None:
     assert site.arrays("status")["phase"] == "applied"
 
 
+@pytest.mark.thorough
 def test_slurm_user_cannot_make_root_write_another_file(site: Site) -> None:
     target = "/etc/slurm/plugstack.conf"
     before = site.cluster.copy_out(target)

@@ -97,6 +97,7 @@ def test_a_job_is_held_to_its_memory(cluster: ContainerCluster) -> None:
     assert state(cluster, job) == "OUT_OF_MEMORY"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("daemon", ["slurmctld", "slurmdbd"])
 def test_a_killed_daemon_comes_back(cluster: ContainerCluster, daemon: str) -> None:
     job = submit(cluster, "alice", "sleep 12", "--ntasks=1")
@@ -233,6 +234,7 @@ def test_the_command_line_refuses_in_one_line(words: tuple[str, ...], said: str)
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("words", "number", "at"),
     [

@@ -205,6 +205,21 @@ def expect_best_fits(site: Site, jobs: dict[str, int], asked: Callable[[str], in
 EIGHT = [name for name in MODELS if name != STEADY]
 
 
+def test_eight_models_end_with_their_best_fit_wherever_they_start(site: Site) -> None:
+    """In turn on twenty cores and on one; the next two tests do both with all eight."""
+
+    def asked(name: str) -> int:
+        return 1 if EIGHT.index(name) % 2 else LIMIT
+
+    few = "exec srun --ntasks=1 --cpus-per-task=1"
+    jobs = {name: site.train(name, launch=few if asked(name) == 1 else "exec") for name in EIGHT}
+    try:
+        expect_best_fits(site, jobs, asked)
+    finally:
+        site.cancel(*jobs.values())
+
+
+@pytest.mark.thorough
 def test_eight_models_that_asked_for_twenty_cores_end_with_their_best_fit(site: Site) -> None:
     jobs = {name: site.train(name) for name in EIGHT}
     try:
@@ -213,6 +228,7 @@ def test_eight_models_that_asked_for_twenty_cores_end_with_their_best_fit(site: 
         site.cancel(*jobs.values())
 
 
+@pytest.mark.thorough
 def test_eight_models_that_start_on_one_or_two_cores_end_with_their_best_fit(site: Site) -> None:
     """srun does not take over sbatch's --cpus-per-task: the step gets what srun asks for, and the rest lies idle."""
 

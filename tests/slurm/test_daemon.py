@@ -54,6 +54,7 @@ def test_a_second_sodad_refuses_to_act(site: DaemonSite) -> None:
     assert site.cluster.alive("sodad")
 
 
+@pytest.mark.thorough
 def test_with_sodad_never_started_jobs_run_as_on_stock_slurm(site: DaemonSite) -> None:
     assert not site.cluster.alive("sodad")
     jobs = [site.train("alice", 4, 4) for _ in range(4)]

@@ -97,6 +97,7 @@ def test_without_flags_nothing_is_added(cluster: ContainerCluster) -> None:
     assert comment(cluster, submit(cluster)) == "(null)"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("key", "value"), REFUSED)
 @pytest.mark.parametrize(
     "command", [["sbatch", "--wrap=true"], ["salloc", "true"], ["srun", "true"]], ids=lambda command: command[0]

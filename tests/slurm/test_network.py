@@ -129,6 +129,7 @@ def test_a_gpu_job_on_two_nodes_keeps_its_part_of_the_link(site: Site) -> None:
     site.wait_clean("n1", "n2")
 
 
+@pytest.mark.thorough
 def test_a_gpu_job_keeps_its_part_of_what_comes_in(site: Site) -> None:
     """A narrow qdisc on n2 stands for the switch's port to n1: a CPU job of n1 receives through it by four connections."""
     site.cluster.exec("alice", ("rm", "-f", "limited", "beside", "cpu")).check()

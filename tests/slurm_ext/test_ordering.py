@@ -12,6 +12,7 @@ from slurm_soda.slurm_ext.write.site_factors import (
     UNKNOWN_SITE_FACTOR,
     compute_site_factors,
 )
+from tests.sampling import examples
 
 BASE = 1000
 
@@ -55,7 +56,7 @@ def queues(draw: st.DrawFn) -> tuple[JobTable, list[int], int]:
 
 
 @given(queues())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_after_the_writes_slurms_order_is_the_plans(queue: tuple[JobTable, list[int], int]) -> None:
     jobs, order, depth = queue
     after = applied(jobs, compute_site_factors(jobs, order, depth=depth, base=BASE))
@@ -63,7 +64,7 @@ def test_after_the_writes_slurms_order_is_the_plans(queue: tuple[JobTable, list[
 
 
 @given(queues())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_ten_cycles_over_an_unchanged_queue_write_nothing(queue: tuple[JobTable, list[int], int]) -> None:
     jobs, order, depth = queue
     after = applied(jobs, compute_site_factors(jobs, order, depth=depth, base=BASE))
@@ -73,7 +74,7 @@ def test_ten_cycles_over_an_unchanged_queue_write_nothing(queue: tuple[JobTable,
 
 
 @given(queues(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_new_job_costs_one_write_while_there_is_room(
     queue: tuple[JobTable, list[int], int], data: st.DataObject
 ) -> None:
@@ -95,7 +96,7 @@ def _spread_wide(jobs: JobTable, order: list[int]) -> dict[int, int]:
 
 
 @given(queues())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_jobs_in_the_right_relative_order_are_never_written_twice_as_often_as_needed(
     queue: tuple[JobTable, list[int], int],
 ) -> None:
@@ -189,7 +190,7 @@ BAND = 1_000_000_000
 
 
 @given(queues())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_band_holds_the_whole_head_and_keeps_its_order(queue: tuple[JobTable, list[int], int]) -> None:
     jobs, order, _ = queue
     above = applied(jobs, compute_site_factors(jobs, order, depth=99, base=BAND, least=BAND))

@@ -24,6 +24,7 @@ from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.read.sprio import parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader, squeue_environment
 from slurm_soda.slurm_ext.write.scontrol_updates import parse_update_errors
+from tests.sampling import examples
 
 REPLIES = Path(__file__).parent / "replies"
 VERSIONS = sorted(path.name for path in REPLIES.iterdir())
@@ -202,7 +203,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
 
 @pytest.mark.parametrize("name", PARSERS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_cut_of_a_real_reply_is_taken_for_a_shorter_one(version: str, name: str, data: st.DataObject) -> None:
     whole = reply(version, name)
     cut = data.draw(st.integers(0, len(whole) - 1))
@@ -212,7 +213,7 @@ def test_no_cut_of_a_real_reply_is_taken_for_a_shorter_one(version: str, name: s
 
 @pytest.mark.parametrize("name", PARSERS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_damaged_reply_is_read_or_refused_but_never_crashes(version: str, name: str, data: st.DataObject) -> None:
     whole = bytearray(reply(version, name))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -182,8 +183,11 @@ class Bench:
 
 
 @pytest.fixture
-def soda(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def soda(
+    made_store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
     monkeypatch.setenv("TZ", "UTC")
+    shutil.copy(made_store, tmp_path / "soda.db")
     store = open_store(f"sqlite:///{tmp_path}/soda.db")
     config = tmp_path / "soda.toml"
     config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')

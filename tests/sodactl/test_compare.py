@@ -21,7 +21,7 @@ from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.simulation.compare import DEFAULT_POLICIES
 
 SODACTL = Path(sys.executable).parent / "sodactl"
-FEW = ("--jobs", "40", "--load", "20", "--policy", "fifo", "--policy", "srsf")
+FEW = ("--jobs", "40", "--load", "20", "--policy", "fifo", "--policy", "srsf", "--workers", "1")
 
 Compare = Callable[..., dict[str, Any]]
 
@@ -43,6 +43,7 @@ def test_without_policies_the_well_known_ones_take_part(compare: Compare) -> Non
     assert (found["source"], found["cluster"], found["seeds"]) == ("generated: small", "16x4", [1])
 
 
+@pytest.mark.thorough
 def test_all_well_known_policies_stand_costly_restarts(compare: Compare) -> None:
     found = compare("--jobs", 80, "--load", 2, "--workers", 1, "--restart-cost-s", 62, "--checkpoint-cost-s", 5)
     assert [row["policy"] for row in found["policies"]] == list(DEFAULT_POLICIES)
@@ -150,7 +151,7 @@ def test_parameters_reach_those_who_have_them(
     compare: Compare, assignments: list[str], parameters: dict[str, dict[str, Any]]
 ) -> None:
     options = [word for text in assignments for word in ("--set", text)]
-    found = compare("--jobs", 5, *(w for name in parameters for w in ("--policy", name)), *options)
+    found = compare("--jobs", 5, "--workers", 1, *(w for name in parameters for w in ("--policy", name)), *options)
     assert found["parameters"] == parameters
 
 
@@ -185,6 +186,7 @@ HASTY = ("--start-cost-s", "2", "--restart-cost-s", "2", "--set", "gandiva.quant
 """Never gets on: a start takes longer than a slice."""
 
 
+@pytest.mark.usefixtures("soon_in_vain")
 def test_a_policy_that_fails_leaves_the_others_and_the_first_that_ran_is_the_baseline(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -223,13 +225,14 @@ def test_times_better_is_over_the_seeds_that_both_ran(capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.usefixtures("soon_in_vain")
 def test_where_every_run_fails_the_reasons_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY]) == 1
+    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--workers", "1"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("sodactl: gandiva, seed 1: at ")
     assert err.count("\n") == 1
-    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--seed", "1", "--seed", "2"]) == 1
+    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--workers", "1", "--seed", "1", "--seed", "2"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("sodactl: all 2 runs failed: gandiva, seed 1: at ")
     assert err.count("\n") == 1

@@ -105,6 +105,7 @@ def fill(soda: Bench, text: str = "train") -> None:
 COMMANDS = [["explain", "7"], ["explain", "8"], ["jobs"], ["status", "--timings"]]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_sodad_tells_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:
@@ -204,6 +205,7 @@ def test_only_kinds_of_jobs_can_be_asked_for(sodad: str, query: str, status: int
 CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("argv", [line.split() for line in CORES], ids=CORES)
 @pytest.mark.parametrize("text", HOSTILE[::4])
 def test_sodad_tells_of_cores_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:

@@ -144,10 +144,17 @@ def test_a_policy_is_there_once_in_each_role(whatif: WhatIf, tmp_path: Path) -> 
     assert {row["role"] for row in found["policies"] if row["label"] == "tiresias-las (tuned)"} <= {"tuned"}
 
 
-def test_a_narrow_terminal_gets_the_columns_that_matter() -> None:
+def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
     reader, writer = pty.openpty()
     subprocess.run(
-        [Path(sys.executable).parent / "sodactl", "whatif"],
+        [
+            Path(sys.executable).parent / "sodactl",
+            "whatif",
+            "--workers",
+            "1",
+            "--sacct",
+            head(tmp_path / "dump.txt", 16),
+        ],
         stdout=writer,
         env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
         check=True,
@@ -162,8 +169,8 @@ def test_a_narrow_terminal_gets_the_columns_that_matter() -> None:
     assert max(map(len, rows)) <= 80
 
 
-def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf) -> None:
-    found = whatif("--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
+def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, tmp_path: Path) -> None:
+    found = whatif("--sacct", head(tmp_path / "dump.txt", 16), "--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
     (row,) = [row for row in found["policies"] if row["role"] == "sharing"]
     assert row["policy"] == "sjf-bsbf"
     assert row["times_better"] > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def store_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(store_url: str) -> Iterator[Store]:
+def store(made_store: Path, store_url: str, tmp_path: Path) -> Iterator[Store]:
+    shutil.copy(made_store, tmp_path / "soda.db")
     opened = open_store(store_url)
     yield opened
     opened.close()

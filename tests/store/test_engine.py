@@ -32,6 +32,7 @@ from slurm_soda.daemon.store.engine import (
     version_of,
 )
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, Base, Job, JobRun
+from tests.sampling import examples
 
 
 def test_a_fresh_store_is_made_by_the_migrations_and_equals_the_tables(store: Store) -> None:
@@ -207,7 +208,7 @@ def test_a_reader_without_rights_to_write_still_reads(store: Store, tmp_path: Pa
     assert version_of(engine) == SCHEMA_VERSION
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.binary(max_size=200).map(lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")))
 def test_any_bytes_that_slurm_hands_on_come_back(store: Store, name: str) -> None:
     with store.write() as session:

@@ -14,6 +14,7 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.finished_jobs import FinishedJob, finished_jobs
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
+from tests.sampling import examples
 
 SUBMIT_S = 1_700_000_000.0
 
@@ -133,7 +134,7 @@ def test_more_jobs_than_one_query_holds(store: Store) -> None:
 _RUNS = st.lists(st.floats(0, 1000), max_size=12).map(sorted)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edges=_RUNS, late=st.floats(0, 500))
 def test_run_and_queue_time_are_the_completion_time(store: Store, edges: list[float], late: float) -> None:
     pairs = list(zip(edges[::2], edges[1::2], strict=False))

@@ -22,6 +22,7 @@ from slurm_soda.agent.contention.eliminator import (
 from slurm_soda.agent.contention.limit_enforcer import LimitEnforcer
 from slurm_soda.agent.contention.limit_record import LimitRecord, write_limit_record
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlGroup
+from tests.sampling import examples
 
 from .conftest import Machine
 
@@ -99,7 +100,7 @@ actions = st.one_of(
 
 
 @given(script=st.lists(actions, max_size=8), at=st.integers(1, 60), before=st.booleans(), again=st.integers(1, 20))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 def test_whatever_a_dead_agent_left_the_next_one_takes_back(
     server: Machine, script: list[LimitAction | int | None], at: int, before: bool, again: int
 ) -> None:

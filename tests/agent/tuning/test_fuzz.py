@@ -11,13 +11,14 @@ from slurm_soda.agent.cpusets.core_limits import CoreRange
 from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
 from tests.agent.tuning.node import Node
 from tests.policies.cpu_fit.models import FAMILIES, LIMIT, MODELS, random_job
+from tests.sampling import examples
 
-CURVES = 200
+CURVES = examples(200)
 NOISE_OF_A_SAMPLE = 0.05
 """Standard deviation of one sample: 0.65 % of a step's mean of 60."""
 
 
-def test_of_two_hundred_random_curves_ninety_five_in_hundred_end_within_one_core(tmp_path: Path) -> None:
+def test_of_many_random_curves_ninety_five_in_hundred_end_within_one_core(tmp_path: Path) -> None:
     """Starts from 1, 2 and 20 cores in turn; at most four steps each, and none ends worse than it began."""
     rng = random.Random(4)
     node = Node(tmp_path, CoreTuningSettings(enabled=True, free_unneeded=True), seed=4)
@@ -36,6 +37,7 @@ def test_of_two_hundred_random_curves_ninety_five_in_hundred_end_within_one_core
     assert node.faults == []
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("start", [1, 2, 20])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_the_eight_models_end_within_one_core_and_two_per_cent(tmp_path: Path, model: object, start: int) -> None:

@@ -43,6 +43,7 @@ def follow(
     raise AssertionError("never settled")
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("start", [1, 2, 20])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_best_fit_of_the_papers_models_on_two_nodes(model: Model, start: int) -> None:

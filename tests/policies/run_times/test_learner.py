@@ -11,6 +11,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times import learner as learner_module
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
 from slurm_soda.policies.run_times.learner import RunTimeLearner
+from tests.sampling import examples
 
 ALICE = SubmissionTraits("alice", 4, "main", "train-17", "resnet50")
 
@@ -78,7 +79,7 @@ def test_without_any_past_every_length_is_possible_and_nothing_is_sure() -> None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.floats(0, 1e8)), max_size=40))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_same_jobs_teach_the_same_to_the_bit(jobs: list[tuple[str, int, float]]) -> None:
     curves = []
     for _ in range(2):

@@ -29,6 +29,7 @@ from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import cluster, mixed_nodes, waiting
 from tests.policies.sharing.lodgers import Fitting, broken, random_scene
 from tests.policies.sharing.scenes import Table, scene
+from tests.sampling import examples
 
 SIZES = {"tiny": 1.0, "small": 1.2, "large": 2.0}
 """Models, by how much two of them slow each other down."""
@@ -114,7 +115,7 @@ def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(bounded: int
     assert decide(snapshot, limit=9.0, bound_caution=1.4).devices == {2: (0,)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**9), most=st.integers(1, 3), judge=st.sampled_from(("threshold", "linear")))
 def test_no_bound_is_ever_broken(seed: int, most: int, judge: str) -> None:
     snapshot = random_scene(random.Random(seed))

@@ -26,6 +26,7 @@ from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, verdicts
 from tests.policies.sharing.lodgers import Fitting, holders, random_scene, slowdown
 from tests.policies.sharing.scenes import Table, scene
+from tests.sampling import examples
 
 PAIR = Fitting({("a", "b"): (1.1, 1.15)}, error=0.02, source=Source.PREDICTED)
 ONE_GPU = NodeTable.uniform(1, 1)
@@ -300,7 +301,7 @@ def test_nothing_is_worked_out_before_somebody_asks() -> None:
     assert rows == [1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     policy=st.sampled_from((

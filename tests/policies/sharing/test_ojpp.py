@@ -39,6 +39,7 @@ def few(*rows: tuple[int, float, float, float, float, int]) -> PackingJobs:
     return PackingJobs(np.array(workers), *floats, model=np.array(model))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("apart", [True, False])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_bounds_hold_by_definition(name: str, apart: bool) -> None:

@@ -19,6 +19,7 @@ from slurm_soda.policies.sharing.arithmetic.completion_times import (
     schedule_sequentially,
     schedule_together,
 )
+from tests.sampling import examples
 
 works = st.floats(1.0, 1e5)
 factors = st.floats(1.0, 6.0)
@@ -61,10 +62,10 @@ def brute_means(new: float, xi_new: float, running: float, xi: float, starts: np
     return (new_end + running_end) / 2
 
 
-def test_theorem_1_on_10_000_random_pairs() -> None:
+def test_theorem_1_on_thousands_of_random_pairs() -> None:
     rng = random.Random(20_240)
-    shared = 0
-    for _ in range(10_000):
+    shared, pairs = 0, examples(10_000)
+    for _ in range(pairs):
         new, running = 10 ** rng.uniform(0, 5), 10 ** rng.uniform(0, 5)
         xi_new, xi = rng.choice((1.0, rng.uniform(1, 2), rng.uniform(1, 6))), rng.choice((rng.uniform(1, 2), 3.0))
         pair = [OverlappedJob(running, xi, xi_new)]
@@ -79,7 +80,7 @@ def test_theorem_1_on_10_000_random_pairs() -> None:
         assert chosen.mean_s == min(now.mean_s, later.mean_s)
         assert chosen.start_s in {0.0, running}
         shared += chosen.start_s == 0.0
-    assert 1_000 < shared < 9_000  # both answers occur
+    assert 0.1 < shared / pairs < 0.9  # both answers occur
 
 
 def test_equations_by_hand() -> None:
@@ -105,8 +106,8 @@ def test_ends_are_those_of_the_rates(work_s: float, running: list[OverlappedJob]
 
 def test_best_start_beside_several_against_brute_force() -> None:
     rng = random.Random(7)
-    between = 0
-    for _ in range(1_000):
+    between, cases = 0, examples(1_000)
+    for _ in range(cases):
         running = [
             OverlappedJob(10 ** rng.uniform(0, 3), rng.uniform(1, 3), rng.uniform(1, 4))
             for _ in range(rng.randint(2, 5))
@@ -117,7 +118,7 @@ def test_best_start_beside_several_against_brute_force() -> None:
         chosen = find_best_schedule(work_s, running)
         assert chosen.mean_s <= least * (1 + 1e-12)
         between += 0.0 < chosen.start_s < last
-    assert between > 100  # Theorem 1's two schedules do not suffice for several partners
+    assert between > 0.1 * cases  # Theorem 1's two schedules do not suffice for several partners
 
 
 def test_the_best_start_may_let_two_partners_end_at_once() -> None:

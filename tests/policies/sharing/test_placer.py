@@ -27,6 +27,7 @@ from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, verdicts, waiting
 from tests.policies.sharing.lodgers import Fitting, big, broken, random_scene
 from tests.policies.sharing.scenes import Table, scene
+from tests.sampling import examples
 
 MILD = Fitting(else_xi=1.05)
 
@@ -49,7 +50,7 @@ def test_are_policies_that_share(name: str) -> None:
     assert policy.jobs_per_gpu == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**9), name=st.sampled_from(STRATEGIES), moves=st.booleans(), most=st.integers(1, 3),
     order=st.sampled_from(("submit", "paper")),
@@ -226,6 +227,7 @@ def test_senseless_triggers_are_refused() -> None:
         make_policy("ojpap", {"weight": 1.0})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["ojpp", "ojpap", "colocation"])
 def test_one_decision_over_2000_gpus_and_5000_jobs(name: str) -> None:
     snapshot = big(2_000, 5_000, busy=True)

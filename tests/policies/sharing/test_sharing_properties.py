@@ -21,6 +21,7 @@ from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S
 from tests.policies.sharing.scenes import Table, scene
+from tests.sampling import examples
 
 POLICIES: list[SharingPolicy] = [
     SharingSjf(SJF_FFS), SharingSjf(SJF_BSBF), SharingSjf(SJF_BSBF, most=3), SharingSjf(SJF_BSBF, caution=1.0),
@@ -28,7 +29,7 @@ POLICIES: list[SharingPolicy] = [
 ]  # fmt: skip
 MODELS = "abcd"
 on_some_worlds = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -75,6 +75,7 @@ def test_one_gpu_is_recovered_exactly(fixed: float, per_sample: float) -> None:
     assert 0 < fit.predict(32, 16).error < 0.1 * fit.predict(32, 16).value
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_several_gpus_are_predicted_where_nothing_was_measured(seed: int) -> None:
     rng = random.Random(seed)

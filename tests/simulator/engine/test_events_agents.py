@@ -15,6 +15,7 @@ from slurm_soda.simulator.node.node_rules import NodeRules
 from tests.simulator.engine.worlds import history
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["coda", "drf"])
 def test_cores_that_change_are_followed(name: str) -> None:
     """Six nodes under the load of eighty: everything queues, borrows and gives back."""

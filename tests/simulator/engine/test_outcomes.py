@@ -14,12 +14,12 @@ from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload
+from tests.sampling import examples
 from tests.simulator.engine.ledger import Witness, empty, instants, is_whole, progress_s, runs_of, would_fit
 from tests.simulator.engine.worlds import history, job, policy
 
-BRIEF = settings.get_current_profile_name() != "thorough"
 on_some_worlds = settings(
-    max_examples=12 if BRIEF else settings.default.max_examples,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

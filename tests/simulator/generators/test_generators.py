@@ -18,6 +18,7 @@ from slurm_soda.simulator.generators.registry import GENERATORS, find_generator,
 from slurm_soda.simulator.traces.cluster_fit import select_jobs_that_fit
 from slurm_soda.simulator.traces.registry import load_trace
 from slurm_soda.simulator.traces.tiresias_export import write_tiresias_csv
+from tests.sampling import examples
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -55,7 +56,7 @@ def test_another_seed_gives_other_jobs():
         assert digest(generate_workload(name, 1, 50)) != digest(generate_workload(name, 2, 50))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.sampled_from(workload_names()), st.integers(0, 2**63), st.integers(1, 400))
 def test_every_workload_is_sound_and_fits_its_cluster(name, seed, count):
     jobs = generate_workload(name, seed, count)

@@ -25,6 +25,7 @@ from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.workload import Workload
+from tests.sampling import examples
 from tests.simulator.engine.worlds import history, job
 
 CURVES = make_built_in_curves()
@@ -155,7 +156,7 @@ def mixed_workloads(draw: st.DrawFn) -> Workload:
 
 
 @pytest.mark.parametrize("policy", ["fifo-skip", "kelp-fifo", "kelp-drf", "coda", "backfill"])
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     workload=mixed_workloads(), cores=st.sampled_from(("asked", "adaptive")),
     costs=st.sampled_from((Costs(), Costs(start_s=20.0, restart_s=25.0))),

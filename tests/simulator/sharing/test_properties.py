@@ -21,12 +21,12 @@ from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.sharing.true_slowdowns import MeasuredSlowdowns
 from slurm_soda.simulator.speed.pair_table import load_pairs
 from slurm_soda.simulator.workload import Workload
+from tests.sampling import examples
 from tests.simulator.engine.worlds import job
 from tests.simulator.sharing.players import Restless
 from tests.simulator.sharing.replay import devices_of, progress_s
 
-BRIEF = settings.get_current_profile_name() != "thorough"
-on_some_worlds = settings(max_examples=30 if BRIEF else 500)
+on_some_worlds = settings(max_examples=examples(30))
 """Decorator of properties: seconds in a test run."""
 CLUSTERS = tuple(parse_cluster(text) for text in ("1x2/8c", "2x2/6c", "3x3", "1x1/4c+2x4/12c"))
 MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.traces.registry import format_names, load_trace
 from slurm_soda.simulator.traces.trace import JobTrace
+from tests.sampling import examples
 
 HEADER = "job_id,num_gpu,submit_time,duration,batch_size"
 GOOD = "good,1,0,5,0"
@@ -201,7 +202,7 @@ def outcome_of(path, name, lenient) -> JobTrace | TraceError:
         return error
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(300))
 @given(FILES, st.sampled_from([None, *format_names()]), st.booleans())
 @example(b"num_gpu,submit_time,duration\n1,0,\xff\n", "tiresias", True)
 def test_any_bytes_are_a_trace_or_a_trace_error(write, data, name, lenient):

@@ -105,6 +105,7 @@ def test_an_idle_site_needs_no_change() -> None:
     assert any("too far off to trust" in doubt for doubt in advice.list_caveats(found, {}, 30))
 
 
+@pytest.mark.usefixtures("soon_in_vain")
 def test_a_policy_that_fails_is_missing_with_its_reason_and_the_others_stay(few: SacctDump) -> None:
     site = make_observed_site(few.trace, few.runs, cluster_from(few)[0])
     asked = {"gandiva": {"quantum_s": 1.0}}  # shorter than a start, so it never gets on
