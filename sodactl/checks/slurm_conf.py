@@ -68,7 +68,7 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
     SlurmConfRule("prolog flags", "PrologFlags", lambda v: bool({"alloc", "contain", "x11"} & set(v.lower().split(","))), "fail",
          "set PrologFlags=Alloc: otherwise the prolog runs only at a job's first step, the epilog always"),
     SlurmConfRule("prolog time limit", "PrologEpilogTimeout", lambda v: 0 < _number(v) < _NO_TIMEOUT, "warn",
-         "set PrologEpilogTimeout=60 or so: by default a prolog that hangs keeps its node for ever"),
+         "set PrologEpilogTimeout=30: by default a prolog that hangs keeps its node for ever"),
     SlurmConfRule("requeue", "JobRequeue", lambda v: v == "1", "warn",
          "set JobRequeue=1: otherwise only jobs submitted with --requeue can give way to others"),
     SlurmConfRule("GPU gres", "GresTypes", lambda v: "gpu" in v.split(","), "fail",
