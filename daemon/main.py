@@ -59,11 +59,11 @@ class SignalFlags:
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop = True
-        self.waker.wake_from_signal()
+        self.waker.call()
 
     def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
         self.reload = True
-        self.waker.wake_from_signal()
+        self.waker.call()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,6 +179,7 @@ def _loop(
     finally:
         server.close()
         writer.close()
+        waker.close()
 
 
 def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:

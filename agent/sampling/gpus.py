@@ -31,7 +31,7 @@ class Gpus:
         self._open = False
         self._retry_at_s = 0.0
         self.fault = ""
-        """Why there is nothing to read, or empty."""
+        """Why something could not be read, or empty."""
 
     @property
     def count(self) -> int:
@@ -53,8 +53,14 @@ class Gpus:
             self.fault = f"NVML cannot be used: {error}"
 
     def read(self, indices: Iterable[int], now_s: float) -> dict[int, GpuReading]:
-        """Readings of the GPUs asked for; those that do not answer are left out."""
+        """Readings of the GPUs asked for; those that do not answer are left out.
+
+        A reading that one GPU does not support (utilisation in MIG mode) is missing for this GPU alone; any other error is
+        the driver's.
+        """
         self.open(now_s)
+        if self._open:
+            self.fault = ""
         found: dict[int, GpuReading] = {}
         for index in indices:
             handle = self._by_index.get(index)
@@ -63,6 +69,9 @@ class Gpus:
             try:
                 memory = pynvml.nvmlDeviceGetMemoryInfo(handle).used / _MIB
                 util = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+            except pynvml.NVMLError_NotSupported as error:
+                self.fault = f"GPU {index} has no utilisation or memory reading (is it in MIG mode?): {error}"
+                continue
             except pynvml.NVMLError as error:
                 self.close()
                 self._retry_at_s = now_s + REOPEN_AFTER_S

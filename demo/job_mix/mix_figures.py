@@ -113,6 +113,27 @@ def _rounded(value: float | None) -> float | None:
     return round(value, 4) if isinstance(value, float) else value
 
 
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A job that completes later under slurm-soda than under stock Slurm."""
+
+    name: str
+    gpus: int
+    stock_jct_s: float
+    soda_jct_s: float
+
+
+def most_delayed(runs: Mapping[str, Any]) -> Delayed | None:
+    """The job that pays most for what the others gain, in seconds of completion time; ``None``: no job completes later.
+
+    Both runs have the same jobs in the same order of submission.
+    """
+    pairs = zip(runs["stock"].get("per_job", ()), runs["soda"].get("per_job", ()), strict=True)
+    found = [Delayed(soda["name"], soda["gpus"], stock["jct_s"], soda["jct_s"]) for stock, soda in pairs]
+    worst = max(found, key=lambda job: job.soda_jct_s - job.stock_jct_s, default=None)
+    return worst if worst is not None and worst.soda_jct_s > worst.stock_jct_s else None
+
+
 def compare_figures(stock: Mapping[str, Any], soda: Mapping[str, Any]) -> dict[str, float]:
     """Figures of soda over stock's: below 1 is better, except for utilisation."""
     keys = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "avg_queue_s", "makespan_s", "gpu_util_ratio")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.demo.job_mix.gantt_chart import GPU_COUNTS, PREEMPTED, render_gantt
+from slurm_soda.demo.job_mix.mix_figures import most_delayed
 from slurm_soda.demo.job_mix.page_style import CSS
 from slurm_soda.simulator.report.charts.curves import make_distribution, step_corners
 from slurm_soda.simulator.report.charts.line_chart_html import PERCENT_TICKS, ChartLine, render_line_chart
@@ -43,7 +44,7 @@ def render_page(report: Report) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(headline_text(runs))}</title><style>{CSS}</style></head>\n<body><main>"
-        f"<h1>{escape(headline_text(runs))}</h1>{_lead(report)}"
+        f"<h1>{escape(headline_text(runs))}</h1><p>{escape(price(runs))}.</p>{_lead(report)}"
         f'<section class="card wide">{_table(runs)}</section>'
         f'<div class="pair">{charts}</div>'
         f'<section class="card"><h2>Jobs completed within a time</h2>{_curves(runs)}</section>'
@@ -57,6 +58,15 @@ def headline_text(runs: Mapping[str, Any]) -> str:
     word = "shorter" if soda <= stock else "longer"
     change = abs(soda / stock - 1)
     return f"Jobs complete in {soda:.0f} s instead of {stock:.0f} s: {change:.0%} {word} on average"
+
+
+def price(runs: Mapping[str, Any]) -> str:
+    """Who pays for the result, in one line."""
+    job = most_delayed(runs)
+    if job is None:
+        return "No job completes later"
+    size = f"{job.gpus} GPU{'' if job.gpus == 1 else 's'}"
+    return f"{job.name} ({size}) pays most: it completes in {job.soda_jct_s:.0f} s instead of {job.stock_jct_s:.0f} s"
 
 
 def format_change(stock: float | None, soda: float | None) -> str:

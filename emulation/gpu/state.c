@@ -159,16 +159,28 @@ void gpu_state_clear(void)
     scan(holders, GPU_HOLDERS_MAX, 1);
 }
 
-static void parse_devices(const char *list, struct gpu_node *node)
+static unsigned parse_minors(const char *list, unsigned minors[GPU_MAX])
 {
-    for (node->count = 0; *list && node->count < GPU_MAX;) {
+    unsigned count = 0;
+    while (*list && count < GPU_MAX) {
         char *end;
         unsigned long minor = strtoul(list, &end, 10);
         if (end == list)
-            return;
-        node->minor[node->count++] = (unsigned)minor;
+            break;
+        minors[count++] = (unsigned)minor;
         list = *end == ',' ? end + 1 : end;
     }
+    return count;
+}
+
+static uint32_t parse_mask(const char *list)
+{
+    unsigned minors[GPU_MAX], count = parse_minors(list, minors);
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (minors[i] < 32)
+            mask |= UINT32_C(1) << minors[i];
+    return mask;
 }
 
 /* Where a devices cgroup denies a GPU, access() says so without waking a driver. */
@@ -199,8 +211,10 @@ void gpu_node_read(struct gpu_node *node)
     }
     while (file && fgets(line, sizeof line, file)) {
         if (sscanf(line, "devices=%191[0-9,]", value) == 1) {
-            parse_devices(value, node);
+            node->count = parse_minors(value, node->minor);
             listed = 1;
+        } else if (sscanf(line, "mig=%191[0-9,]", value) == 1) {
+            node->mig = parse_mask(value);
         } else if (sscanf(line, "name=%95[^\n]", value) == 1) {
             snprintf(node->name, sizeof node->name, "%.95s", value);
         } else {

@@ -31,6 +31,7 @@ struct gpu_holder {
 struct gpu_node {
     unsigned count;
     unsigned minor[GPU_MAX]; /* ascending */
+    uint32_t mig;            /* bit N: /dev/nvidiaN is in MIG mode, where NVML has no utilisation */
     char name[96];
     uint64_t memory_mib;
     unsigned power_limit_mw;

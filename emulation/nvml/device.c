@@ -124,11 +124,13 @@ UNSIGNED_CALL(nvmlDeviceGetPowerUsage, power_mw(device))
 UNSIGNED_CALL(nvmlDeviceGetComputeMode, 0)
 UNSIGNED_CALL(nvmlDeviceGetPersistenceMode, 1)
 
+static int in_mig_mode(nvmlDevice_t device) { return device->minor < 32 && (nvml_node.mig >> device->minor & 1); }
+
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     nvmlReturn_t bad = nvml_check(device, pending ? current : NULL);
     if (!bad)
-        *current = *pending = 0;
+        *current = *pending = (unsigned)in_mig_mode(device);
     return bad;
 }
 
@@ -201,6 +203,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     nvmlReturn_t bad = nvml_check(device, rates);
     if (bad)
         return bad;
+    if (in_mig_mode(device)) /* as NVML's reference says of this call */
+        return NVML_ERROR_NOT_SUPPORTED;
     read_load(device, &load);
     rates->gpu = load.util_pct;
     rates->memory = load.util_pct / 2; /* share of time that device memory was read or written */

@@ -167,7 +167,7 @@ LITERAL = Parameter(
     "true or false", read_boolean,
 )  # fmt: skip
 CHANGE_S = Parameter(
-    "change_s", 0.0, "s", "what a job loses when it is stopped and started again: it moves only where that pays",
+    "change_s", 0.0, "s", "what is lost when jobs change places: a running job moves only where that pays",
     "a finite number from 0", finite_from(0.0),
 )  # fmt: skip
 

@@ -43,16 +43,13 @@ MIN_RUN_PARAMETER = "min_run_s"
 """The parameter that keeps preemptions of one job apart."""
 
 CHANGE_PARAMETER = "change_s"
-"""The parameter that says what a job loses when it is stopped and started again."""
+"""The parameter that says what is lost when jobs change places; where nobody says, it is :attr:`Scenario.change_s`."""
 
 TIME_SLICE_PARAMETER, TIME_SLICE_S, STOPS_PER_TIME_SLICE = "quantum_s", 60.0, 10.0
 """The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
 stop a job and start another one: Gandiva's own stops take a second of the minute."""
 
 PREDICTED = "predicted"
-MOVE_PARAMETER = "change_s"
-"""The parameter that says what it costs a job to be stopped and started again."""
-
 ESTIMATES = ("trace", "exact", "limit", PREDICTED, "none")
 """What policies are told about run times: what the trace says, the truth, the job's time limit, a prediction from jobs that
 have ended, or nothing."""
@@ -88,8 +85,8 @@ class Scenario:
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
 
-        ``min_run_s`` is 0 while preemption is free, time slices are ten times what a change of jobs costs, and ``change_s``
-        is what it costs a job.
+        ``min_run_s`` is 0 while preemption is free, time slices are ten times what a change of jobs costs, and the parameter
+        ``change_s`` is what such a change costs.
 
         Raises:
             PolicyError: no such policy or parameter, or a value that is not allowed.
@@ -108,19 +105,13 @@ class Scenario:
             learnt[CHANGE_PARAMETER] = self.change_s
         if TIME_SLICE_PARAMETER in wanted:
             learnt[TIME_SLICE_PARAMETER] = max(TIME_SLICE_S, STOPS_PER_TIME_SLICE * self.change_s)
-        if MOVE_PARAMETER in wanted:
-            learnt[MOVE_PARAMETER] = self.costs.checkpoint_s + self.restart_s
         return make_policy(name, {**learnt, **parameters})
 
     @property
     def change_s(self) -> float:
         """The longest time that a GPU can be without progress while it changes jobs."""
-        return self.costs.checkpoint_s + max(self.costs.start_s, self.restart_s)
-
-    @property
-    def restart_s(self) -> float:
-        """The longest time that a job is without progress when it starts again."""
-        return self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
+        restart_s = self.costs.restart_s + float(self.workload.restart_s.max(initial=0.0))
+        return self.costs.checkpoint_s + max(self.costs.start_s, restart_s)
 
     @property
     def preemption_is_free(self) -> bool:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
 from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
-from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text
+from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
 from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
@@ -84,6 +84,7 @@ def demo(
     _draw(report["runs"])
     output.print_line()
     output.print_line(headline_text(report["runs"]))
+    output.print_line(price(report["runs"]))
     output.print_line(f"page: {out / PAGE}   report: {out / REPORT}")
     output.print_line(f"next: {report['whatif_command']}")
     return 0

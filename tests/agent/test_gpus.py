@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,19 @@ from slurm_soda.agent.sampling.gpus import REOPEN_AFTER_S, Gpus
 
 EMULATION = Path(__file__).parents[2] / "emulation"
 
+CONFIGURATION = "devices=0,1,2,3\nname=Emulated GPU\nmemory_mib=40960\n"
 PROGRAM = """
-import json, sys
+import json
 from slurm_soda.agent.sampling.gpus import Gpus
 gpus = Gpus()
 found = gpus.read([0, 1, 9], 1.0)
-gpus.close()
 print(json.dumps([gpus.fault, gpus.count, {i: [r.util_ratio, r.memory_mib] for i, r in found.items()}]))
+"""
+MIG_PROGRAM = """
+import json
+from slurm_soda.agent.sampling.gpus import Gpus
+gpus = Gpus()
+print(json.dumps([[sorted(gpus.read(asked, now_s)), gpus.fault] for now_s, asked in [(1.0, [0, 1, 2]), (2.0, [0, 2])]]))
 """
 
 
@@ -34,20 +41,30 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_readings_of_an_idle_emulated_node(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "gpus.conf").write_text("devices=0,1,2,3\nname=Emulated GPU\nmemory_mib=40960\n")
-    program = PROGRAM.replace("gpus.close()", "count = gpus.count").replace("gpus.count,", "count,")
-    environ = {**os.environ, "LD_LIBRARY_PATH": str(library), "SODA_GPU_STATE": str(tmp_path)}
+def on_a_node(library: Path, state: Path, configuration: str, program: str) -> Any:
+    """What a program prints on an emulated node; the binding loads its library once a process."""
+    (state / "gpus.conf").write_text(configuration)
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(library), "SODA_GPU_STATE": str(state)}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    fault, count, found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_readings_of_an_idle_emulated_node(library: Path, tmp_path: Path) -> None:
+    fault, count, found = on_a_node(library, tmp_path, CONFIGURATION, PROGRAM)
     assert (fault, count) == ("", 4)
     assert set(found) == {"0", "1"}
     for util_ratio, memory_mib in found.values():
         assert util_ratio == 0.0
         assert 0.0 <= memory_mib < 2048.0
+
+
+def test_a_gpu_without_a_reading_takes_nothing_from_the_others(library: Path, tmp_path: Path) -> None:
+    first, second = on_a_node(library, tmp_path, f"{CONFIGURATION}mig=1\n", MIG_PROGRAM)
+    assert first == [[0, 2], "GPU 1 has no utilisation or memory reading (is it in MIG mode?): Not Supported"]
+    assert second == [[0, 2], ""], "the next reading of the others comes at once and is no fault"
 
 
 def test_without_a_driver_there_are_no_gpus_and_it_is_looked_for_again_later() -> None:

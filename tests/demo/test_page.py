@@ -74,6 +74,33 @@ def test_it_says_what_the_report_says() -> None:
     assert "sbatch <job>" in text
 
 
+def test_the_job_that_pays_is_named_beside_the_headline() -> None:
+    html = report_page.render_page(report("gpt <8>"))
+    assert "on average</h1><p>gpt &lt;8&gt; (8 GPUs) pays most: it completes in 80 s instead of 60 s.</p>" in html
+    nobody = report()
+    nobody["runs"]["soda"] = nobody["runs"]["stock"]
+    assert report_page.price(nobody["runs"]) == "No job completes later"
+
+
+def test_the_chart_explains_its_marks_and_names_the_job_that_pays() -> None:
+    (figure,) = charts.figures(report())[:1]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "1 GPU",
+        "2 GPUs",
+        "4 GPUs",
+        "8 GPUs",
+        "waits",
+        "preempted",
+    ]
+    assert figure.get_suptitle().splitlines() == [
+        report_page.headline_text(report()["runs"]),
+        report_page.price(report()["runs"]),
+    ]
+    drawn = {line.get_marker() for line in figure.axes[1].get_lines() if len(line.get_xdata())}
+    assert drawn == {legend.get_lines()[-1].get_marker()}, "a preemption is drawn as the legend shows it"
+
+
 def test_a_prediction_stands_beside_what_was_measured() -> None:
     told = report()
     told["whatif_command"] = "sodactl whatif --sacct 'a<b'"

@@ -154,6 +154,15 @@ def test_errors_have_names(hardware: Hardware) -> None:
     ]  # fmt: skip
 
 
+def test_a_gpu_in_mig_mode_has_no_utilisation(hardware: Hardware) -> None:
+    with (hardware.state / "gpus.conf").open("a") as file:
+        file.write("mig=1,3\n")
+    script = """n.nvmlInit(); h = [n.nvmlDeviceGetHandleByIndex(i) for i in range(4)]
+out = [[n.nvmlDeviceGetMigMode(x)[0], error(n.nvmlDeviceGetUtilizationRates, x),
+        error(n.nvmlDeviceGetMemoryInfo, x)] for x in h]"""
+    assert nvml(hardware, script) == [[0, 0, 0], [1, 3, 0], [0, 0, 0], [1, 3, 0]]
+
+
 def test_no_gpus_means_no_driver(hardware: Hardware) -> None:
     (hardware.state / "gpus.conf").write_text("devices=\n")
     assert nvml(hardware, "out = error(n.nvmlInit)") == 9

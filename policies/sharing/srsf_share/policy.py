@@ -45,8 +45,8 @@ class SrsfShare:
 
     Attributes:
         min_run_s: a job is not preempted before it has run so long since its last start.
-        change_s: what a job loses when it is stopped and started again: it is moved only if that pays within the time it
-            has left.
+        change_s: GPU time lost on each GPU when jobs change places, by what leaves or by what takes the place: a running job
+            is moved only if that pays within the time it has left.
         caution: slowdowns count as so many of their expected errors worse than known.
     """
 

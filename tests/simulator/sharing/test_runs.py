@@ -355,8 +355,17 @@ def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> 
     assert apart.names == ("n1:0", "n1:1")
 
 
-def test_what_a_move_costs_is_told_to_policies_that_ask(pairs: Path) -> None:
-    costs = Costs(checkpoint_s=3.0, restart_s=20.0, start_s=100.0)
+@pytest.mark.parametrize(
+    ("start_s", "change_s"),
+    [(0.0, 30.0), (27.0, 30.0), (100.0, 103.0)],
+    ids=[
+        "no start cost",
+        "a start costs what a restart costs",
+        "a start costs more: the job that takes the GPUs pays it",
+    ],
+)
+def test_what_a_change_of_jobs_costs_is_told_to_policies_that_ask(pairs: Path, start_s: float, change_s: float) -> None:
+    costs = Costs(checkpoint_s=3.0, restart_s=20.0, start_s=start_s)
     scenario = Scenario(work({"restart_s": 7.0}), parse_cluster("1x1"), costs, sharing=SharingRules(pairs=pairs))
-    assert getattr(scenario.policy("srsf-share", {}), "change_s") == 30.0  # noqa: B009 - policies are of many types
+    assert getattr(scenario.policy("srsf-share", {}), "change_s") == change_s  # noqa: B009 - policies are of many types
     assert getattr(scenario.policy("srsf-share", {"change_s": 1.0}), "change_s") == 1.0  # noqa: B009

@@ -1,0 +1,50 @@
+"""The documentation: every key of the configuration, one value for a setting, links that lead to what they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from slurm_soda.daemon.config import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"))
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(?:#[^)]*)?\)")
+
+
+def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """``cycle.interval_s`` and all the others of the configuration file."""
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+@pytest.mark.parametrize("key", list(keys(Settings)))
+def test_every_key_of_the_configuration_is_documented(key: str) -> None:
+    rows = [line for line in (ROOT / "docs" / "install.md").read_text().splitlines() if line.startswith("| `")]
+    assert any(f"`{key}`" in row.split(" | ")[0] for row in rows), f"docs/install.md has no row for {key}"
+
+
+def test_prologs_have_one_time_limit_everywhere() -> None:
+    files = [*PAGES, *(ROOT / "containers").rglob("*.py"), *(ROOT / "sodactl").rglob("*.py")]
+    found = {path: re.findall(r"PrologEpilogTimeout=(\d+)", path.read_text()) for path in files}
+    named = {str(path.relative_to(ROOT)): values for path, values in found.items() if values}
+    assert {"docs/install.md", "docs/node.md", "containers/slurm_config.py"} <= set(named)
+    assert {value for values in named.values() for value in values} == {"30"}, named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_what_they_name(page: Path) -> None:
+    for text, target in LINK.findall(page.read_text()):
+        if "://" in target or not target:
+            continue
+        assert (page.parent / target).exists(), f"[{text}]({target})"
+        if re.fullmatch(r"[\w./-]+\.md", text):
+            assert Path(text).name == Path(target).name, f"[{text}]({target})"
