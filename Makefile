@@ -15,7 +15,7 @@ OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test lint unit slurm bench reproduce install lock clean system
+.PHONY: help demo test lint unit slurm bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -66,6 +66,9 @@ install: | system ## Install on a Slurm machine (as root; PREFIX=/opt/slurm-soda
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec
 	[ ! -d $(UNITS) ] || install -m 644 daemon/sodad.service agent/soda-agent.service $(UNITS)
+
+flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm_ext/hints/flags.py
+	$(BIN)/python -m slurm_soda.slurm_ext.flag_tables
 
 lock: $(READY) ## Renew requirements.lock and requirements-dev.lock
 	$(BIN)/pip install -q uv
