@@ -14,7 +14,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint unit slurm thorough venv bench reproduce install lock clean system
+.PHONY: help demo test lint unit slurm thorough venv bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -80,9 +80,11 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 
 venv: $(READY) ## Only the tools (sodactl and its simulator): a virtual environment in .venv
 
+flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm_ext/hints/flags.py
+	$(BIN)/python -m slurm_soda.slurm_ext.hints.flag_tables
+
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
-	$(BIN)/pip install -q uv
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
 	@set -o pipefail; for role in agent controller login build; do \
 		file=requirements-$$role.lock; [ $$role != login ] || file=requirements.lock; \

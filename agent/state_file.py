@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from slurm_soda.wire.atomic_files import write_at
 from slurm_soda.wire.errors import SodaError
 
 
@@ -38,20 +39,18 @@ def write_state(path: Path, version: int, content: dict[str, object]) -> None:
     Raises:
         StateFileError: the disk or the directory refuses, or others may write there.
     """
-    fresh = path.with_name(f"{path.name}.new")
+    text = json.dumps({"version": version, **content}, separators=(",", ":"))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.parent.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise StateFileError(f"{path.parent} can be written by others: nothing is changed; make it root's alone")
-        with open(fresh, "wb", opener=_private) as file:
-            file.write(json.dumps({"version": version, **content}, separators=(",", ":")).encode("ascii") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(directory)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise StateFileError(
+                    f"{path.parent} can be written by others: nothing is changed; make it root's alone"
+                )
+            write_at(directory, path.name, text.encode("ascii") + b"\n", temporary=f"{path.name}.new")
+        finally:
+            os.close(directory)
     except OSError as error:
         raise StateFileError(f"{path} cannot be written ({error.strerror}): nothing is changed") from error
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

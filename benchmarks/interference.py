@@ -16,18 +16,20 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from slurm_soda.learning.held_out_errors import (
-    HeldOutPredictions,
-    hold_out_models,
-    hold_out_pairs,
-    hold_out_pairs_exactly,
-    interpolate_batches,
-    learn_from_few_pairs,
-    predict_from_other_gpu,
+from benchmarks.predictors.judging import (
+    between_batches,
+    carried_over,
+    covered,
+    error_of_slowdown,
+    error_of_xi,
+    rows_of,
+    with_few_pairs,
+    without_each_model,
 )
+from benchmarks.predictors.methods import AIP, CHOSEN, METHODS
+from slurm_soda.learning.held_out_errors import HeldOutPredictions, hold_out_pairs, hold_out_pairs_exactly
 from slurm_soda.learning.interference import measured_gpu_types
 from slurm_soda.learning.memory_fit import collect_fits, hold_out_fits
-from slurm_soda.learning.methods import AIP, DEFAULT_METHOD, METHODS
 from slurm_soda.policies.sharing.prediction.predicted_interference import collect_pairs
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
 
@@ -108,7 +110,7 @@ class Report(NamedTuple):
 
 def figures(judged: HeldOutPredictions) -> PredictionFigures:
     """What is told of predictions."""
-    return PredictionFigures(judged.of_xi, judged.of_slowdown, judged.covered(1), judged.covered(2))
+    return PredictionFigures(error_of_xi(judged), error_of_slowdown(judged), covered(judged, 1), covered(judged, 2))
 
 
 def judge(path: Path, gpu_type: str, method: str) -> MethodFigures:
@@ -116,7 +118,7 @@ def judge(path: Path, gpu_type: str, method: str) -> MethodFigures:
     pairs, fit = collect_pairs(_read(path), gpu_type), METHODS[method]
     exactly = method == "gaussian"
     by_pair = hold_out_pairs_exactly(pairs) if exactly else hold_out_pairs(pairs, fit)
-    return MethodFigures(method, figures(by_pair), figures(hold_out_models(pairs, fit)))
+    return MethodFigures(method, figures(by_pair), figures(without_each_model(pairs, fit)))
 
 
 def memory(table: SpeedTable, gpu_type: str) -> MemoryFitFigures:
@@ -136,9 +138,9 @@ def memory(table: SpeedTable, gpu_type: str) -> MemoryFitFigures:
 def roughness(path: Path, gpu_type: str) -> Roughness:
     """What the measurements' own scatter leaves to be known, beside the chosen method without each pair."""
     pairs = collect_pairs(_read(path), gpu_type)
-    known, halfway = interpolate_batches(pairs)
+    known, halfway = between_batches(pairs)
     predicted = hold_out_pairs_exactly(pairs)
-    return Roughness(len(halfway.log_xi), figures(halfway), figures(predicted.rows(known)))
+    return Roughness(len(halfway.log_xi), figures(halfway), figures(rows_of(predicted, known)))
 
 
 def transfer(path: Path, source: str, target: str) -> Transfer:
@@ -148,16 +150,10 @@ def transfer(path: Path, source: str, target: str) -> Transfer:
     turns = HeldOutPredictions(here.log_xi, np.full(len(here), np.log(2.0)), np.full(len(here), 0.5))
     few = []
     for share in SHARES:
-        found = [learn_from_few_pairs(here, METHODS[DEFAULT_METHOD], share, seed) for seed in SEEDS]
+        found = [with_few_pairs(here, METHODS[CHOSEN], share, seed) for seed in SEEDS]
         mean = np.mean([figures(judged) for _, judged in found], axis=0)
         few.append((found[0][0], PredictionFigures(*map(float, mean))))
-    return Transfer(
-        source,
-        target,
-        figures(predict_from_other_gpu(METHODS[DEFAULT_METHOD](there), here)),
-        figures(turns),
-        tuple(few),
-    )
+    return Transfer(source, target, figures(carried_over(METHODS[CHOSEN](there), here)), figures(turns), tuple(few))
 
 
 def measure(path: Path, workers: int | None = None, say: Callable[[str], None] = lambda _: None) -> Report:

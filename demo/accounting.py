@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.errors import SodaError
@@ -65,7 +65,7 @@ class MixJobRecord:
         return max(0, len(self.runs) - 1)
 
 
-def sacct_argv(job_ids: Sequence[int]) -> list[str]:
+def sacct_argv(job_ids: Sequence[int], fields: Sequence[str] = SACCT_FIELDS) -> list[str]:
     """The command for these jobs: ``--duplicates`` shows every run of a requeued job, ``--allocations`` no steps."""
     return [
         "sacct",
@@ -75,7 +75,7 @@ def sacct_argv(job_ids: Sequence[int]) -> list[str]:
         "--allocations",
         "--allusers",
         f"--jobs={','.join(map(str, job_ids))}",
-        f"--format={','.join(SACCT_FIELDS)}",
+        f"--format={','.join(fields)}",
     ]
 
 
@@ -87,51 +87,75 @@ def parse_sacct(text: str) -> list[MixJobRecord] | None:
     Raises:
         DemoError: a line that is no record.
     """
-    records: dict[int, list[list[str]]] = {}
-    for line in text.splitlines():
-        parts = line.split("|")
-        if len(parts) != len(SACCT_FIELDS) or not parts[0].isdigit():
-            raise DemoError(f"sacct printed {line!r}, which is no record of {'|'.join(SACCT_FIELDS)}; try it by hand")
-        records.setdefault(int(parts[0]), []).append(parts)
-    jobs = [_job(job_id, rows) for job_id, rows in sorted(records.items())]
+    jobs = [_job(job_id, rows) for job_id, rows in read_records(text).items()]
     return [job for job in jobs if job is not None] if all(jobs) else None
 
 
-def _job(job_id: int, rows: list[list[str]]) -> MixJobRecord | None:
-    rows = sorted(rows, key=lambda row: (_seconds(row[4]), _seconds(row[5]), _seconds(row[6])))
-    last = rows[-1]
-    state = last[3].split()[0]
-    if state in UNFINISHED_STATES or math.isinf(_seconds(last[6])):
-        return None
-    # A record that never started (requeued or cancelled while it waited) is no run.
-    runs = [
-        MixJobRun(_seconds(row[5]), _seconds(row[6]), row[3].split()[0], row[7])
-        for row in rows
-        if math.isfinite(_seconds(row[5])) and math.isfinite(_seconds(row[6]))
-    ]
-    return MixJobRecord(
-        job_id=job_id,
-        user=last[1],
-        name=last[2],
-        state=state,
-        gpus=max(_gpus(row[8]) for row in rows),
-        submit_s=min(_seconds(row[4]) for row in rows),
-        end_s=_seconds(last[6]),
-        runs=tuple(runs),
-    )
+def read_records(text: str, fields: Sequence[str] = SACCT_FIELDS) -> dict[int, list[Mapping[str, str]]]:
+    """By job id, ascending, the records of each job in the order of time: fields by name.
+
+    Raises:
+        DemoError: a line that is no record.
+    """
+    records: dict[int, list[Mapping[str, str]]] = {}
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) != len(fields) or not parts[0].isdigit():
+            raise DemoError(f"sacct printed {line!r}, which is no record of {'|'.join(fields)}; try it by hand")
+        records.setdefault(int(parts[0]), []).append(dict(zip(fields, parts, strict=True)))
+    for rows in records.values():
+        rows.sort(key=lambda row: tuple(seconds(row[name]) for name in ("Submit", "Start", "End")))
+    return dict(sorted(records.items()))
 
 
-def _seconds(text: str) -> float:
+def has_ended(rows: Sequence[Mapping[str, str]]) -> bool:
+    """Whether the last record of a job is its end."""
+    return state_of(rows[-1]) not in UNFINISHED_STATES and math.isfinite(seconds(rows[-1]["End"]))
+
+
+def runs_of(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The records that are runs: one that never started (requeued or cancelled while it waited) is none."""
+    return [row for row in rows if math.isfinite(seconds(row["Start"])) and math.isfinite(seconds(row["End"]))]
+
+
+def state_of(row: Mapping[str, str]) -> str:
+    """Slurm's word, without "by" whom."""
+    return row["State"].split()[0]
+
+
+def seconds(text: str) -> float:
     """Unix seconds; infinity for Slurm's words for "not yet"."""
     return float(text) if text.isdigit() and text != "0" else math.inf
 
 
-def _gpus(tres: str) -> int:
-    for entry in tres.split(","):
-        name, _, count = entry.partition("=")
-        if name == "gres/gpu" and count.isdigit():
-            return int(count)
-    return 0
+def most_allocated(rows: Sequence[Mapping[str, str]], name: str) -> int:
+    """The largest count of a trackable resource, such as `gres/gpu`, in any record of a job."""
+    counts = (
+        int(count)
+        for row in rows
+        for resource, _, count in (entry.partition("=") for entry in row["AllocTRES"].split(","))
+        if resource == name and count.isdigit()
+    )
+    return max(counts, default=0)
+
+
+def _job(job_id: int, rows: Sequence[Mapping[str, str]]) -> MixJobRecord | None:
+    if not has_ended(rows):
+        return None
+    runs = [
+        MixJobRun(seconds(row["Start"]), seconds(row["End"]), state_of(row), row["NodeList"]) for row in runs_of(rows)
+    ]
+    last = rows[-1]
+    return MixJobRecord(
+        job_id=job_id,
+        user=last["User"],
+        name=last["JobName"],
+        state=state_of(last),
+        gpus=most_allocated(rows, "gres/gpu"),
+        submit_s=min(seconds(row["Submit"]) for row in rows),
+        end_s=seconds(last["End"]),
+        runs=tuple(runs),
+    )
 
 
 def find_incomplete_jobs(jobs: Iterable[MixJobRecord]) -> list[MixJobRecord]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from slurm_soda.learning.errors import LearningError
-from slurm_soda.learning.gaussian_process import MIN_PAIRS
+from slurm_soda.learning.gaussian_process import MAX_PAIRS, MIN_PAIRS, fit_gaussian
 from slurm_soda.learning.held_out_errors import hold_out_pairs, hold_out_pairs_exactly
 from slurm_soda.learning.memory_fit import collect_fits, fit_memory_sizes, hold_out_fits
-from slurm_soda.learning.methods import DEFAULT_METHOD, MAX_PAIRS, METHODS
 from slurm_soda.policies.sharing.prediction.kind_traits import SPREAD_SUFFIX
 from slurm_soda.policies.sharing.prediction.predicted_interference import (
     HeldOutInterference,
@@ -19,46 +18,41 @@ from slurm_soda.policies.sharing.prediction.predicted_interference import (
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
 
 
-def fit_interference(table: SpeedTable, gpu_type: str = "", method: str = DEFAULT_METHOD) -> PredictedInterference:
+def fit_interference(table: SpeedTable, gpu_type: str = "") -> PredictedInterference:
     """Learn slowdowns and memory from all measured pairs. Deterministic.
 
     Args:
         gpu_type: one type of GPU; empty for all on which enough pairs were measured.
-        method: one of :data:`.methods.METHODS`.
 
     Raises:
         PolicyError: nothing was measured on that type of GPU.
-        LearningError: no such method, too few pairs, or scikit-learn is not installed.
+        LearningError: too few pairs, or SciPy or scikit-learn is not installed.
     """
-    if method not in METHODS:
-        raise LearningError(
-            f"there is no method {method!r} to predict interference; choose one of: {', '.join(METHODS)}"
-        )
     types = (gpu_type,) if gpu_type else measured_gpu_types(table)
     if not types:
         raise LearningError(
             f"the table has less than {MIN_PAIRS} pairs of jobs on one GPU of a type that fit: measure more"
         )
     return PredictedInterference(
-        {name: METHODS[method](collect_pairs(table, name)) for name in types},
+        {name: fit_gaussian(collect_pairs(table, name)) for name in types},
         {name: fit_memory_sizes(collect_fits(table, name)) for name in types},
     )
 
 
-def fit_held_out(table: SpeedTable, gpu_type: str, method: str = DEFAULT_METHOD) -> HeldOutInterference:
+def fit_held_out(table: SpeedTable, gpu_type: str) -> HeldOutInterference:
     """Predictions of all measured pairs, each without that pair in either direction. Deterministic.
 
     The Gaussian process takes its shape from the pairs of other folds, the rest from all pairs but the one in question;
-    other methods learn from other folds. Pairs that were not measured are predicted from all that were.
+    of many pairs, all of it from other folds. Pairs that were not measured are predicted from all that were.
 
     Raises:
         PolicyError: nothing was measured on that type of GPU.
-        LearningError: no such method, too few pairs, or scikit-learn is not installed.
+        LearningError: too few pairs, or SciPy or scikit-learn is not installed.
     """
-    otherwise = fit_interference(table, gpu_type, method)
+    otherwise = fit_interference(table, gpu_type)
     pairs, meetings = collect_pairs(table, gpu_type), collect_fits(table, gpu_type)
-    exactly = method == "gaussian" and len(pairs) <= MAX_PAIRS
-    judged = hold_out_pairs_exactly(pairs) if exactly else hold_out_pairs(pairs, METHODS[method])
+    exactly = len(pairs) <= MAX_PAIRS
+    judged = hold_out_pairs_exactly(pairs) if exactly else hold_out_pairs(pairs, fit_gaussian)
     kinds = pairs.traits.kinds
     rows = zip(pairs.slowed.tolist(), pairs.other.tolist(), judged.log_mean, judged.log_deviation, strict=True)
     found = {

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
-UNKNOWN_S = math.nan
-"""A time that nobody knows."""
-
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "", "cpus": 0, "memory_mib": 0, "time_limit_s": math.inf,
     "expected_s": None, "preemptible": True, "restart_s": 0.0, "user": "user", "partition": "main", "model": "",

@@ -9,7 +9,6 @@ Step 0 needs no order: it is the measurement with the cores that the job has.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,11 +45,6 @@ class CoreMeasurement:
     spread_ratio: float
     """Standard deviation of the samples; the mean's standard error is this over the root of their number."""
     samples: int
-
-    @property
-    def standard_error_ratio(self) -> float:
-        """Of the mean, as if the samples were independent."""
-        return self.spread_ratio / math.sqrt(self.samples)
 
     @classmethod
     def from_dict(cls, data: object) -> CoreMeasurement:

@@ -7,7 +7,7 @@ apart; :data:`WIRE_VERSION` changes when a key changes its meaning.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
@@ -27,8 +27,6 @@ MAX_RESTARTS = 1_000_000
 MAX_CPUS = 1_000_000
 MAX_NODES = 1_000_000
 MAX_TIME_S = 1e11
-
-RecordKind = Literal["open", "close", "sample"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import os
 import re
 import stat
 
+from slurm_soda.wire.atomic_files import write_at
 from slurm_soda.wire.errors import SpoolError
 
 SPOOL_DIRECTORY = "/var/spool/slurm-soda"
@@ -71,12 +72,8 @@ class Spool:
             raise SpoolError(f"spool {self._path}: {name[:60]!a} of {len(content)} bytes is no record")
         temporary = f"{_TEMPORARY}{os.getpid()}-{name}"
         try:
-            self._write_new(temporary, content, durable)
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            if durable:
-                os.fsync(self._fd)
+            write_at(self._fd, name, content, temporary=temporary, durable=durable)
         except OSError as error:
-            self._unlink(temporary)
             raise SpoolError(f"spool {self._path}: {name} cannot be written ({error.strerror})") from error
 
     def read(self, name: str) -> bytes:
@@ -132,21 +129,6 @@ class Spool:
         for name in victims:
             self._unlink(name)
         return len(victims)
-
-    def _write_new(self, name: str, content: bytes, durable: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            fd = os.open(name, flags, 0o600, dir_fd=self._fd)
-        except FileExistsError:
-            self._unlink(name)  # left by a dead process that had our pid
-            fd = os.open(name, flags, 0o600, dir_fd=self._fd)
-        try:
-            if os.write(fd, content) != len(content):
-                raise OSError(28, "disk full")
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _unlink(self, name: str) -> None:
         with contextlib.suppress(OSError):

@@ -19,14 +19,10 @@ from slurm_soda.agent.contention.eliminator import (
     RestoreCores,
     ThrottleBandwidth,
 )
-from slurm_soda.agent.contention.limit_record import (
-    LimitRecord,
-    LimitRecordError,
-    read_limit_record,
-    write_limit_record,
-)
+from slurm_soda.agent.contention.limit_record import LimitRecord, read_limit_record, write_limit_record
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError, ResctrlFull, ResctrlGroup
 from slurm_soda.agent.contention.resctrl_features import FULL_PERCENT, ResctrlFeatures
+from slurm_soda.agent.state_file import StateFileError
 from slurm_soda.wire.errors import SodaError
 
 MAX_FAULTS_REMEMBERED = 256
@@ -74,7 +70,7 @@ class LimitEnforcer:
         self.features: ResctrlFeatures = resctrl.features()
         try:
             self._record = read_limit_record(path)
-        except LimitRecordError as error:
+        except StateFileError as error:
             self._say(str(error))
 
     @property
@@ -273,7 +269,7 @@ class LimitEnforcer:
         self._record = record
         try:
             write_limit_record(self._path, record)
-        except LimitRecordError as error:
+        except StateFileError as error:
             self._say(str(error))
 
     def _full(self, percent: int | None) -> str:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_soda.wire.errors import SodaError
+from slurm_soda.agent.state_file import StateFileError, read_state, write_state
 
 VERSION = 1
-
-
-class LimitRecordError(SodaError):
-    """The file cannot be written or says nothing that can be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +28,19 @@ def read_limit_record(path: Path) -> LimitRecord:
     """The record on disk; an absent file is an empty one.
 
     Raises:
-        LimitRecordError: it is damaged, or another version's.
+        StateFileError: it is damaged, or another version's; groups of ours are found by their names then.
     """
+    found: dict[str, Any] = read_state(path, VERSION)
+    if not found:
+        return LimitRecord()
     try:
-        found = json.loads(path.read_bytes())
-        if found["version"] != VERSION:
-            raise LimitRecordError(f"{path} has version {found['version']}, not {VERSION}")
-        record = LimitRecord(
+        return LimitRecord(
             groups=frozenset(str(group) for group in found["groups"]),
             cores=frozenset(int(job) for job in found["cores"]),
             peak_bytes_per_s=_peak(found["peak_bytes_per_s"]),
         )
-    except FileNotFoundError:
-        return LimitRecord()
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise LimitRecordError(f"{path} cannot be read ({error}): groups of ours are found by their names") from error
-    return record
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise StateFileError(f"{path} is damaged ({error}): groups of ours are found by their names") from error
 
 
 def _peak(value: Any) -> float:
@@ -63,20 +54,11 @@ def write_limit_record(path: Path, record: LimitRecord) -> None:
     """Replace the file: whole or not at all, and on the disk when this returns.
 
     Raises:
-        LimitRecordError: the disk or the directory refuses.
+        StateFileError: the disk or the directory refuses.
     """
     content = {
-        "version": VERSION,
         "groups": sorted(record.groups),
         "cores": sorted(record.cores),
         "peak_bytes_per_s": record.peak_bytes_per_s,
     }
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(json.dumps(content).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise LimitRecordError(f"{path} cannot be written ({error.strerror}): nothing is limited") from error
+    write_state(path, VERSION, content)

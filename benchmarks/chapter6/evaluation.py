@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.chapter6.colocate import Gpu, colocate, speedup
 from benchmarks.chapter6.gpu import SimulatedTraining, run_together
 from slurm_soda.policies.sharing.colocation.speedup_models import (
     GpuLoad,
-    LoadedGpu,
     OccupancyThreshold,
     SpeedupModel,
-    colocate,
     fit_threshold,
-    measured_speedup,
 )
 
 GPUS = 2
@@ -64,7 +62,7 @@ def fifo(jobs: Sequence[SimulatedTraining]) -> Chapter6Times:
 def together(jobs: Sequence[SimulatedTraining], *, mps: bool, judge: SpeedupModel) -> Chapter6Times:
     """As Algorithm 2 places them; all of them start at once, as none is left over here."""
     loads = [load_of(job) for job in jobs]
-    places = colocate(loads, [LoadedGpu()] * GPUS, judge)
+    places = colocate(loads, [Gpu()] * GPUS, judge)
     if None in places:
         raise AssertionError("a job waits; the thesis' cases have room for all")
     ends_s = [0.0] * len(jobs)
@@ -83,7 +81,7 @@ def load_of(job: SimulatedTraining) -> GpuLoad:
 def delta(jobs: Sequence[SimulatedTraining], *, mps: bool) -> float:
     """Speed-up of one iteration (Equation 4.1), over the time in which all of them run."""
     shared_s = [end_s / job.iterations for job, end_s in zip(jobs, run_together(jobs, mps=mps), strict=True)]
-    return measured_speedup([job.alone_s for job in jobs], shared_s)
+    return speedup([job.alone_s for job in jobs], shared_s)
 
 
 def fitted(jobs: Sequence[SimulatedTraining]) -> OccupancyThreshold:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.ojpp.networks import DrawnQueue, draw
-from benchmarks.ojpp.patterns import pack_queue
+from benchmarks.ojpp.offline import place
+from benchmarks.ojpp.patterns import Placement, pack_queue
 from benchmarks.ojpp.performance import speeds
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, QueuePlacement, find_strategy, place_queue
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, find_strategy
 from slurm_soda.policies.snapshot import FloatColumn
 
 PATTERNS = "patterns"
@@ -72,12 +73,12 @@ class QueueResult:
         return float((1 / self.speed - 1).mean())
 
 
-def placed(world: DrawnQueue, case: Case) -> QueuePlacement:
+def placed(world: DrawnQueue, case: Case) -> Placement:
     """Devices of a queue."""
     if case.way == PATTERNS:
         return pack_queue(world.jobs, world.slowdown, case.rules(), case.guarantee, case.tries)
     chosen = find_strategy(case.way, case.rules())
-    return place_queue(Packing(world.jobs, world.slowdown, world.workers, chosen.rules), chosen.order(world.jobs))
+    return place(Packing(world.jobs, world.slowdown, world.workers, chosen.rules), chosen.order(world.jobs))
 
 
 def evaluate(case: Case, seed: int) -> QueueResult:

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ojpp.networks import JOBS, MOST_WORKERS, DrawnQueue
+from benchmarks.ojpp.offline import place
 from benchmarks.ojpp.patterns import pack_queue
 from slurm_soda.policies.sharing.ojpp.job_demands import NEVER_TOGETHER
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import find_strategy, place_queue
+from slurm_soda.policies.sharing.ojpp.strategies import find_strategy
 from slurm_soda.simulator.speed.pair_table import load_pairs
 
 SEEDS = tuple(range(1, 21))
@@ -54,7 +55,7 @@ def saved(world: DrawnQueue, way: str, rules: PackingRules) -> float:
     else:
         chosen = find_strategy(way, rules)
         packing = Packing(world.jobs, world.slowdown, world.workers, chosen.rules)
-        devices = place_queue(packing, chosen.order(world.jobs)).used
+        devices = place(packing, chosen.order(world.jobs)).used
     return 1 - devices / world.workers
 
 

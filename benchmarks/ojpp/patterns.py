@@ -8,21 +8,62 @@ loses in its worst pattern, as workers wait for each other.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.memory_demand import FULL_DEVICE, MemoryDemandKey, expected_stall_ratios
+from slurm_soda.policies.sharing.arithmetic.memory_demand import FULL_DEVICE
 from slurm_soda.policies.sharing.ojpp.packing import PackingJobs, PackingRules, check_slowdowns
-from slurm_soda.policies.sharing.ojpp.strategies import QueuePlacement
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 _ROUNDING = 1e-9
 MOST_PATTERNS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Devices of each job's workers, by the row of the job; empty for a job that found none and waits."""
+
+    devices: tuple[tuple[int, ...], ...]
+    used: int
+    """Devices with at least one worker."""
+
+
+class Peaks(NamedTuple):
+    """A :class:`MemoryDemand` as a plain key: gamma, delta, p."""
+
+    base: float
+    extra: float
+    probability: float
+
+
+@lru_cache(maxsize=100_000)
+def stalled(demands: tuple[Peaks, ...]) -> tuple[float, ...]:
+    """Expected part of its time that each worker on a device waits for memory.
+
+    Peaks come independently, as in Equation 4. While those that peak do not fit together, they take turns, each with an
+    equal part of the time; the others go on. Exact, over all 2^k states of k workers.
+    """
+    base = math.fsum(one.base for one in demands)
+    lost = [0.0] * len(demands)
+    if base + math.fsum(one.extra for one in demands) <= FULL_DEVICE:
+        return tuple(lost)
+    for peaks in itertools.product((False, True), repeat=len(demands)):
+        peaking = [at for at, peak in enumerate(peaks) if peak]
+        if len(peaking) < 2 or base + math.fsum(demands[at].extra for at in peaking) <= FULL_DEVICE:
+            continue
+        chance = math.prod(
+            one.probability if peak else 1 - one.probability for peak, one in zip(peaks, demands, strict=True)
+        )
+        for at in peaking:
+            lost[at] += chance * (1 - 1 / len(peaking))
+    return tuple(lost)
 
 
 @dataclass(frozen=True)
@@ -82,12 +123,11 @@ def enumerate_patterns(
     there = count > 0
     theta = np.where(there, count @ pair.T - np.diag(pair), 0.0)
     peaks = [
-        MemoryDemandKey(*one)
-        for one in zip(jobs.base.tolist(), jobs.extra.tolist(), jobs.probability.tolist(), strict=True)
+        Peaks(*one) for one in zip(jobs.base.tolist(), jobs.extra.tolist(), jobs.probability.tolist(), strict=True)
     ]
     waits = np.zeros(theta.shape)
     for row, here in enumerate(found):
-        waits[row, list(here)] = expected_stall_ratios(tuple(peaks[job] for job in here))
+        waits[row, list(here)] = stalled(tuple(peaks[job] for job in here))
     return WorkerPatterns(count, theta, np.where(there, 1 - (1 - waits) / (1 + theta), 0.0))
 
 
@@ -235,7 +275,7 @@ def _greedy(search: CoverSearch, price: float, level: FloatColumn, noise: FloatC
 _NEVER = np.iinfo(np.int64).max
 
 
-def place_cover(patterns: WorkerPatterns, found: PatternCover) -> QueuePlacement:
+def place_cover(patterns: WorkerPatterns, found: PatternCover) -> Placement:
     """Devices of each job's workers, numbered from 0."""
     devices: list[list[int]] = [[] for _ in range(patterns.count.shape[1])]
     device = 0
@@ -244,7 +284,7 @@ def place_cover(patterns: WorkerPatterns, found: PatternCover) -> QueuePlacement
             for job, workers in enumerate(patterns.count[row].tolist()):
                 devices[job] += [device] * workers
             device += 1
-    return QueuePlacement(tuple(tuple(sorted(here)) for here in devices), device)
+    return Placement(tuple(tuple(sorted(here)) for here in devices), device)
 
 
 _PRICES = (10.0, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025)
@@ -253,7 +293,7 @@ _PRICES = (10.0, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025)
 
 def pack_queue(
     jobs: PackingJobs, slowdown: FloatColumn, rules: PackingRules, guarantee: float = 0.0, tries: int = 600
-) -> QueuePlacement:
+) -> Placement:
     """The fewest devices found on which the jobs keep, on average, the guaranteed part of their speed alone.
 
     Raises:

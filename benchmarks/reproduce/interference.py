@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.interference import Part, PredictionFigures, Report, Transfer, aip_of, measure
+from benchmarks.predictors.methods import AIP, CHOSEN
 from benchmarks.reproduce.document import SummaryClaim, Written, paragraph, table
-from slurm_soda.learning.methods import AIP, DEFAULT_METHOD
 
 TITLE = "Interference that must be predicted"
 PAIRS = "gavel/throughputs.json"
@@ -68,7 +68,7 @@ def lines(report: Report) -> list[str]:
 
 
 def _of(part: Part) -> PredictionFigures:
-    return next(line.pairs for line in part.lines if line.method == DEFAULT_METHOD)
+    return next(line.pairs for line in part.lines if line.method == CHOSEN)
 
 
 def _part(part: Part) -> list[str]:

@@ -145,7 +145,7 @@ class ViewRoutes:
     def _head(self, session: Session) -> views.ViewHeader:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
-        return views.view_header(epoch, views.admin_setting_values(session), settings, daemon_alive=alive)
+        return views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive)
 
     def _admit(self, request: Request) -> None:
         if not self._settings().api.public and not _is_same_host(request):

@@ -116,11 +116,6 @@ def view_header(
     )
 
 
-def admin_setting_values(session: Session) -> dict[str, str]:
-    """What admins set at run time, by key."""
-    return {key: setting.value for key, setting in queries.admin_settings(session).items()}
-
-
 def status_view(session: Session, top: ViewHeader, *, cycles: int, since_s: float) -> StatusView:
     """How sodad fares, with its last ``cycles`` and the number of changes since an instant."""
     standings = queries.live_job_summaries(session)

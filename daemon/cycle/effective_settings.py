@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import MODES, Mode, Settings
-from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.daemon.store import queries
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
@@ -37,7 +36,7 @@ class EffectiveSettings:
 
 def read_admin_settings(session: Session) -> dict[str, str]:
     """What ``sodactl`` set, by key."""
-    return {row.key: row.value for row in session.scalars(select(AdminSetting))}
+    return queries.setting_values(session)
 
 
 def effective_settings(

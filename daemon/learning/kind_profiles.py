@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
 
 from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemandFit, fit_demand
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.arithmetic.throughput_fit import MeasuredIteration, fit_throughput
@@ -24,20 +22,12 @@ from slurm_soda.policies.sharing.job_kinds import (
     TimeSlicingPrior,
     most_trusted,
 )
+from slurm_soda.policies.sharing.snapshot import TellsFits
 
 PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
 """What the evaluations of Pollux and SJF-BSBF take; Tiresias saw 5 to 80 s (Section 5.2)."""
 PRIOR_MIGRATION_S = Estimate(60.0, 60.0, Source.PRIOR)
 """Our choice: a checkpoint and a restart."""
-
-
-@runtime_checkable
-class PredictsPairFit(Protocol):
-    """A predictor of slowdowns that predicts memory as well."""
-
-    def fits(self, together: Sequence[JobKind]) -> bool | None:
-        """As :meth:`.Known.fits`."""
-        ...
 
 
 class KindProfiles:
@@ -50,10 +40,9 @@ class KindProfiles:
     def __init__(
         self,
         values: Iterable[ProfileValue],
-        memory_mib: Mapping[JobKind, Sequence[float]] | None = None,
         guess: InterferenceEstimator | None = None,
     ) -> None:
-        """``memory_mib``: most memory of one GPU in each ended job of a kind; ``guess``: a predictor of slowdowns."""
+        """``guess``: a predictor of slowdowns."""
         self._by: dict[tuple[str, ProfileSubject], list[Estimate]] = defaultdict(list)
         self._batches: dict[tuple[str, str, str, int], set[int]] = defaultdict(set)
         for value in values:
@@ -61,7 +50,6 @@ class KindProfiles:
             self._by[value.quantity, value.subject].append(value.estimate)
             if not value.subject.partner and kind.batch:
                 self._batches[value.quantity, kind.model, kind.gpu_type, kind.gpus].add(kind.batch)
-        self._memory_mib = dict(memory_mib or {})
         self._guess, self._prior = guess, TimeSlicingPrior()
 
     def estimate(self, quantity: str, kind: JobKind, other: JobKind | None = None) -> Estimate | None:
@@ -129,7 +117,7 @@ class KindProfiles:
             return math.fsum(one.value for one in known) <= device.value, source
         guessed = (
             self._guess.fits([normalised_kind(kind) for kind in together])
-            if isinstance(self._guess, PredictsPairFit)
+            if isinstance(self._guess, TellsFits)
             else None
         )
         return None if guessed is None else (guessed, Source.PREDICTED)
@@ -186,14 +174,6 @@ class KindProfiles:
             return Footprint(fixed, slope)
         own = self.estimate("memory_mib", kind)
         return None if own is None else Footprint(own.value, 0.0)
-
-    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
-        """The levels <gamma, delta, p> that cover the most memory of each ended job of a kind, on a device of this size.
-
-        Agents tell peaks, not what happens between them, so p is the share of jobs that reached the higher level.
-        """
-        samples = [mib for mib in self._memory_mib.get(normalised_kind(kind), ()) if mib <= device_mib]
-        return fit_demand(samples, device_mib) if samples else None
 
     def restart_s(self, kind: JobKind) -> Estimate:
         """Time without progress when a job of this kind starts again."""

@@ -17,13 +17,6 @@ from slurm_soda.policies.sharing.prediction.predicted_interference import Predic
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
 
 
-def read_kind_profiles(session: Session) -> KindProfiles:
-    """Everything that is known now, with what the trained model predicts of pairs that nobody measured."""
-    values = [value_from_row(row) for row in stored.all_values(session)]
-    peaks = {JobKind(*key): mib for key, mib in stored.memory_peaks_mib(session).items()}
-    return KindProfiles(values, peaks, read_slowdown_model(session))
-
-
 def read_iteration_times(session: Session) -> KindProfiles:
     """Only how long iterations take: a hundredth of what an imported table of pairs has."""
     return KindProfiles(value_from_row(row) for row in stored.all_values(session, "iteration_s"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,16 +36,6 @@ def values_of_models(session: Session, models: Sequence[str]) -> Sequence[Profil
     about = ProfileValueRow.model.in_(models), ProfileValueRow.partner.in_(["", *models])
     columns = [getattr(ProfileValueRow, name) for name in VALUE_KEY_COLUMNS]
     return session.scalars(select(ProfileValueRow).where(*about).order_by(*columns)).all()
-
-
-def memory_peaks_mib(session: Session) -> dict[tuple[str, int, str, int], list[float]]:
-    """Most memory of one GPU in each observed job, by kind."""
-    found: dict[tuple[str, int, str, int], list[float]] = defaultdict(list)
-    kind = [getattr(ObservedJob, name) for name in (*KIND_COLUMNS, "memory_mib")]
-    query = select(*kind).where(ObservedJob.memory_mib.is_not(None)).order_by(ObservedJob.at_s)
-    for row in session.execute(query):
-        found[row.model, row.batch, row.gpu_type, row.gpus].append(row.memory_mib)
-    return found
 
 
 def find_value(session: Session, key: Mapping[str, Any]) -> ProfileValueRow | None:

@@ -53,6 +53,11 @@ def admin_settings(session: Session) -> dict[str, AdminSetting]:
     return {setting.key: setting for setting in session.scalars(select(AdminSetting))}
 
 
+def setting_values(session: Session) -> dict[str, str]:
+    """Their values alone, by key."""
+    return {key: setting.value for key, setting in admin_settings(session).items()}
+
+
 def put_admin_setting(session: Session, key: str, value: str, *, now_s: float, by: str) -> None:
     """Set one run-time setting; needs a writing session."""
     session.merge(AdminSetting(key=key, value=value, changed_s=now_s, changed_by=by))
@@ -115,12 +120,6 @@ def usage_of(session: Session, job: Job) -> Sequence[JobNodeUsage]:
         .order_by(JobNodeUsage.restart, JobNodeUsage.node, JobNodeUsage.first_s)
     )
     return [usage for usage in session.scalars(query) if belongs_to(usage.first_s, job)]
-
-
-def events_of(session: Session, job: Job) -> Sequence[NodeEvent]:
-    """What prolog and epilog recorded of the job, in the order of time."""
-    query = select(NodeEvent).where(NodeEvent.job_id == job.job_id).order_by(NodeEvent.at_s, NodeEvent.id)
-    return [event for event in session.scalars(query) if belongs_to(event.at_s, job)]
 
 
 def clock_offsets(session: Session, limit: int = 500) -> dict[str, list[float]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.demo.accounting import UNFINISHED_STATES, DemoError
+from slurm_soda.demo import accounting
 
 SACCT_FIELDS = ("JobIDRaw", "User", "JobName", "State", "Submit", "Start", "End", "NodeList", "Partition", "AllocTRES")
 
@@ -56,69 +55,37 @@ class BurstJobRecord:
         return sum(run.aborted for run in self.runs)
 
 
-def sacct_argv(job_ids: Sequence[int]) -> list[str]:
-    """The command for these jobs; every run of a requeued job has a record, steps have none."""
-    return [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--duplicates",
-        "--allocations",
-        "--allusers",
-        f"--jobs={','.join(map(str, job_ids))}",
-        f"--format={','.join(SACCT_FIELDS)}",
-    ]
-
-
 def parse_sacct(text: str) -> list[BurstJobRecord] | None:
     """Jobs by id, or ``None`` while accounting has not heard of the end of all of them.
 
     Raises:
         DemoError: a line that is no record.
     """
-    records: dict[int, list[dict[str, str]]] = {}
-    for line in text.splitlines():
-        parts = line.split("|")
-        if len(parts) != len(SACCT_FIELDS) or not parts[0].isdigit():
-            raise DemoError(f"sacct printed {line!r}, which is no record of {'|'.join(SACCT_FIELDS)}; try it by hand")
-        records.setdefault(int(parts[0]), []).append(dict(zip(SACCT_FIELDS, parts, strict=True)))
-    jobs = [_job(job_id, rows) for job_id, rows in sorted(records.items())]
+    jobs = [_job(job_id, rows) for job_id, rows in accounting.read_records(text, SACCT_FIELDS).items()]
     return [job for job in jobs if job is not None] if all(jobs) else None
 
 
-def _job(job_id: int, rows: list[dict[str, str]]) -> BurstJobRecord | None:
-    rows = sorted(rows, key=lambda row: tuple(_seconds(row[key]) for key in ("Submit", "Start", "End")))
-    last = rows[-1]
-    state = last["State"].split()[0]
-    runs = [
+def _job(job_id: int, rows: Sequence[Mapping[str, str]]) -> BurstJobRecord | None:
+    runs = tuple(
         BurstRun(
-            _seconds(row["Start"]), _seconds(row["End"]), row["State"].split()[0], row["NodeList"], row["Partition"]
+            accounting.seconds(row["Start"]),
+            accounting.seconds(row["End"]),
+            accounting.state_of(row),
+            row["NodeList"],
+            row["Partition"],
         )
-        for row in rows
-        if math.isfinite(_seconds(row["Start"])) and math.isfinite(_seconds(row["End"]))
-    ]
-    if state in UNFINISHED_STATES or not runs or math.isinf(_seconds(last["End"])):
+        for row in accounting.runs_of(rows)
+    )
+    if not runs or not accounting.has_ended(rows):
         return None
+    last = rows[-1]
     return BurstJobRecord(
         job_id=job_id,
         user=last["User"],
         name=last["JobName"],
-        state=state,
-        gpus=max(_amount(row["AllocTRES"], "gres/gpu") for row in rows),
-        cores=max(_amount(row["AllocTRES"], "cpu") for row in rows),
-        submit_s=min(_seconds(row["Submit"]) for row in rows),
-        runs=tuple(runs),
+        state=accounting.state_of(last),
+        gpus=accounting.most_allocated(rows, "gres/gpu"),
+        cores=accounting.most_allocated(rows, "cpu"),
+        submit_s=min(accounting.seconds(row["Submit"]) for row in rows),
+        runs=runs,
     )
-
-
-def _seconds(text: str) -> float:
-    """Unix seconds; infinity for Slurm's words for "not yet"."""
-    return float(text) if text.isdigit() and text != "0" else math.inf
-
-
-def _amount(tres: str, wanted: str) -> int:
-    for entry in tres.split(","):
-        name, _, count = entry.partition("=")
-        if name == wanted and count.isdigit():
-            return int(count)
-    return 0

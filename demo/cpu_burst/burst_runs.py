@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.daemon.pools.ordering import BF_MIN_PRIO_RESERVE
-from slurm_soda.demo.accounting import SACCT_ENVIRONMENT, DemoError
+from slurm_soda.demo.accounting import SACCT_ENVIRONMENT, DemoError, sacct_argv
 from slurm_soda.demo.cluster_runs import (
     SODACTL,
     DemoObserver,
@@ -147,7 +147,9 @@ def _wait_for_accounting(cluster: ContainerCluster, job_ids: Sequence[int]) -> l
     """Accounting hears of a job's end a moment after it."""
     deadline_s = time.monotonic() + _ACCOUNTING_WITHIN_S
     while True:
-        reply = cluster.exec("root", burst_accounting.sacct_argv(job_ids), environment=SACCT_ENVIRONMENT).check()
+        reply = cluster.exec(
+            "root", sacct_argv(job_ids, burst_accounting.SACCT_FIELDS), environment=SACCT_ENVIRONMENT
+        ).check()
         jobs = burst_accounting.parse_sacct(reply.stdout)
         if jobs is not None and len(jobs) == len(job_ids):
             return jobs

@@ -23,6 +23,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.layout.shares_text import SHARES_FORMAT, parse_shares
 from slurm_soda.policies.pools.policy import MAX_ABORTS, Coda
+from slurm_soda.policies.registry.named import find_named, names_of, read_values
 from slurm_soda.policies.registry.parameters import (
     Parameter,
     finite_from,
@@ -309,7 +310,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
 
 def policy_names() -> tuple[str, ...]:
     """All names, in the order of :data:`POLICIES`."""
-    return tuple(entry.name for entry in POLICIES)
+    return names_of(POLICIES)
 
 
 def find_entry(name: str) -> PolicyEntry:
@@ -318,10 +319,7 @@ def find_entry(name: str) -> PolicyEntry:
     Raises:
         PolicyError: no such policy.
     """
-    for entry in POLICIES:
-        if entry.name == name:
-            return entry
-    raise PolicyError(f"there is no policy {name!r}; choose one of: {', '.join(policy_names())}")
+    return find_named(POLICIES, name, "policy", PolicyError)
 
 
 def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
@@ -331,18 +329,7 @@ def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Polic
         PolicyError: no such policy or parameter, or a value that is not allowed.
     """
     entry = find_entry(name)
-    known = {parameter.name: parameter for parameter in entry.parameters}
-    values: dict[str, Any] = {}
-    for key, value in (parameters or {}).items():
-        if key not in known:
-            allowed = ", ".join(sorted(known)) or "none"
-            raise PolicyError(f"policy {name} has no parameter {key!r}; its parameters are: {allowed}")
-        try:
-            values[key] = known[key].read(value)
-        except (TypeError, ValueError, OverflowError):
-            shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
-            raise PolicyError(f"policy {name}: {key} = {shown} is not allowed; use {known[key].allowed}") from None
-    return entry.build(**values)
+    return entry.build(**read_values(f"policy {name}", entry.parameters, parameters or {}, PolicyError))
 
 
 def describe_policies() -> list[dict[str, Any]]:

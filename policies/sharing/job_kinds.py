@@ -108,28 +108,3 @@ class TimeSlicingPrior:
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate:
         jobs = 1 + len(others)
         return Estimate(float(jobs), 2.0 * jobs if others else 0.0, Source.PRIOR)
-
-
-@dataclass(frozen=True, slots=True)
-class MostTrustedEstimator:
-    """Several that may know, asked together; the most trusted answer counts, whatever their order."""
-
-    known_by: tuple[InterferenceEstimator, ...]
-
-    def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
-        return most_trusted(source.xi(slowed, others) for source in self.known_by)
-
-
-def slowdown_ratio(shared: Estimate, alone: Estimate) -> Estimate:
-    """The ratio xi from two iteration times, such as measured ones or those of two fits (Section IV-B).
-
-    Errors are taken as independent and small; the source is the less trusted of the two.
-
-    Raises:
-        PolicyError: a time is not positive.
-    """
-    if shared.value <= 0 or alone.value <= 0:
-        raise PolicyError(f"iteration times must be positive, not {shared.value!r} beside {alone.value!r} alone")
-    xi = shared.value / alone.value
-    error = xi * math.hypot(shared.error / shared.value, alone.error / alone.value)
-    return Estimate(xi, error, max(shared.source, alone.source))

@@ -13,6 +13,15 @@ from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
 
+@runtime_checkable
+class TellsFits(Protocol):
+    """A predictor of slowdowns that predicts memory as well."""
+
+    def fits(self, together: Sequence[JobKind]) -> bool | None:
+        """As :meth:`KindEstimates.fits`."""
+        ...
+
+
 class KindEstimates(Protocol):
     """Everything that is known about kinds of jobs, from whatever source; ``None`` where nobody knows."""
 

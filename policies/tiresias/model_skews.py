@@ -35,8 +35,6 @@ MODELS = (
     ModelSizes("GoogleNet", 26.7, 3.9),
 )
 """Appendix B, Table 6."""
-SLOWED_WHEN_SPREAD = ("VGG19", "VGG16", "VGG11", "AlexNet")
-"""The models whose speed depends on the locality of their workers (Section 2.2, Figure 3)."""
 
 
 def normalise_model_name(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from slurm_soda.policies.registry.named import find_named, names_of, read_values
 from slurm_soda.policies.registry.parameters import Parameter
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators import philly, soda, tiresias_mix
@@ -96,7 +97,7 @@ GENERATORS: tuple[WorkloadGenerator, ...] = (
 
 def workload_names() -> tuple[str, ...]:
     """All names, in the order of :data:`GENERATORS`."""
-    return tuple(entry.name for entry in GENERATORS)
+    return names_of(GENERATORS)
 
 
 def find_generator(name: str) -> WorkloadGenerator:
@@ -105,10 +106,7 @@ def find_generator(name: str) -> WorkloadGenerator:
     Raises:
         SimulatorError: no such generator.
     """
-    for entry in GENERATORS:
-        if entry.name == name:
-            return entry
-    raise SimulatorError(f"there is no generated workload {name!r}; choose one of: {', '.join(workload_names())}")
+    return find_named(GENERATORS, name, "generated workload", SimulatorError)
 
 
 def generate_workload(
@@ -136,14 +134,5 @@ def generate_workload(
     if seed < 0:
         raise SimulatorError(f"workload {name}: seed = {seed} is not allowed; use a whole number from 0")
     values = {parameter.name: parameter.default for parameter in entry.parameters}
-    for key, value in parameters.items():
-        parameter = next((known for known in entry.parameters if known.name == key), None)
-        if parameter is None:
-            raise SimulatorError(f"workload {name} has no parameter {key!r}; its parameters are: {', '.join(values)}")
-        try:
-            values[key] = parameter.read(value)
-        except (TypeError, ValueError):
-            raise SimulatorError(
-                f"workload {name}: {key} = {value!r} is not allowed; use {parameter.allowed}"
-            ) from None
+    values |= read_values(f"workload {name}", entry.parameters, parameters, SimulatorError)
     return entry.draw(np.random.default_rng(seed), count, values["load_ratio"], name)

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Protocol, runtime_checkable
 
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, InterferenceEstimator, JobKind, KindProfile, Source
-from slurm_soda.policies.sharing.snapshot import KindEstimates
-
-
-@runtime_checkable
-class SlowdownAndFitPredictor(Protocol):
-    """A predictor of slowdowns that predicts memory as well."""
-
-    def fits(self, together: Sequence[JobKind]) -> bool | None:
-        """As :meth:`~slurm_soda.policies.sharing.snapshot.KindEstimates.fits`."""
-        ...
+from slurm_soda.policies.sharing.snapshot import KindEstimates, TellsFits
 
 
 class PredictedSlowdowns:
@@ -32,7 +22,7 @@ class PredictedSlowdowns:
         return self._guess.xi(slowed, others)
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
-        return self._guess.fits(together) if isinstance(self._guess, SlowdownAndFitPredictor) else None
+        return self._guess.fits(together) if isinstance(self._guess, TellsFits) else None
 
     def profile(self, kind: JobKind) -> KindProfile | None:
         return self._alone.profile(kind)

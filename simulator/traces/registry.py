@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from slurm_soda.policies.registry.named import find_named, names_of
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.traces.formats import philly, pollux
 from slurm_soda.simulator.traces.formats.gavel import looks_like_gavel, read_gavel
@@ -103,7 +104,7 @@ FORMATS: tuple[TraceFormat, ...] = (
 
 def format_names() -> tuple[str, ...]:
     """All names, in the order of :data:`FORMATS`."""
-    return tuple(entry.name for entry in FORMATS)
+    return names_of(FORMATS)
 
 
 def find_format(name: str) -> TraceFormat:
@@ -112,10 +113,7 @@ def find_format(name: str) -> TraceFormat:
     Raises:
         SimulatorError: no such format.
     """
-    for entry in FORMATS:
-        if entry.name == name:
-            return entry
-    raise SimulatorError(f"there is no trace format {name!r}; choose one of: {', '.join(format_names())}")
+    return find_named(FORMATS, name, "trace format", SimulatorError)
 
 
 def detect_format(path: Path) -> TraceFormat:

@@ -1,7 +1,8 @@
 """Hints that a user gives with ``--soda-…``: their one definition, :data:`FLAGS`. The codec is in :mod:`.codec`.
 
-The SPANK plugin (``spank/validate.c``) and the lua module (``lua/soda_hints.lua``) carry the same table and the same rules
-in their own languages; ``tests/hints`` proves that all three accept, refuse and normalise alike.
+The table of the SPANK plugin (``spank/flags.h``) and of the lua module (``lua/soda_hints.lua``) is written from it by
+``make flags``. Both carry the same rules in their own languages; ``tests/hints`` proves that all three accept, refuse and
+normalise alike.
 """
 
 from __future__ import annotations

@@ -1,20 +1,36 @@
 -- The hints of the --soda-... flags: their rules, and the tag at the end of a job's Comment in which they travel. Loaded by
 -- soda.lua, which lies beside it.
 --
--- The rules and the grammar of the tag are those of slurm_ext/hints/flags.py and slurm_ext/hints/codec.py; tests/hints proves that
--- both agree. Values are checked again here: a user can put anything into the environment that carries them.
+-- The rules and the grammar of the tag are those of slurm_ext/hints/codec.py; tests/hints proves that both agree. Values are
+-- checked again here: a user can put anything into the environment that carries them.
 
 local M = {}
+
+-- Written by `make flags` from slurm_ext/hints/flags.py, down to the end mark: do not edit.
+local CATEGORIES = { cv = true, nlp = true, speech = true, other = true }
+local SIGNALS = { HUP = true, INT = true, QUIT = true, ABRT = true, ALRM = true, TERM = true, USR1 = true, USR2 = true, XCPU = true }
+local MODEL_MAX_BYTES, GPU_MEMORY_MAX_MIB, GRACE_MAX_S = 64, 9999999, 3600
+-- In the order of the tag.
+M.flags = {
+    { key = "category", kind = "choice", allowed = "cv, nlp, speech or other" },
+    { key = "model", kind = "name", allowed = "1 to 64 letters, digits and . _ + - /, beginning with a letter or digit" },
+    { key = "batch_size", kind = "count", max_digits = 7, allowed = "a whole number from 1 to 9999999" },
+    { key = "iterations", kind = "count", max_digits = 12, allowed = "a whole number from 1 to 999999999999" },
+    { key = "pipelined", kind = "switch", allowed = "yes" },
+    { key = "large_weights", kind = "switch", allowed = "yes" },
+    { key = "heavy_preprocessing", kind = "switch", allowed = "yes" },
+    { key = "share", kind = "yesno", allowed = "yes or no" },
+    { key = "max_slowdown", kind = "factor", allowed = "a factor from 1 to 99.999 with at most three decimals, such as 1.2" },
+    { key = "gpu_memory", kind = "size", allowed = "a size from 1M to 9999999M with M, G or T, such as 800M or 12G" },
+    { key = "checkpoint", kind = "checkpoint", allowed = "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and GRACE from 1 to 3600 seconds, such as USR1@90 or USR1@2m" },
+}
+-- End of what `make flags` writes.
 
 local TAG_PREFIX = "soda:1:"
 local COMMENT_MAX_BYTES = 1024 -- slurmctld refuses a job with a longer comment
 local SHOWN_BYTES = 40
-local CATEGORIES = { cv = true, nlp = true, speech = true, other = true }
 local YES = { yes = true }
 local YES_NO = { yes = true, no = true }
-local SIGNALS = {
-    HUP = true, INT = true, QUIT = true, ABRT = true, ALRM = true, TERM = true, USR1 = true, USR2 = true, XCPU = true,
-}
 local MIB_PER_UNIT = { [""] = 1, m = 1, g = 1024, t = 1024 * 1024 }
 local SECONDS_PER_UNIT = { [""] = 1, s = 1, m = 60 }
 
@@ -34,7 +50,7 @@ local function count(max_digits)
 end
 
 local function name(text)
-    return #text <= 64 and text:match("^[0-9A-Za-z][0-9A-Za-z._+/%-]*$") or nil
+    return #text <= MODEL_MAX_BYTES and text:match("^[0-9A-Za-z][0-9A-Za-z._+/%-]*$") or nil
 end
 
 local function factor(text)
@@ -56,7 +72,7 @@ end
 
 local function size(text)
     local digits, unit = text:match("^([1-9][0-9]*)([a-zA-Z]?)$")
-    local mib = scaled(digits, digits and unit:lower(), MIB_PER_UNIT, 9999999)
+    local mib = scaled(digits, digits and unit:lower(), MIB_PER_UNIT, GPU_MEMORY_MAX_MIB)
     return mib and string.format("%dM", mib)
 end
 
@@ -70,30 +86,16 @@ local function checkpoint(text)
         return signal
     end
     local digits, unit = at_grace:match("^@([1-9][0-9]*)([a-z]?)$")
-    local grace_s = scaled(digits, unit, SECONDS_PER_UNIT, 3600)
+    local grace_s = scaled(digits, unit, SECONDS_PER_UNIT, GRACE_MAX_S)
     return grace_s and string.format("%s@%d", signal, grace_s)
 end
 
--- In the order of the tag.
-M.flags = {
-    { key = "category", rule = one_of(CATEGORIES), allowed = "cv, nlp, speech or other" },
-    { key = "model", rule = name,
-      allowed = "1 to 64 letters, digits and . _ + - /, beginning with a letter or digit" },
-    { key = "batch_size", rule = count(7), allowed = "a whole number from 1 to 9999999" },
-    { key = "iterations", rule = count(12), allowed = "a whole number from 1 to 999999999999" },
-    { key = "pipelined", rule = one_of(YES), allowed = "yes" },
-    { key = "large_weights", rule = one_of(YES), allowed = "yes" },
-    { key = "heavy_preprocessing", rule = one_of(YES), allowed = "yes" },
-    { key = "share", rule = one_of(YES_NO), allowed = "yes or no" },
-    { key = "max_slowdown", rule = factor,
-      allowed = "a factor from 1 to 99.999 with at most three decimals, such as 1.2" },
-    { key = "gpu_memory", rule = size,
-      allowed = "a size from 1M to 9999999M with M, G or T, such as 800M or 12G" },
-    { key = "checkpoint", rule = checkpoint,
-      allowed = "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and "
-          .. "GRACE from 1 to 3600 seconds, such as USR1@90 or USR1@2m" },
+local RULES = {
+    choice = one_of(CATEGORIES), name = name, switch = one_of(YES), yesno = one_of(YES_NO), factor = factor, size = size,
+    checkpoint = checkpoint,
 }
 for _, flag in ipairs(M.flags) do
+    flag.rule = RULES[flag.kind] or count(flag.max_digits)
     flag.option = "--soda-" .. flag.key:gsub("_", "-")
     flag.env = "SODA_" .. flag.key:upper()
 end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 
@@ -15,7 +15,6 @@ ROUTES_END = "end"
 
 GpuLending = Literal["checkpoint", "requeue", "never"]
 """Which GPU jobs may borrow: those that checkpoint at SIGTERM in time, all that Slurm may requeue, or none."""
-GPU_LENDING_RULES: tuple[str, ...] = get_args(GpuLending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.wire.atomic_files import write_at
 
 _MODE = 0o644
 _ROOT = 0
@@ -42,7 +43,9 @@ def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> No
         if found and os.access(file, os.W_OK) and not os.access(file.parent, os.W_OK):
             _overwrite(file.name, folder, found, text)
         else:
-            _replace(file.name, folder, owner, text)
+            # By the descriptor of the directory that was looked at: by its path it could be another one by now.
+            temporary = f".{file.name}.{secrets.token_hex(8)}"
+            write_at(folder, file.name, text.encode("utf-8"), temporary=temporary, mode=_MODE, owner=owner)
     except OSError as error:
         raise _write_error(file, error) from error
     finally:
@@ -80,28 +83,6 @@ def _owner(file: Path, folder: int, found: os.stat_result | None, beside: Path |
             f"{file.parent} is open to others than root and user {theirs.st_uid}; root writes nothing there"
         )
     return theirs.st_uid, present.st_gid
-
-
-def _replace(name: str, folder: int, owner: tuple[int, int] | None, text: str) -> None:
-    # All by the descriptor of the directory that was looked at: by its path it could be another one by now.
-    temporary = f".{name}.{secrets.token_hex(8)}"
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-    )
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fchmod(stream.fileno(), _MODE)
-            if owner is not None:
-                os.fchown(stream.fileno(), *owner)
-            os.fsync(stream.fileno())
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    os.fsync(folder)
 
 
 def _overwrite(name: str, folder: int, found: os.stat_result, text: str) -> None:

@@ -7,36 +7,9 @@
 #define DIGITS "0123456789"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-enum { MODEL_MAX_BYTES = 64, SHOWN_BYTES = 40, GPU_MEMORY_MAX_MIB = 9999999, GRACE_MAX_S = 3600 };
+enum { SHOWN_BYTES = 40 };
 
-const struct soda_flag soda_flags[SODA_FLAG_COUNT] = {
-    {"soda-category", "SODA_CATEGORY", SODA_CHOICE, 0, "cv|nlp|speech|other", "cv, nlp, speech or other",
-     "kind of deep-learning job"},
-    {"soda-model", "SODA_MODEL", SODA_NAME, 0, "NAME",
-     "1 to 64 letters, digits and . _ + - /, beginning with a letter or digit",
-     "model that is trained, such as resnet50; equal names share what was learned from earlier runs"},
-    {"soda-batch-size", "SODA_BATCH_SIZE", SODA_COUNT, 7, "N", "a whole number from 1 to 9999999",
-     "training samples per iteration and GPU"},
-    {"soda-iterations", "SODA_ITERATIONS", SODA_COUNT, 12, "N", "a whole number from 1 to 999999999999",
-     "iterations until the job is done"},
-    {"soda-pipelined", "SODA_PIPELINED", SODA_SWITCH, 0, NULL, "yes", "input is prepared while the GPU computes"},
-    {"soda-large-weights", "SODA_LARGE_WEIGHTS", SODA_SWITCH, 0, NULL, "yes",
-     "model with large weights, which cost memory bandwidth"},
-    {"soda-heavy-preprocessing", "SODA_HEAVY_PREPROCESSING", SODA_SWITCH, 0, NULL, "yes",
-     "input preparation needs much CPU"},
-    {"soda-share", "SODA_SHARE", SODA_YESNO, 0, "yes|no", "yes or no",
-     "whether the job's GPUs may be shared with another job (the site decides when not given)"},
-    {"soda-max-slowdown", "SODA_MAX_SLOWDOWN", SODA_FACTOR, 0, "X",
-     "a factor from 1 to 99.999 with at most three decimals, such as 1.2",
-     "largest accepted run time when sharing, as a multiple of the run time alone"},
-    {"soda-gpu-memory", "SODA_GPU_MEMORY", SODA_SIZE, 0, "SIZE",
-     "a size from 1M to 9999999M with M, G or T, such as 800M or 12G",
-     "memory needed on each GPU, in MiB unless G or T follows"},
-    {"soda-checkpoint", "SODA_CHECKPOINT", SODA_CHECKPOINT, 0, "SIGNAL[@GRACE]",
-     "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and GRACE from 1 "
-     "to 3600 seconds, such as USR1@90 or USR1@2m",
-     "the job saves its state on SIGNAL and may be requeued GRACE seconds (s, or m for minutes) later"},
-};
+const struct soda_flag soda_flags[SODA_FLAG_COUNT] = {SODA_FLAGS};
 
 /* ctype.h and strcasecmp depend on the user's locale; these do not. */
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
@@ -74,9 +47,12 @@ static long count_value(const char *text, size_t length)
     return value;
 }
 
-/* A count of up to max_digits digits times its factor; 0 if it is none or too large. */
-static long scaled(const char *text, size_t length, size_t max_digits, long factor, long largest)
+/* A count times its factor; 0 if it is none or too large. */
+static long scaled(const char *text, size_t length, long factor, long largest)
 {
+    size_t max_digits = 1;
+    for (long rest = largest; rest >= 10; rest /= 10)
+        max_digits++;
     if (!is_count(text, length, max_digits))
         return 0;
     long value = count_value(text, length);
@@ -85,8 +61,8 @@ static long scaled(const char *text, size_t length, size_t max_digits, long fact
 
 static bool model(const char *text, char *out)
 {
-    size_t length = strnlen(text, MODEL_MAX_BYTES + 1);
-    if (length == 0 || length > MODEL_MAX_BYTES || strspn(text, LETTERS DIGITS) == 0 ||
+    size_t length = strnlen(text, SODA_MODEL_MAX_BYTES + 1);
+    if (length == 0 || length > SODA_MODEL_MAX_BYTES || strspn(text, LETTERS DIGITS) == 0 ||
         strspn(text, LETTERS DIGITS "._+-/") != length)
         return false;
     snprintf(out, SODA_VALUE_MAX, "%s", text);
@@ -122,7 +98,7 @@ static bool size(const char *text, char *out)
         if (last == 'm' || last == 'g' || last == 't')
             length--;
     }
-    long mib = scaled(text, length, 7, unit, GPU_MEMORY_MAX_MIB);
+    long mib = scaled(text, length, unit, SODA_GPU_MEMORY_MAX_MIB);
     if (mib == 0)
         return false;
     snprintf(out, SODA_VALUE_MAX, "%ldM", mib);
@@ -131,8 +107,7 @@ static bool size(const char *text, char *out)
 
 static bool checkpoint(const char *text, char *out)
 {
-    /* Slurm 22.05 to 26.05 can name these, a job can catch them, and they end a job that does not. */
-    static const char *const signals[] = {"HUP", "INT", "QUIT", "ABRT", "ALRM", "TERM", "USR1", "USR2", "XCPU"};
+    static const char *const signals[] = {SODA_SIGNALS};
     size_t length = strcspn(text, "@");
     size_t skip = length > 3 && same_word(text, 3, "SIG") ? 3 : 0;
     const char *name = one_of(text + skip, length - skip, signals, ARRAY_LENGTH(signals));
@@ -147,7 +122,7 @@ static bool checkpoint(const char *text, char *out)
     bool minutes = digits > 0 && grace[digits - 1] == 'm';
     if (digits > 0 && (minutes || grace[digits - 1] == 's'))
         digits--;
-    long grace_s = scaled(grace, digits, 4, minutes ? 60 : 1, GRACE_MAX_S);
+    long grace_s = scaled(grace, digits, minutes ? 60 : 1, SODA_GRACE_MAX_S);
     if (grace_s == 0)
         return false;
     snprintf(out, SODA_VALUE_MAX, "%s@%ld", name, grace_s);
@@ -164,7 +139,7 @@ static bool word(const char *text, const char *const *words, size_t count, char 
 
 bool soda_canonical(const struct soda_flag *flag, const char *text, char out[SODA_VALUE_MAX])
 {
-    static const char *const categories[] = {"cv", "nlp", "speech", "other"};
+    static const char *const categories[] = {SODA_CATEGORIES};
     static const char *const answers[] = {"yes", "no"};
     switch (flag->kind) {
     case SODA_CHOICE:

@@ -1,7 +1,7 @@
 /* Rules of the --soda-... flags: what is allowed, and the canonical form of each value.
  *
- * The rules are those of slurm_ext/hints/flags.py and slurm_ext/hints/codec.py; tests/hints proves that both languages agree. This
- * file knows nothing of Slurm, so that the tests can run it alone.
+ * The table of flags, flags.h, is written from slurm_ext/hints/flags.py; the rules are those of slurm_ext/hints/codec.py, and tests/hints
+ * proves that both languages agree. This file knows nothing of Slurm, so that the tests can run it alone.
  */
 #ifndef SODA_VALIDATE_H
 #define SODA_VALIDATE_H
@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "flags.h"
+
 #pragma GCC visibility push(hidden) /* a plugin's names must not meet those of other plugins */
 
-#define SODA_FLAG_COUNT 11
 #define SODA_VALUE_MAX 80    /* bytes of the longest canonical value, its NUL included */
 #define SODA_MESSAGE_MAX 512 /* bytes of the longest refusal, its NUL included */
 

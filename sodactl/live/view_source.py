@@ -92,7 +92,7 @@ def read_view_header(session: Session, site: SiteAccess) -> ViewHeader:
     """Who schedules, and by what rules, as the store and this site's configuration have it."""
     epoch = queries.latest_epoch(session)
     alive = is_daemon_alive(epoch, site, site.now_s())
-    return views.view_header(epoch, views.admin_setting_values(session), site.settings, daemon_alive=alive)
+    return views.view_header(epoch, queries.setting_values(session), site.settings, daemon_alive=alive)
 
 
 @dataclass(frozen=True, slots=True)

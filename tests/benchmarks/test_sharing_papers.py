@@ -15,11 +15,11 @@ from benchmarks.ojpp.evaluation import PATTERNS, Case, evaluate, placed
 from benchmarks.ojpp.measured import WAYS as SAVING
 from benchmarks.ojpp.measured import saved, world_of
 from benchmarks.ojpp.networks import KINDS, NETWORKS, DrawnQueue, draw
+from benchmarks.ojpp.patterns import Placement
 from benchmarks.ojpp.performance import speeds
 from benchmarks.reproduce.ojpp import MAIN, WAYS, cases
 from slurm_soda.policies.sharing.ojpp.job_demands import NEVER_TOGETHER
 from slurm_soda.policies.sharing.ojpp.packing import PackingJobs, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import QueuePlacement
 from tests.policies.sharing.clusters import violations
 
 
@@ -48,10 +48,10 @@ def test_a_job_is_as_fast_as_its_slowest_worker() -> None:
     columns = (np.full(2, 0.1), np.array([0.3, 0.3]), np.array([0.6, 0.3]), np.array([0.5, 0.2]))
     jobs = PackingJobs(np.array([2, 1]), *columns, model=np.array([0, 1]))
     world = DrawnQueue(jobs, np.array([[0.0, 0.25], [0.5, 0.0]]), ("a", "b"))
-    found = speeds(world, QueuePlacement(((0, 1), (1,)), 2))
+    found = speeds(world, Placement(((0, 1), (1,)), 2))
     # Both wait half of the time in which their peaks meet, a tenth of all.
     assert found.tolist() == pytest.approx([0.95 / 1.25, 0.95 / 1.5])
-    assert speeds(world, QueuePlacement(((0, 1), (2,)), 3)).tolist() == [1.0, 1.0]
+    assert speeds(world, Placement(((0, 1), (2,)), 3)).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("way", WAYS)

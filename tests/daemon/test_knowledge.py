@@ -18,8 +18,8 @@ from slurm_soda.daemon.learning.kind_profiles import PRIOR_RESTART_S, KindProfil
 from slurm_soda.daemon.learning.manual_edits import ProfileEditor
 from slurm_soda.daemon.learning.observations import NEWEST_JOBS, expected_deviation, record_observations
 from slurm_soda.daemon.learning.pair_view import EstimateView, KindProfileView, PairSlowdownsView, PairView, pair_view
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
-from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles, read_pair_view
+from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, value_from_row
+from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow
@@ -51,7 +51,7 @@ def store(fresh_store: Path) -> Iterator[Store]:
 
 def known(store: Store) -> KindProfiles:
     with store.read() as session:
-        return read_kind_profiles(session)
+        return KindProfiles(value_from_row(row) for row in stored.all_values(session))
 
 
 def test_sources_answer_in_their_order_and_names_in_any_spelling() -> None:
@@ -145,14 +145,6 @@ def test_throughput_and_memory_are_lines_over_batches_and_flat_with_one() -> Non
     assert alone.iteration_s(64, 32) == pytest.approx(0.168), "nobody knows that half a batch is faster"
 
 
-def test_demand_is_of_the_peaks_of_ended_jobs() -> None:
-    knowledge = KindProfiles([], {normalised_kind(R50): [4000.0] * 9 + [8000.0]})
-    fit = knowledge.demand(R50, 16_000.0)
-    assert fit is not None
-    assert (fit.demand.base, fit.demand.extra, fit.demand.probability) == pytest.approx((0.25, 0.25, 0.1))
-    assert knowledge.demand(R18, 16_000.0) is None
-
-
 def test_an_admins_word_goes_first_and_undo_brings_back_what_was(store: Store) -> None:
     with store.write() as session:
         ROOT.take_table(session, [value("xi", 1.5, Source.IMPORTED, R50, R18)], "table.json")
@@ -235,11 +227,9 @@ def test_ended_jobs_teach_once_and_forgetting_them_can_be_undone(store: Store) -
     assert measured.value == pytest.approx(0.2)
     assert measured.error == pytest.approx(expected_deviation([0.1, 0.2, 0.3], 0.2))
     assert measured.source is Source.MEASURED
-    assert known(store).demand(R50, 16_000.0) is not None
     with store.write() as session:
         ROOT.forget(session, "resnet50")
     assert known(store).profile(R50) is None
-    assert known(store).demand(R50, 16_000.0) is None
     with store.write() as session:
         ROOT.undo(session)
     assert known(store).iteration_s(R50) == measured

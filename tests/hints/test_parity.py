@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.slurm_ext import flag_tables
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, HintFlag
 from tests.hints.lua_site import LUA_VERSIONS, LuaSite
@@ -136,3 +137,10 @@ def test_lua_writes_the_tag_that_python_writes(site: LuaSite, hints: Any) -> Non
         == codec.encode_tag(hints).encode()
     )
     assert refused == []
+
+
+def test_the_tables_for_c_and_lua_are_current() -> None:
+    """After a change of FLAGS: ``make flags``."""
+    assert flag_tables.HEADER.read_text() == flag_tables.c_header()
+    lua = flag_tables.LUA.read_text()
+    assert lua == flag_tables.with_table(lua)

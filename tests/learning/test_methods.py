@@ -1,4 +1,4 @@
-"""Every way to predict interference: what is stored predicts as scikit-learn does, and as it did before it was stored."""
+"""The Gaussian process predicts as that of scikit-learn does, and what is stored as it did before it was stored."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.linear_model import LinearRegression
-from sklearn.neighbors import KNeighborsRegressor
-from sklearn.svm import SVR
-from sklearn.tree import DecisionTreeRegressor
 
-from slurm_soda.learning import regressions
 from slurm_soda.learning.errors import LearningError
-from slurm_soda.learning.held_out_errors import hold_out_models, hold_out_pairs
+from slurm_soda.learning.gaussian_process import fit_gaussian
 from slurm_soda.learning.interference import fit_interference
 from slurm_soda.learning.libraries import import_library
-from slurm_soda.learning.methods import METHODS
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.prediction.gaussian_process import GaussianPosterior
 from slurm_soda.policies.sharing.prediction.model_json import decode_model, encode_model
@@ -28,36 +21,13 @@ from slurm_soda.policies.sharing.prediction.predicted_interference import Predic
 from tests.learning.tables import table
 
 TABLE = table(noise=0.02)
-RNG = np.random.default_rng(7)
-ROWS, TARGETS, NEW = RNG.normal(size=(120, 4)), RNG.normal(size=120), RNG.normal(size=(60, 4))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (regressions.fit_linear, LinearRegression()),
-        (regressions.fit_support_vectors, SVR(C=10.0, epsilon=0.01)),
-        (regressions.fit_tree, DecisionTreeRegressor(min_samples_leaf=2, random_state=1)),
-        (regressions.fit_neighbours, KNeighborsRegressor(5, weights="distance")),
-        (
-            regressions.fit_boosting,
-            GradientBoostingRegressor(n_estimators=200, max_depth=4, learning_rate=0.1, subsample=0.7, random_state=1),
-        ),
-        (regressions.fit_forest, ExtraTreesRegressor(100, max_features=0.5, random_state=1)),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_numbers_alone_predict_as_scikit_learn(ours: regressions.FitRegressor, theirs: Any) -> None:
-    kept, theirs = ours(ROWS, TARGETS), theirs.fit(ROWS, TARGETS)
-    for rows in (NEW, ROWS):
-        np.testing.assert_allclose(kept.values(rows), theirs.predict(rows), rtol=1e-9, atol=1e-9)
+UNKNOWN_KIND = {"kind": "regression", "traits": {"kinds": [], "names": [], "values": []}}
 
 
 def test_the_gaussian_process_predicts_as_scikit_learn() -> None:
     pairs = collect_pairs(TABLE, "fast")
     some = pairs.rows(np.arange(len(pairs)) % 3 > 0)
-    model = METHODS["gaussian"](some)
-    assert isinstance(model, GaussianPosterior)
+    model = fit_gaussian(some)
     everything = GaussianPosterior(model.shape, pairs)
     covariance = np.linalg.inv(everything._inverse) - np.exp(model.shape.noise) * np.eye(len(pairs))
 
@@ -86,9 +56,8 @@ def test_the_gaussian_process_predicts_as_scikit_learn() -> None:
     np.testing.assert_allclose(ours[1], model.shape.calibration * model.shape.unit * noisy, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_what_was_stored_predicts_the_same(method: str) -> None:
-    before = fit_interference(TABLE, method=method)
+def test_what_was_stored_predicts_the_same() -> None:
+    before = fit_interference(TABLE)
     after = decode_model(json.loads(json.dumps(encode_model(before))))
     kinds = [kind for kind in TABLE.alone if kind.gpus == 1]
     for one in kinds[::4]:
@@ -102,7 +71,7 @@ def test_what_was_stored_predicts_the_same(method: str) -> None:
 
 
 def test_one_type_of_gpu_is_read_alone() -> None:
-    before = fit_interference(TABLE, method="mean")
+    before = fit_interference(TABLE)
     document = json.loads(json.dumps(encode_model(before)))
     (name, *rest) = before.models
     assert rest
@@ -112,19 +81,6 @@ def test_one_type_of_gpu_is_read_alone() -> None:
     assert alone.xi(one, (other,)) == before.xi(one, (other,))
 
 
-def test_each_way_but_the_mean_learns_something() -> None:
-    pairs = collect_pairs(TABLE, "fast")
-    off = {name: hold_out_pairs(pairs, METHODS[name], 3).of_slowdown for name in METHODS if name != "aip"}
-    assert all(off[name] < 0.7 * off["mean"] for name in off if name != "mean"), off
-    assert off["gaussian"] == min(off.values()), off
-
-
-def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
-    judged = hold_out_models(collect_pairs(TABLE, "fast"), METHODS["gaussian"])
-    assert np.isfinite(judged.log_mean).all()
-    assert judged.covered(10) > 0.9
-
-
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
@@ -132,6 +88,10 @@ def test_a_model_that_nobody_saw_is_predicted_by_what_it_does_alone() -> None:
         ({"format": "other"}, "not 'other'"),
         ({"format": "slurm-soda interference 2"}, r"is damaged \(KeyError: 'gpu_types'\): train it anew"),
         ({"format": "slurm-soda interference 2", "gpu_types": {"x": {"model": 3}}}, r"is damaged \(TypeError"),
+        (
+            {"format": "slurm-soda interference 2", "gpu_types": {"x": {"model": UNKNOWN_KIND, "sizes": None}}},
+            r"is damaged \(ValueError: models of the kind 'regression' are unknown",
+        ),
     ],
 )
 def test_other_documents_are_refused(document: object, problem: str) -> None:
@@ -144,8 +104,6 @@ def test_other_models_cannot_be_stored() -> None:
         encode_model(PredictedInterference({"x": object()}))  # type: ignore[dict-item]
 
 
-def test_unknown_methods_and_missing_libraries_name_the_remedy() -> None:
-    with pytest.raises(LearningError, match="choose one of: mean, linear, svr"):
-        fit_interference(TABLE, method="oracle")
+def test_missing_libraries_name_the_remedy() -> None:
     with pytest.raises(LearningError, match=r"needs nowhere, which is not here .*: pip install 'slurm-soda\[learn\]'"):
         import_library("nowhere.at.all")

@@ -1,4 +1,4 @@
-"""Skew, the limit that is learnt from history, and where jobs go by it."""
+"""Skew, and where jobs go by it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
+from benchmarks.packlimit import PAPER_PACKLIMIT
 from slurm_soda.policies.engine.demand import group_snapshot_requests
 from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.policies.tiresias.consolidation import PAPER_PACKLIMIT, learn_packlimit, place_by_skew
-from slurm_soda.policies.tiresias.model_skews import MODELS, SLOWED_WHEN_SPREAD, find_model_skew
+from slurm_soda.policies.tiresias.consolidation import place_by_skew
+from slurm_soda.policies.tiresias.model_skews import MODELS, find_model_skew
 from tests.policies.cases import cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.worlds import on_some_worlds, worlds
 
@@ -45,43 +45,6 @@ def test_models_by_name(name: str, model: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "vgg", "", "resnet50x"])
 def test_other_models_are_unknown(name: str) -> None:
     assert math.isnan(find_model_skew(name))
-
-
-def test_the_limit_that_the_table_teaches() -> None:
-    slowdown = np.array([1.6 if model.name in SLOWED_WHEN_SPREAD else 1.02 for model in MODELS])
-    learnt = learn_packlimit(np.array([model.skew for model in MODELS]), slowdown)
-    assert learnt == pytest.approx((3.9 / 26.7 + 144.0 / 235.9) / 2)
-    assert round(learnt, 3) == PAPER_PACKLIMIT
-
-
-# name, (skew, slowdown when spread) of past jobs, limit
-HISTORIES: list[tuple[str, list[tuple[float, float]], float]] = [
-    ("half way between the two kinds", [(0.2, 1.0), (0.6, 1.5), (0.1, 1.05), (0.9, 2.0)], 0.4),
-    ("one odd job changes nothing", [(0.1, 1.0), (0.2, 1.0), (0.15, 3.0), (0.6, 1.5), (0.9, 2.0)], 0.4),
-    ("as many errors either way: the wider gap", [(0.1, 1.0), (0.3, 2.0), (0.4, 1.0), (0.9, 2.0)], 0.65),
-    ("one model, seen both ways: more often slow", [(0.5, 1.5), (0.5, 1.5), (0.5, 1.0)], 0.0),
-    ("one model, seen both ways: more often not", [(0.5, 1.5), (0.5, 1.0), (0.5, 1.0)], 1.0),
-    ("all suffer", [(0.1, 1.5), (0.2, 1.5)], 0.0),
-    ("none does", [(0.1, 1.0), (0.2, 1.0)], 1.0),
-    ("nothing is known", [], 0.0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("past", "limit"), [case[1:] for case in HISTORIES], ids=[case[0] for case in HISTORIES])
-def test_learnt_limits(past: list[tuple[float, float]], limit: float) -> None:
-    columns = np.array(past).reshape(-1, 2)
-    assert learn_packlimit(columns[:, 0], columns[:, 1]) == pytest.approx(limit)
-
-
-def errors_at(limit: float, past: list[tuple[int, bool]]) -> int:
-    return sum((skew / 10 > limit) != suffers for skew, suffers in past)
-
-
-@given(past=st.lists(st.tuples(st.integers(1, 10), st.booleans()), min_size=1, max_size=12))
-def test_no_other_limit_makes_fewer_errors(past: list[tuple[int, bool]]) -> None:
-    columns = np.array(past, dtype=np.float64)
-    limit = learn_packlimit(columns[:, 0] / 10, 1.0 + columns[:, 1])
-    assert errors_at(limit, past) == min(errors_at(at / 20, past) for at in range(21))
 
 
 # name, GPUs of the nodes, free GPUs, request, skew, (node, GPUs) taken

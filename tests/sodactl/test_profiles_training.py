@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles, read_slowdown_model
+from slurm_soda.daemon.learning.kind_profiles import KindProfiles
+from slurm_soda.daemon.learning.profile_values import value_from_row
+from slurm_soda.daemon.learning.stored_profiles import read_slowdown_model
+from slurm_soda.daemon.store.kind_profiles import all_values
 from slurm_soda.daemon.store.tables.kind_profiles import StoredSlowdownModel
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 
@@ -46,13 +50,17 @@ def trained(soda: Bench, tmp_path: Path) -> Bench:
     return soda
 
 
+def read_all(session: Session) -> KindProfiles:
+    return KindProfiles((value_from_row(row) for row in all_values(session)), guess=read_slowdown_model(session))
+
+
 def kind(model: str) -> JobKind:
     return JobKind(model, 8, "V100")
 
 
 def test_a_pair_that_nobody_measured_is_predicted_with_an_error(trained: Bench) -> None:
     with trained.store.read() as session:
-        knowledge = read_kind_profiles(session)
+        knowledge = read_all(session)
     missing = knowledge.xi(kind("Alpha"), [kind("beta")])
     assert missing.source is Source.PREDICTED
     assert missing.error > 0
@@ -90,4 +98,4 @@ def test_too_little_to_learn_from(soda: Bench) -> None:
 def test_a_model_of_another_version_is_as_none(soda: Bench) -> None:
     soda.add(StoredSlowdownModel(at_s=1.0, summary="", document={"format": "of tomorrow"}))
     with soda.store.read() as session:
-        assert read_kind_profiles(session).xi(kind("a"), [kind("b")]).source is Source.PRIOR
+        assert read_all(session).xi(kind("a"), [kind("b")]).source is Source.PRIOR

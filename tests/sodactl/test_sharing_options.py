@@ -138,7 +138,7 @@ def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, caps
     pytest.importorskip("sklearn", reason="the extra learn is not installed")
     path = tmp_path / "model.json"
     table = parse_speed_table(json.loads((tmp_path / "pairs.json").read_text()))
-    path.write_text(json.dumps(encode_model(fit_interference(table, method="mean"))))
+    path.write_text(json.dumps(encode_model(fit_interference(table))))
     chosen = (*files, "--knowledge", "predicted", "--predictor", str(path))
     found = simulated(capsys, *chosen)
     assert found["sharing"]["predictor"] == str(path)

@@ -114,9 +114,3 @@ def _within_s(row: PoolRunRow, since_s: float, now_s: float) -> float:
     if row.start_s is None:
         return 0.0
     return max(0.0, (now_s if row.end_s is None else row.end_s) - max(row.start_s, since_s))
-
-
-def aborted_runs_of(session: Session, job_id: int, submit_s: float) -> list[PoolRunRow]:
-    """The aborted runs of one job, oldest first."""
-    mine = select(PoolRunRow).filter_by(job_id=job_id, submit_s=submit_s, aborted=True)
-    return list(session.scalars(mine.order_by(PoolRunRow.restart)))

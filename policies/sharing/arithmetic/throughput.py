@@ -12,21 +12,6 @@ MOST_OVERLAP = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce:
-    """Time to exchange gradients: t_comm = a' + b' x M (Equation 4)."""
-
-    fixed_s: float
-    per_mb_s: float
-
-    def __post_init__(self) -> None:
-        _need("the time of an exchange", self.fixed_s, self.per_mb_s)
-
-    def comm_s(self, message_mb: float) -> float:
-        """For a message of so many MB."""
-        return self.fixed_s + self.per_mb_s * message_mb
-
-
-@dataclass(frozen=True, slots=True)
 class Throughput:
     """Iteration time of one job on a given number of GPUs of a given type.
 
@@ -66,11 +51,6 @@ class Throughput:
         steps, last = accumulation_passes(batch, batch if sub_batch is None else sub_batch)
         before = (steps - 1) * self.comp_s(batch if sub_batch is None else sub_batch)
         return before + overlap_s(self.comp_s(last), self.comm_s, self.overlap)
-
-    def samples_per_s(self, batch: int, sub_batch: int | None = None) -> float:
-        """Throughput of one GPU (Equation 14)."""
-        taken_s = self.iteration_s(batch, sub_batch)
-        return batch / taken_s if taken_s else math.inf
 
 
 def accumulation_passes(batch: int, sub_batch: int) -> tuple[int, int]:

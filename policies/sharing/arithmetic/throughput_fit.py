@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.throughput import MOST_OVERLAP, AllReduce, Throughput, accumulation_passes
+from slurm_soda.policies.sharing.arithmetic.throughput import MOST_OVERLAP, Throughput, accumulation_passes
 from slurm_soda.policies.sharing.job_kinds import Estimate, Source
 from slurm_soda.policies.snapshot import FloatColumn
 
@@ -208,28 +208,3 @@ def _believed(
     back = np.array([scale, scale, scale, 1.0])
     spread = noise * directions[seen] / sizes[seen][:, None] * back
     return ThroughputFit(throughput, tuple(float(off) for off in residuals), unit, spread, directions[~seen] * back)
-
-
-def fit_all_reduce(observations: Sequence[tuple[float, float]]) -> tuple[AllReduce, tuple[float, ...]]:
-    """Fixed time and time per MB from (message in MB, seconds), by least squared relative error, with the residuals.
-
-    Raises:
-        PolicyError: fewer than two different sizes, a negative size, or a time that is not positive.
-    """
-    for size_mb, taken_s in observations:
-        if not (0 <= size_mb < math.inf and 0 < taken_s < math.inf):
-            raise PolicyError(
-                f"an exchange has a size from 0 MB and a positive time, not {size_mb!r} MB, {taken_s!r} s"
-            )
-    if len({size_mb for size_mb, _ in observations}) < 2:
-        raise PolicyError("two unknowns need exchanges of at least 2 different sizes: measure more")
-    sizes, times = np.array(observations, dtype=np.float64).T
-    rows = np.stack((1 / times, sizes / times), axis=1)
-    candidates = [np.linalg.lstsq(rows, np.ones(len(times)), rcond=None)[0]]
-    for kept in (0, 1):  # with one unknown at its bound, 0, the other is the projection
-        column = rows[:, kept]
-        candidate = np.zeros(2)
-        candidate[kept] = column.sum() / (column @ column)
-        candidates.append(candidate)
-    best = min((one for one in candidates if one.min() >= 0), key=lambda one: float(np.sum((rows @ one - 1) ** 2)))
-    return AllReduce(float(best[0]), float(best[1])), tuple(float(off) for off in rows @ best - 1)

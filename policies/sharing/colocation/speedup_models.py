@@ -1,8 +1,7 @@
-"""Co-location by occupancy: least C onto least summed C, two or three jobs a GPU (Tabrizian 2020, Chapters 4 and 5)."""
+"""What jobs ask of a GPU, and the speed-up that sharing it is predicted to bring (Tabrizian 2020, Chapters 4 and 5)."""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
-
-
-class KernelLoad(NamedTuple):
-    """One kernel of one iteration, profiled alone."""
-
-    time_s: float
-    occupancy: float
-    """Achieved occupancy, 0 to 1."""
-    bandwidth: float
-    """Share of the memory bandwidth used, 0 to 1."""
 
 
 class GpuLoad(NamedTuple):
@@ -37,34 +26,6 @@ class GpuLoad(NamedTuple):
 
 
 NO_LOAD = GpuLoad()
-
-
-def sum_kernel_loads(kernels: Sequence[KernelLoad]) -> GpuLoad:
-    """C and M of one iteration. The thesis' are of two and in other units, so its threshold of 4e7 means nothing here.
-
-    Raises:
-        PolicyError: a time is negative or a share not from 0 to 1.
-    """
-    for kernel in kernels:
-        if not (0 <= kernel.time_s < math.inf and 0 <= kernel.occupancy <= 1 and 0 <= kernel.bandwidth <= 1):
-            raise PolicyError(f"a kernel has a time from 0 s and shares from 0 to 1, not {kernel}")
-    return GpuLoad(
-        math.fsum(kernel.occupancy * kernel.time_s for kernel in kernels),
-        math.fsum(kernel.bandwidth * kernel.time_s for kernel in kernels),
-    )
-
-
-def measured_speedup(alone_s: Sequence[float], shared_s: Sequence[float]) -> float:
-    """The delta of Equation 4.1: iteration times alone, added, over the longest while sharing. Above 1 sharing gains.
-
-    It supposes equally many iterations of each; where a job has many short ones it says little.
-
-    Raises:
-        PolicyError: no job, not one shared time each, or a time that is not positive.
-    """
-    if not alone_s or len(alone_s) != len(shared_s) or not all(0 < time < math.inf for time in (*alone_s, *shared_s)):
-        raise PolicyError("a speed-up needs positive iteration times of the same jobs, alone and shared")
-    return math.fsum(alone_s) / max(shared_s)
 
 
 class SpeedupModel(Protocol):
@@ -145,49 +106,6 @@ def fit_threshold(samples: Sequence[LoadSample]) -> OccupancyThreshold:
     if math.isinf(line):  # all on one side: no further than was measured
         line = float(sums[-1]) if line > 0 else 0.0
     return OccupancyThreshold(line, float(wrong[best]) / len(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedGpu:
-    """What a GPU holds already."""
-
-    load: GpuLoad = NO_LOAD
-    jobs: int = 0
-
-
-def colocate(
-    jobs: Sequence[GpuLoad], gpus: Sequence[LoadedGpu], judge: SpeedupModel, most_jobs: int = 3
-) -> list[int | None]:
-    """The GPU of each job, by its row; None for those that wait (Algorithm 2).
-
-    The job of least C goes to the GPU of least summed C, until the speed-up there is predicted below 1; then no other
-    job would do better. Ties go to the first. An empty GPU takes any job. GPUs with ``most_jobs`` are out: the thesis
-    measured two or three.
-
-    Complexity: O(n log n + m log m + n log m) for n jobs and m GPUs.
-
-    Raises:
-        PolicyError: fewer than one job a GPU allowed.
-    """
-    if most_jobs < 1:
-        raise PolicyError(f"a GPU must be allowed at least one job, not {most_jobs!r}")
-    found: list[int | None] = [None] * len(jobs)
-    heap = [(gpu.load.occupancy_s, row, gpu) for row, gpu in enumerate(gpus) if gpu.jobs < most_jobs]
-    heapq.heapify(heap)
-    for job in sorted(range(len(jobs)), key=lambda row: jobs[row].occupancy_s):
-        if not heap:
-            break
-        _, row, gpu = heap[0]
-        together = gpu.load.beside(jobs[job])
-        if gpu.jobs and judge.predicted(together) < 1:
-            break
-        found[job] = row
-        fuller = LoadedGpu(together, gpu.jobs + 1)
-        if fuller.jobs < most_jobs:
-            heapq.heapreplace(heap, (together.occupancy_s, row, fuller))
-        else:
-            heapq.heappop(heap)
-    return found
 
 
 def _rows(samples: Sequence[LoadSample], least: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand, MemoryDemandFit
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.ojpp.packing import PackingJobs
@@ -24,7 +24,7 @@ _BOUND = NEVER_TOGETHER / 2
 class MemoryDemandSource(Protocol):
     """Somebody who knows how the memory of a kind comes and goes, not only its peak."""
 
-    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
+    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemand | None:
         """In shares of a GPU with so much memory; None where nobody knows."""
         ...
 
@@ -81,9 +81,9 @@ class JobDemands:
         if not np.isfinite(memory_mib) or memory_mib <= 0:
             return None
         if opportunistic and isinstance(self._known, MemoryDemandSource):
-            fit = self._known.demand(kind, memory_mib)
-            if fit is not None:
-                return fit.demand
+            demand = self._known.demand(kind, memory_mib)
+            if demand is not None:
+                return demand
         return _peak(self._known, kind, memory_mib)
 
     def _table(self, model: IntColumn) -> FloatColumn:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import JobKind
-from slurm_soda.policies.sharing.prediction.covariance_kernels import PairKernel, TraitScaling
+from slurm_soda.policies.sharing.prediction.covariance_kernels import PairKernel
 from slurm_soda.policies.sharing.prediction.gaussian_process import (
     GaussianHyperparameters,
     GaussianPosterior,
@@ -19,22 +17,10 @@ from slurm_soda.policies.sharing.prediction.gaussian_process import (
 from slurm_soda.policies.sharing.prediction.kind_traits import KindTraits
 from slurm_soda.policies.sharing.prediction.memory_fit import MemorySizes, SeenPairFit
 from slurm_soda.policies.sharing.prediction.pair_model import PairModel
-from slurm_soda.policies.sharing.prediction.pair_regression import FeatureView, PairFeatures, PairRegression
 from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
-from slurm_soda.policies.sharing.prediction.regressors import (
-    Factors,
-    Linear,
-    NearestNeighbours,
-    Regressor,
-    SupportVectors,
-    Trees,
-)
 
 FORMAT = "slurm-soda interference 2"
 ModelDocument = dict[str, Any]
-_REGRESSORS: Mapping[str, Callable[..., Regressor]] = {
-    kind.__name__: kind for kind in (Linear, SupportVectors, NearestNeighbours, Trees, Factors)
-}
 
 
 def encode_model(predicted: PredictedInterference) -> ModelDocument:
@@ -88,30 +74,17 @@ def _encode_model(model: PairModel) -> ModelDocument:
             "shape": [shape.noise, shape.centre, shape.unit, shape.calibration],
             "pairs": [pairs.slowed.tolist(), pairs.other.tolist(), pairs.log_xi.tolist()],
         }
-    if isinstance(model, PairRegression):
-        return {
-            "kind": "regression",
-            "view": str(model.features.view),
-            "traits": _encode_traits(model.traits),
-            "regressor": type(model.regressor).__name__,
-            "numbers": {one.name: _as_json(getattr(model.regressor, one.name)) for one in fields(model.regressor)},  # type: ignore[arg-type]
-            "deviation": model.deviation,
-        }
     raise PolicyError(f"models of the kind {type(model).__name__} cannot be stored")
 
 
 def _decode_model(document: ModelDocument) -> PairModel:
     traits = _decode_traits(document["traits"])
-    if document["kind"] == "gaussian":
-        slowed, other, log_xi = document["pairs"]
-        pairs = MeasuredPairs(
-            traits, np.array(slowed, np.int64), np.array(other, np.int64), np.array(log_xi, np.float64)
-        )
-        kernels = tuple(PairKernel.of(np.array(vector, np.float64)) for vector in document["kernels"])
-        return GaussianPosterior(GaussianHyperparameters(kernels, *map(float, document["shape"])), pairs)
-    regressor = _REGRESSORS[document["regressor"]](**{key: _array(value) for key, value in document["numbers"].items()})
-    features = PairFeatures(FeatureView(document["view"]), TraitScaling.of(traits), traits)
-    return PairRegression(features, regressor, float(document["deviation"]))
+    if document["kind"] != "gaussian":
+        raise ValueError(f"models of the kind {document['kind']!r} are unknown")
+    slowed, other, log_xi = document["pairs"]
+    pairs = MeasuredPairs(traits, np.array(slowed, np.int64), np.array(other, np.int64), np.array(log_xi, np.float64))
+    kernels = tuple(PairKernel.of(np.array(vector, np.float64)) for vector in document["kernels"])
+    return GaussianPosterior(GaussianHyperparameters(kernels, *map(float, document["shape"])), pairs)
 
 
 def _encode_traits(traits: KindTraits) -> ModelDocument:
@@ -141,11 +114,3 @@ def _decode_sizes(document: ModelDocument) -> MemorySizes:
 
 def _encode_kind(kind: JobKind) -> list[Any]:
     return [kind.model, kind.batch, kind.gpu_type, kind.gpus]
-
-
-def _as_json(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _array(value: Any) -> Any:
-    return np.array(value) if isinstance(value, list) else value

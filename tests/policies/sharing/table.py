@@ -10,14 +10,16 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.ojpp.patterns import pack_queue
+from benchmarks.chapter6.colocate import Gpu, colocate
+from benchmarks.ojpp.offline import place
+from benchmarks.ojpp.patterns import Placement, pack_queue
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.sharing.arithmetic.completion_times import mean_pair_completions_s
-from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup, LoadedGpu, colocate
+from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup
 from slurm_soda.policies.sharing.ojpp.online_adjustment import adjust_packing
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, QueuePlacement, find_strategy, place_queue
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, find_strategy
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from tests.policies.sharing.clusters import Table, fewest_devices, random_jobs, random_slowdown
@@ -27,11 +29,11 @@ BOUNDS = (PackingRules(0.1, 0.2, 0.1), PackingRules(0.1, 0.1, 0.2), PackingRules
 WORLDS = 300
 
 
-def placed(name: str, jobs: PackingJobs, slowdown: Table, bounds: PackingRules, devices: int = 200) -> QueuePlacement:
+def placed(name: str, jobs: PackingJobs, slowdown: Table, bounds: PackingRules, devices: int = 200) -> Placement:
     if name == "patterns":
         return pack_queue(jobs, slowdown, bounds, tries=120)
     chosen = find_strategy(name, bounds)
-    return place_queue(Packing(jobs, slowdown, devices, chosen.rules), chosen.order(jobs))
+    return place(Packing(jobs, slowdown, devices, chosen.rules), chosen.order(jobs))
 
 
 def gaps() -> None:
@@ -81,7 +83,7 @@ def scale() -> None:
         print(f"{name}: {times[0]} s with 20 kinds of workers, {times[1]} s all different")
     chosen = find_strategy("ojpp", BOUNDS[0])
     packing = Packing(various, slowdown, 3_000, chosen.rules)
-    place_queue(packing, chosen.order(various))
+    place(packing, chosen.order(various))
     started = time.process_time()
     moves = adjust_packing(packing, [0.3] * 3_000, np.ones(5_000), 1e9)
     print(f"adjust, {len(moves)} moves on 3 000 devices: {time.process_time() - started:.2f} s")
@@ -89,7 +91,7 @@ def scale() -> None:
         [GpuLoad(rng.uniform(1, 10), rng.uniform(1, 10)) for _ in range(5_000)],
         LinearSpeedup(1.9, -0.03, -0.03),
     )
-    print("colocate:", taken_s(lambda: colocate(loads, [LoadedGpu()] * 2_000, judge)), "s")
+    print("colocate:", taken_s(lambda: colocate(loads, [Gpu()] * 2_000, judge)), "s")
     new, running = random_columns.uniform(10, 1e5, (5_000, 1)), random_columns.uniform(10, 1e5, 2_000)
     xi = random_columns.uniform(1, 3, (2, 5_000, 2_000))
     for name, busy in itertools.product(("ojpp", "ojpap", "colocation"), (False, True)):

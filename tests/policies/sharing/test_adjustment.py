@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.ojpp.offline import place
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.ojpp.online_adjustment import WorkerMove, adjust_packing
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import find_strategy, place_queue
+from slurm_soda.policies.sharing.ojpp.strategies import find_strategy
 from tests.policies.sharing.clusters import random_jobs, random_slowdown, violations
 
 LOOSE = PackingRules(collision=0.2, interference=0.2, balance=0.1)
@@ -66,7 +67,7 @@ def test_moves_keep_bounds_and_budget() -> None:
         models = rng.randint(2, 5)
         jobs, slowdown = random_jobs(rng, 14, models, 3), random_slowdown(rng, models)
         packing = Packing(jobs, slowdown, 60, LOOSE)
-        place_queue(packing, find_strategy("ojpp", LOOSE).order(jobs))
+        place(packing, find_strategy("ojpp", LOOSE).order(jobs))
         smoothed = [
             packing.theta(device) + rng.choice((0.0, 0.0, 0.3)) * packing.active[device] for device in range(60)
         ]

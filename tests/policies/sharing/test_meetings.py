@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand, MemoryDemandFit
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.colocation.policy import Colocation
@@ -145,8 +145,8 @@ def test_an_owners_bound_says_whose_it_is() -> None:
 class Peaking(Table):
     """Somebody who knows how memory comes and goes."""
 
-    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
-        return MemoryDemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
+    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemand | None:
+        return MemoryDemand(0.3, 0.4, 0.2)
 
 
 def test_peaks_of_memory_that_may_meet() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand, MemoryDemandFit
+from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
@@ -126,8 +126,8 @@ def test_footprints_tell_who_fits() -> None:
 class Peaking(Table):
     """Somebody who knows how memory comes and goes."""
 
-    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemandFit | None:
-        return MemoryDemandFit(MemoryDemand(0.3, 0.4, 0.2), 100, 0.0, 0.0)
+    def demand(self, kind: JobKind, device_mib: float) -> MemoryDemand | None:
+        return MemoryDemand(0.3, 0.4, 0.2)
 
 
 def test_peaks_meet_only_if_that_is_asked_for() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.throughput import AllReduce, Throughput
-from slurm_soda.policies.sharing.arithmetic.throughput_fit import MeasuredIteration, fit_all_reduce, fit_throughput
+from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.arithmetic.throughput_fit import MeasuredIteration, fit_throughput
 from slurm_soda.policies.sharing.job_kinds import Source
 
 SETTINGS = [(8, 8), (16, 16), (32, 32), (64, 64), (64, 32), (64, 16), (32, 8), (128, 128), (128, 16), (50, 16)]
@@ -39,9 +39,7 @@ def test_equation_7_by_hand() -> None:
     # two passes of 20 samples take 0.3 s each; the second overlaps with an exchange of 0.3 s
     assert model.iteration_s(40, 20) == pytest.approx(0.3 + math.sqrt(0.18))
     assert model.iteration_s(40) == pytest.approx(math.hypot(0.5, 0.3))
-    assert model.samples_per_s(40) == pytest.approx(40 / math.hypot(0.5, 0.3))
     assert Throughput(0.1, 0.01, 0.3, 1.0).iteration_s(40) == pytest.approx(0.8)
-    assert AllReduce(0.2, 0.001).comm_s(100) == pytest.approx(0.3)
 
 
 def test_a_batch_that_does_not_divide_is_kept() -> None:
@@ -128,17 +126,6 @@ def test_what_no_observation_shows_is_not_predicted() -> None:
 def test_senseless_input_is_refused(observations: list[MeasuredIteration], exchanges: bool, says: str) -> None:
     with pytest.raises(PolicyError, match=says):
         fit_throughput(observations, exchanges=exchanges)
-
-
-def test_exchange_times() -> None:
-    fitted, residuals = fit_all_reduce([(size, 0.02 + 0.001 * size) for size in (1, 50, 200)])
-    assert (fitted.fixed_s, fitted.per_mb_s) == (pytest.approx(0.02), pytest.approx(0.001))
-    assert max(map(abs, residuals)) < 1e-9
-    assert fit_all_reduce([(10, 1.0), (100, 0.5)])[0].per_mb_s == 0.0
-    assert fit_all_reduce([(10, 0.001), (100, 0.5)])[0].fixed_s == 0.0
-    for senseless in ([(10, 1.0)], [(10, 1.0), (10, 2.0)], [(-1, 1.0), (5, 1.0)], [(1, 0.0), (5, 1.0)]):
-        with pytest.raises(PolicyError):
-            fit_all_reduce(senseless)
 
 
 def test_senseless_models_are_refused() -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.speed.placement_speed import PlacementSpeed
-from slurm_soda.simulator.speed.speed_model import Exclusive, Product
 from slurm_soda.simulator.speed.training_profiles import TrainedModel, TrainingProfiles, load_profiles
 from slurm_soda.simulator.traces.formats.measured_times import TrainingRunTimes, TrainingStepTimes
 from slurm_soda.simulator.workload import Workload
@@ -185,9 +184,6 @@ def test_jobs_run_by_their_places(profiles: TrainingProfiles) -> None:
     assert speed.ratio(0, [NodeAllocation(7, 4, 0, 0)]) == 1.0
     assert speed.ratio(0, spread) == profiles.speed_ratio("toy", 32, 4, (2, 2))
     assert [speed.ratio(row, spread) for row in (1, 2)] == [1.0, 1.0]
-    assert Exclusive().ratio(0, spread) == 1.0
-    assert Product((speed, Exclusive(), speed)).ratio(0, spread) == pytest.approx(speed.ratio(0, spread) ** 2)
-    assert Product(()).ratio(0, spread) == 1.0
 
 
 @pytest.mark.parametrize("row", [

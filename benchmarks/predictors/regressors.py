@@ -47,7 +47,7 @@ class SupportVectors:
 
 
 @dataclass(frozen=True, slots=True)
-class NearestNeighbours:
+class Neighbours:
     """Mean of the nearest of what was measured, weighted by the reciprocal of the distance."""
 
     points: Matrix

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.predictors.regressors import Factors, Regressor
 from slurm_soda.policies.sharing.prediction.covariance_kernels import Vector
 from slurm_soda.policies.sharing.prediction.kind_traits import Matrix
-from slurm_soda.policies.sharing.prediction.regressors import Factors, Regressor
 from slurm_soda.policies.snapshot import IntColumn
 
 RANK = 3
@@ -15,7 +15,7 @@ ROUNDS = 30
 SEED = 1
 
 
-def complete_matrix(rows: Matrix, targets: Vector) -> Regressor:
+def complete(rows: Matrix, targets: Vector) -> Regressor:
     """Log xi = constant + how much one suffers + how much the other presses + a product of rank :data:`RANK`.
 
     Args:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.predictors.judging import covered, error_of_slowdown, error_of_xi
+from benchmarks.predictors.methods import METHODS
 from slurm_soda.learning.held_out_errors import hold_out_pairs, hold_out_pairs_exactly
 from slurm_soda.learning.memory_fit import collect_fits, hold_out_excess, hold_out_fits
-from slurm_soda.learning.methods import METHODS
 from slurm_soda.policies.sharing.prediction.memory_fit import judge_fit
 from slurm_soda.policies.sharing.prediction.predicted_interference import collect_pairs
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
@@ -27,10 +28,10 @@ def table() -> SpeedTable:
 def test_pairs_left_out_are_off_by_a_tenth_at_most_and_by_as_much_as_is_said(table: SpeedTable, gpu_type: str) -> None:
     pairs = collect_pairs(table, gpu_type)
     judged = hold_out_pairs_exactly(pairs, 2)
-    assert judged.of_xi < 0.10
-    assert judged.of_slowdown < 0.5 * hold_out_pairs(pairs, METHODS["mean"]).of_slowdown
-    assert 0.45 < judged.covered(1) < 0.85
-    assert judged.covered(2) > 0.8
+    assert error_of_xi(judged) < 0.10
+    assert error_of_slowdown(judged) < 0.5 * error_of_slowdown(hold_out_pairs(pairs, METHODS["mean"]))
+    assert 0.45 < covered(judged, 1) < 0.85
+    assert covered(judged, 2) > 0.8
 
 
 def test_most_pairs_that_fit_are_told_from_those_that_do_not(table: SpeedTable) -> None:

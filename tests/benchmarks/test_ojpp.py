@@ -8,10 +8,12 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.ojpp.offline import place
+from benchmarks.ojpp.patterns import Placement
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.memory_demand import collision_probability
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingJobs, PackingRules
-from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, QueuePlacement, find_strategy, place_queue
+from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, find_strategy
 from tests.policies.sharing.clusters import (
     devices_of,
     fewest_devices,
@@ -27,10 +29,10 @@ PAPER = PackingRules(collision=0.1, interference=0.2, balance=0.1)
 
 def placed(
     name: str, jobs: PackingJobs, slowdown: np.ndarray, bounds: PackingRules = PAPER, devices: int = 200
-) -> tuple[QueuePlacement, Packing]:
+) -> tuple[Placement, Packing]:
     chosen = find_strategy(name, bounds)
     packing = Packing(jobs, slowdown, devices, chosen.rules)
-    return place_queue(packing, chosen.order(jobs)), packing
+    return place(packing, chosen.order(jobs)), packing
 
 
 def few(*rows: tuple[int, float, float, float, float, int]) -> PackingJobs:

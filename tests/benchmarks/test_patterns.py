@@ -7,9 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.ojpp.patterns import WorkerPatterns, enumerate_patterns, pack_queue
+from benchmarks.ojpp.patterns import Peaks, WorkerPatterns, enumerate_patterns, pack_queue, stalled
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemandKey, expected_stall_ratios
 from slurm_soda.policies.sharing.ojpp.packing import PackingJobs, PackingRules
 from tests.policies.sharing.clusters import device_allows, fewest_devices, random_jobs, random_slowdown, violations
 
@@ -116,23 +115,19 @@ def test_senseless_guarantees_are_refused(guarantee: float) -> None:
 
 def test_waiting_for_memory_by_hand() -> None:
     # both peaks fit: nobody waits, however often they meet
-    assert expected_stall_ratios((MemoryDemandKey(0.2, 0.3, 0.5), MemoryDemandKey(0.2, 0.3, 0.5))) == (0.0, 0.0)
+    assert stalled((Peaks(0.2, 0.3, 0.5), Peaks(0.2, 0.3, 0.5))) == (0.0, 0.0)
     # they do not: both wait half of the time in which they meet
-    assert expected_stall_ratios((MemoryDemandKey(0.3, 0.6, 0.5), MemoryDemandKey(0.3, 0.3, 0.2))) == pytest.approx(
-        (0.05, 0.05)
-    )
+    assert stalled((Peaks(0.3, 0.6, 0.5), Peaks(0.3, 0.3, 0.2))) == pytest.approx((0.05, 0.05))
     # a third one that never peaks does not wait
-    assert expected_stall_ratios(
-        (MemoryDemandKey(0.3, 0.6, 0.5), MemoryDemandKey(0.2, 0.3, 0.2), MemoryDemandKey(0.1, 0.0, 0.0))
-    ) == pytest.approx((0.05, 0.05, 0))
+    assert stalled((Peaks(0.3, 0.6, 0.5), Peaks(0.2, 0.3, 0.2), Peaks(0.1, 0.0, 0.0))) == pytest.approx((0.05, 0.05, 0))
 
 
 def test_waiting_for_memory_against_chance() -> None:
     rng = np.random.default_rng(3)
-    demands = (MemoryDemandKey(0.1, 0.5, 0.3), MemoryDemandKey(0.2, 0.4, 0.4), MemoryDemandKey(0.1, 0.3, 0.5))
+    demands = (Peaks(0.1, 0.5, 0.3), Peaks(0.2, 0.4, 0.4), Peaks(0.1, 0.3, 0.5))
     draws = rng.random((200_000, 3)) < [one.probability for one in demands]
     over = 0.4 + draws @ np.array([one.extra for one in demands]) > 1
     crowd = draws.sum(axis=1)
     waits = draws & (over & (crowd > 1))[:, None]
     expected = (waits * (1 - 1 / np.maximum(crowd, 1))[:, None]).mean(axis=0)
-    assert expected_stall_ratios(demands) == pytest.approx(expected.tolist(), abs=0.005)
+    assert stalled(demands) == pytest.approx(expected.tolist(), abs=0.005)

@@ -7,12 +7,12 @@ from enum import StrEnum
 
 import numpy as np
 
+from benchmarks.predictors.regressors import Regressor
 from slurm_soda.policies.sharing.prediction.covariance_kernels import TraitScaling, Vector
 from slurm_soda.policies.sharing.prediction.kind_traits import KindTraits, Matrix
-from slurm_soda.policies.sharing.prediction.regressors import Regressor
 
 
-class FeatureView(StrEnum):
+class View(StrEnum):
     """What a regression sees of a pair."""
 
     TRAITS = "traits"
@@ -24,10 +24,10 @@ class FeatureView(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PairFeatures:
+class Features:
     """Rows of numbers for pairs of jobs."""
 
-    view: FeatureView
+    view: View
     scaling: TraitScaling
     known: KindTraits
     """The jobs that were learned from."""
@@ -37,26 +37,26 @@ class PairFeatures:
         return np.hstack([self._of(slowed), self._of(other)])
 
     def _of(self, jobs: KindTraits) -> Matrix:
-        if self.view is FeatureView.KINDS:
+        if self.view is View.KINDS:
             number = {kind: row for row, kind in enumerate(self.known.kinds)}
             return np.array([[float(number.get(kind, -1))] for kind in jobs.kinds]).reshape(len(jobs), 1)
         centre = self.known.log_batch.mean()
         columns = [self.scaling.scaled(jobs), ((jobs.log_batch - centre) / 2.0)[:, None]]
-        if self.view is FeatureView.NAMED:
+        if self.view is View.NAMED:
             models = sorted(set(self.known.models))
             columns.append(np.array([[float(job == model) for model in models] for job in jobs.models]))
         return np.hstack(columns)
 
 
 @dataclass(frozen=True, slots=True)
-class PairRegression:
+class Regression:
     """A fitted regression of log xi.
 
     Attributes:
         deviation: standard deviation of log xi from it, of pairs that it did not see; the same for all.
     """
 
-    features: PairFeatures
+    features: Features
     regressor: Regressor
     deviation: float
 
