@@ -42,7 +42,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
-from slurm_soda.slurm_ext.write.job_changes import JobChange, rewrite_changes
+from slurm_soda.slurm_ext.write.job_changes import JobChange
 
 NO_EVENT_S = float("inf")
 
@@ -203,7 +203,7 @@ class CycleRunner:
         ordinary: list[JobChange] = list(proposals.changes)
         if plan is not None:
             returns = [] if self._breaker.is_open(now_s) else self._arrays.returns(slurm_state, self.settings.arrays)
-            ordinary = returns + ordinary + rewrite_changes(plan, jobs)
+            ordinary = returns + ordinary
             ordinary += self._arrays.orders(snapshot, plan, self.settings.arrays, depth=self.settings.cycle.order_depth)
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:

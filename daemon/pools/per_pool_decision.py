@@ -43,7 +43,7 @@ def decide_per_pool(
         return policy.decide(snapshot)
     if policy.name in POOL_AWARE_POLICIES:
         plan = policy.decide(_with_borrowers_preemptible(snapshot, members))
-        return replace(plan, order=_ids(move_to_front(plan.order.tolist(), aborted)), preempts=())
+        return replace(plan, order=_ids(move_to_front(plan.order.tolist(), aborted)), actions=())
     ground, plans = PoolSnapshots(snapshot, table), []
     for field in pool_turns(snapshot, members):
         plan = policy.decide(ground.snapshot_for(field))
@@ -76,9 +76,8 @@ def _merged_plan(name: str, plans: Sequence[Plan], aborted: Sequence[int], borro
         policy=name,
         order=_ids(move_to_front(order, aborted)),
         starts=np.concatenate([plan.starts for plan in plans]),
-        preempts=tuple(p for plan in plans for p in plan.preempts if p.job_id not in borrowers),
         notes=_merged_notes([plan.notes for plan in plans]),
-        rewrites=tuple(rewrite for plan in plans for rewrite in plan.rewrites),
+        actions=tuple(p for plan in plans for p in plan.preempts if p.job_id not in borrowers),
         promoted=np.concatenate([plan.promoted for plan in plans]),
         next_event_s=min(plan.next_event_s for plan in plans),
         places={job_id: pieces for plan in plans for job_id, pieces in plan.places.items()},

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_soda.policies.plan import Plan, RequestRewrite
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
@@ -99,30 +99,6 @@ def signal_change(job_id: int, name: str, reason: str) -> JobChange:
 def requeue_change(job_id: int, reason: str) -> JobChange:
     """Puts a running job back into the queue."""
     return JobChange(job_id, "requeue", {}, {}, reason)
-
-
-def rewrite_changes(plan: Plan, jobs: Mapping[int, SlurmJob]) -> list[JobChange]:
-    """The plan's rewrites of pending jobs, without those that Slurm's records already agree with.
-
-    Arrays are left alone: their tasks cannot be told apart by a job id.
-    """
-    known = [(rewrite, jobs[rewrite.job_id]) for rewrite in plan.rewrites if rewrite.job_id in jobs]
-    changes = [_rewrite_change(rewrite, job) for rewrite, job in known if not job.array_task]
-    return [change for change in changes if change.new]
-
-
-def _rewrite_change(rewrite: RequestRewrite, job: SlurmJob) -> JobChange:
-    new: dict[str, str] = {}
-    old: dict[str, str] = {}
-    if rewrite.cpus is not None and rewrite.cpus != job.cpus:
-        per_task = max(1, rewrite.cpus // max(job.tasks, 1))
-        new |= {"CPUsPerTask": str(per_task), "NumCPUs": str(per_task * max(job.tasks, 1))}
-        old |= {"CPUsPerTask": str(job.cpus_per_task), "NumCPUs": str(job.cpus)}
-    if rewrite.gres is not None and rewrite.gres != job.tres_per_node:
-        new["TresPerNode"], old["TresPerNode"] = rewrite.gres, job.tres_per_node
-    if rewrite.node_names is not None and rewrite.node_names != job.req_node_names:
-        new["ReqNodeList"], old["ReqNodeList"] = rewrite.node_names, job.req_node_names
-    return JobChange(job.job_id, "rewrite", new, old, rewrite.reason)
 
 
 def _earliest_start(job: SlurmJob, now_s: float) -> str:

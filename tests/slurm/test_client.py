@@ -84,7 +84,7 @@ def job_of(client: CliSlurmClient, job_id: int) -> SlurmJob:
 def plan_of(order: Sequence[int]) -> Plan:
     none = np.zeros(0, dtype=np.int64)
     notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
-    return Plan("test", np.array(order, dtype=np.int64), none, (), notes)
+    return Plan("test", np.array(order, dtype=np.int64), none, notes)
 
 
 def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: ContainerCluster, client: CliSlurmClient) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slurm_soda.policies.plan import JobNotes, Plan, RequestRewrite
+from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
@@ -16,18 +16,16 @@ from slurm_soda.slurm_ext.write.job_changes import (
     order_changes,
     release_changes,
     requeue_change,
-    rewrite_changes,
     signal_change,
     start_now_change,
 )
-from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 from tests.slurm_ext.records import job
 
 
-def plan(order: Sequence[int], starts: Sequence[int] = (), rewrites: tuple[RequestRewrite, ...] = ()) -> Plan:
+def plan(order: Sequence[int], starts: Sequence[int] = ()) -> Plan:
     none = np.zeros(0, dtype=np.int64)
     notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
-    return Plan("fifo", np.array(order, dtype=np.int64), np.array(starts, dtype=np.int64), (), notes, rewrites)
+    return Plan("fifo", np.array(order, dtype=np.int64), np.array(starts, dtype=np.int64), notes)
 
 
 def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
@@ -57,27 +55,6 @@ def test_a_withdrawn_order_says_so() -> None:
     (change,) = order_changes(world, plan([1, 2]), depth=1)
     assert (change.job_id, change.new, change.old) == (2, {"SiteFactor": "0"}, {"SiteFactor": "899"})
     assert "behind the first 1 jobs" in change.reason
-
-
-def test_rewrites_name_only_what_differs_and_pass_the_grammar() -> None:
-    jobs = {
-        1: job(1, cpus=4, cpus_per_task=2, tasks=2, tres_per_node="gres/gpu:2"),
-        2: job(2, cpus=4, cpus_per_task=4),
-    }
-    rewrites = (
-        RequestRewrite(1, "fits better", cpus=8, gres="gres/gpu:4", node_names="n1"),
-        RequestRewrite(2, "nothing new", cpus=4),
-        RequestRewrite(99, "gone"),
-    )
-    (change,) = rewrite_changes(plan([1, 2], rewrites=rewrites), jobs)
-    assert change.new == {"CPUsPerTask": "4", "NumCPUs": "8", "TresPerNode": "gres/gpu:4", "ReqNodeList": "n1"}
-    assert change.old == {"CPUsPerTask": "2", "NumCPUs": "4", "TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
-    assert refusal_of_update(JobUpdate(change.job_id, tuple(change.new.items()))) == ""
-
-
-def test_array_jobs_are_not_rewritten() -> None:
-    jobs = {1: job(1, array_task="1-4")}
-    assert rewrite_changes(plan([1], rewrites=(RequestRewrite(1, "more", cpus=8),)), jobs) == []
 
 
 def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
