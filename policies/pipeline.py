@@ -9,6 +9,9 @@ import numpy as np
 
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
+from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
+from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -39,20 +42,16 @@ class Pipeline:
         return plan
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAlone:
-    """The first stage where jobs are in no pools: the policy's own plan."""
-
-    policy: Policy
-
-    @property
-    def name(self) -> str:
-        """The policy's."""
-        return self.policy.name
-
-    def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
-        """What the policy decides, whatever was planned before."""
-        return self.policy.decide(snapshot)
+def pipeline_of(policy: Policy) -> Pipeline:
+    """The whole decision, as sodad, ``sodactl`` and the simulator make it; what a site has no use for does nothing."""
+    return Pipeline(
+        (
+            PolicyInPools(policy),
+            RequeuedBorrowersFirst(),
+            OrderWaitingJobs(),
+            # The CPUs of waiting jobs' requests are the next stage's.
+        )
+    )
 
 
 def empty_plan() -> Plan:

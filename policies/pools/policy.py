@@ -53,6 +53,10 @@ class Coda:
     max_aborts: int = MAX_ABORTS
     shares: Mapping[NodeClass, PoolShare] = field(default_factory=dict)
 
+    def with_shares(self, shares: Mapping[NodeClass, PoolShare]) -> Coda:
+        """See :class:`.policy.DividesNodes`."""
+        return self if self.shares else replace(self, shares=dict(shares))
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job that
         others must make room for.
