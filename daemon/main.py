@@ -22,11 +22,13 @@ from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
-from slurm_soda.daemon.cycle.cycle import CycleReport, CycleRunner
+from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
+from slurm_soda.daemon.memory import DaemonContext
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.policies.errors import PolicyError
@@ -120,12 +122,7 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
     )
     completion = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
     cycles = CycleRunner(
-        settings,
-        store,
-        make_slurm_client(settings.slurm),
-        daemon_epoch=daemon_epoch,
-        clock=clock,
-        completion=completion,
+        settings, DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, completion)
     )
     try:
         if arguments.once:

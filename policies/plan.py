@@ -1,4 +1,4 @@
-"""What a policy wants: an order, starts, preemptions and rewrites, with the reason of each.
+"""What a policy wants: an order, starts, and actions upon single jobs, with the reason of each.
 
 A plan is a value. It names jobs by id, so it outlives the snapshot it was made from, and it never says how Slurm is told
 (that is the actuator's work).
@@ -13,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.actions import Action, PreemptJob
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 
@@ -38,29 +39,6 @@ class JobVerdict(IntEnum):
     """Completing or suspended: nothing to decide."""
     TOO_LARGE = 8
     """No set of nodes of its partition could ever hold it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preempt:
-    """Requeue a running job after its checkpoint; ``for_jobs`` get its GPUs."""
-
-    job_id: int
-    for_jobs: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRewrite:
-    """Change the request of a PENDING job. ``None`` leaves a field as it is.
-
-    ``gres`` is Slurm's TresPerNode text (``gres/gpu:2``); ``node_names`` pins the job, empty text frees it again.
-    """
-
-    job_id: int
-    reason: str
-    cpus: int | None = None
-    gres: str | None = None
-    node_names: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +104,9 @@ class Plan:
     policy: str
     order: IntColumn
     starts: IntColumn
-    preempts: tuple[Preempt, ...]
     notes: JobNotes
-    rewrites: tuple[RequestRewrite, ...] = ()
+    actions: tuple[Action, ...] = ()
+    """What is to be done to jobs, each with its own id: the only way in which a plan changes anything."""
     promoted: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
     next_event_s: float = float("inf")
@@ -138,3 +116,8 @@ class Plan:
     preempted jobs that restart elsewhere. Nodes are rows of the snapshot's table; Slurm may choose others."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
+
+    @property
+    def preempts(self) -> tuple[PreemptJob, ...]:
+        """The preemptions among the actions."""
+        return tuple(action for action in self.actions if isinstance(action, PreemptJob))

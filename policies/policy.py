@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -22,4 +24,17 @@ class Policy(Protocol):
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Return the plan for this instant; the same snapshot gives the same plan, to the bit."""
+        ...
+
+
+@runtime_checkable
+class DividesNodes(Policy, Protocol):
+    """A policy that divides jobs and nodes into pools itself, so that it is asked about the whole cluster at once."""
+
+    def with_shares(self, shares: Mapping[NodeClass, PoolShare]) -> Policy:
+        """The policy dividing nodes as Slurm's partitions do, unless its own parameters say how.
+
+        Args:
+            shares: of the pools in force; empty without any.
+        """
         ...

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
 BoolColumn = NDArray[np.bool_]
@@ -242,6 +244,19 @@ class JobTable:
         """The same jobs with some columns replaced."""
         return replace(self, **columns)
 
+    def only(self, rows: IntColumn) -> JobTable:
+        """The table of some of its rows, which come in ascending order."""
+        names = [spec.name for spec in fields(JobTable) if spec.name not in _NOT_ROWS]
+        columns = {name: column[rows] if len(column := getattr(self, name)) else column for name in names}
+        counts = np.diff(self.alloc_start)[rows]
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        entries = np.repeat(self.alloc_start[:-1][rows] - starts[:-1], counts) + np.arange(starts[-1])
+        held = {name: getattr(self, name)[entries] for name in ("alloc_node", "alloc_gpus", "alloc_cpus")}
+        return replace(self, **columns, alloc_start=starts, **held)
+
+
+_NOT_ROWS = frozenset({"alloc_start", "alloc_node", "alloc_gpus", "alloc_cpus", "users", "partitions", "gpu_types"})
+
 
 _DTYPES: dict[str, type] = {
     "state": np.int8,
@@ -308,3 +323,5 @@ class ClusterSnapshot:
     jobs: JobTable
     nodes: NodeTable
     partitions: tuple[str, ...] = field(default=("main",))
+    pools: PoolsInForce = field(default_factory=PoolsInForce)
+    """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import MODES, Mode, Settings
+from slurm_soda.daemon.cycle.epoch import DaemonEpoch
+from slurm_soda.daemon.learning.policy_parameters import PolicyParameterLearner
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
@@ -61,3 +65,24 @@ def effective_settings(
         except PolicyError as error:
             problems.append(f"setting policy: {error}; {settings.policy.name} holds")
     return EffectiveSettings(cast("Mode", mode), policy, tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class TermsReader:
+    """Reads the terms of each cycle, for one life of the daemon."""
+
+    store: Store
+    daemon_epoch: DaemonEpoch
+    learner: PolicyParameterLearner = field(default_factory=PolicyParameterLearner)
+
+    def read(self, settings: Settings, now_s: float) -> EffectiveSettings:
+        """What holds now.
+
+        Raises:
+            PolicyError: the file's own policy or its parameters are not allowed.
+            SupersededError: a newer daemon has taken over.
+        """
+        with self.store.read() as session:
+            self.daemon_epoch.check(session)
+            learn = partial(self.learner.parameters, session, now_s=now_s)
+            return effective_settings(settings, read_admin_settings(session), learn)

@@ -1,28 +1,37 @@
-"""The two transactions of a cycle: what will be sent, before it is sent; and what became of it."""
+"""What becomes of a cycle: the row that it leaves, the two transactions around what it sends, and what the loop is told.
+
+What will be sent is written before it is sent; what became of it, afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_soda.daemon.cycle.change_limits import AdmittedChanges
-from slurm_soda.daemon.cycle.epoch import DaemonEpoch
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.config import CycleSettings
+from slurm_soda.daemon.cycle.change_limits import AdmittedChanges, CircuitBreaker
+from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings
+from slurm_soda.daemon.cycle.json_values import to_json_values
 from slurm_soda.daemon.cycle.sending import RecordedChange
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
-from slurm_soda.daemon.pools.pool_stage import PoolStage
+from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import prune_measurements, save_proposals
-from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
-from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.write.job_changes import ChangeKey
 
 KEEP_IDLE_CYCLES_S = 86_400.0
 """Cycles that changed nothing are kept this long."""
@@ -35,12 +44,32 @@ PRUNE_EVERY = 500
 MAX_SHOWN = 50
 """Starts and preemptions of a plan that a cycle's row names."""
 
+NO_EVENT_S = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """What one cycle did, for the loop and the log."""
+
+    mode: str
+    error: str = ""
+    pending: int = 0
+    running: int = 0
+    planned: int = 0
+    sent: int = 0
+    next_s: float = NO_EVENT_S
+    """When the next cycle is due without any event."""
+    timings_s: dict[str, float] = field(default_factory=dict)
+    acts: bool = False
+    """It may change Slurm, and the breaker is closed: so may others after it."""
+
 
 @dataclass(slots=True)
 class CycleResult:
     """One cycle in the making: what the plan wants and what may be done about it."""
 
     slurm_state: SlurmState
+    snapshot: ClusterSnapshot
     plan: Plan | None
     preemption_steps: list[PreemptionStep]
     """Steps of preemptions, those that begin included."""
@@ -59,88 +88,161 @@ class CycleResult:
     outcomes: list[ChangeOutcome] = field(default_factory=list)
     """Of the changes that were sent, in their order."""
 
+    @property
+    def urge_of(self) -> dict[ChangeKey, PreemptionStep]:
+        """Steps of preemptions by their change."""
+        return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
+
 
 @dataclass(frozen=True, slots=True)
 class CycleRecorder:
     """Writes cycles down, for one life of the daemon."""
 
-    store: Store
-    daemon_epoch: DaemonEpoch
+    context: DaemonContext
+    breaker: CircuitBreaker
 
     def intend(
-        self, work: CycleResult, job_cache: JobCache, arrays: PoolStage, *, now_s: float, mode: str, policy: str
+        self, work: CycleResult, memory: DaemonMemory, terms: EffectiveSettings, *, now_s: float
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
         Raises:
             SupersededError: a newer daemon has taken over; nothing was written.
         """
-        by_change = {
-            id(preemption_step.change): preemption_step.active_preemption for preemption_step in work.preemption_steps
-        }
-        with self.store.write() as session:
-            self.daemon_epoch.check(session)
-            self.daemon_epoch.write_heartbeat(session, now_s)
+        daemon_epoch, job_cache, urge_of = self.context.daemon_epoch, memory.job_cache, work.urge_of
+        with self.context.store.write() as session:
+            daemon_epoch.check(session)
+            daemon_epoch.write_heartbeat(session, now_s)
             work.cycle_id = audit_log.open_cycle(
-                session, epoch_id=self.daemon_epoch.epoch_id, started_s=now_s, mode=mode, policy=policy
+                session, epoch_id=daemon_epoch.epoch_id, started_s=now_s, mode=terms.mode, policy=terms.policy.name
             )
             audit_log.record_outcomes(session, work.settled, now_s)
             save_phases(session, work.changed, now_s)
             add_preemptions(session, work.begun)
-            job_cache.save(session, now_s)
-            arrays.save(session)
+            memory.save(session, now_s)
             save_proposals(session, work.starts)
-            intents = [_intended_change(change, by_change.get(id(change)), job_cache) for change in work.passed.changes]
+            intents = []
+            for change in work.passed.changes:
+                preemption_step = urge_of.get(change.key)
+                intents.append(
+                    IntendedChange(
+                        change,
+                        job_cache.submit_s(change.job_id),
+                        preemption_step.active_preemption.pk if preemption_step else None,
+                    )
+                )
             keys = audit_log.record_intents(
-                session, intents, epoch_id=self.daemon_epoch.epoch_id, cycle_id=work.cycle_id, now_s=now_s
+                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=work.cycle_id, now_s=now_s
             )
-        job_cache.saved()
-        arrays.saved()
+        memory.saved()
         return list(zip(keys, work.passed.changes, strict=True))
 
     def close(
         self,
         work: CycleResult,
-        job_cache: JobCache,
-        notes: JobNoteWriter,
+        memory: DaemonMemory,
+        terms: EffectiveSettings,
+        report: CycleReport,
+        watch: Stopwatch,
         *,
-        now_s: float,
-        columns: Callable[[], Mapping[str, Any]],
+        problems_elsewhere: Sequence[str],
     ) -> None:
         """Second transaction: what became of it all."""
+        now_s, job_cache = self.context.clock.now_s(), memory.job_cache
         moved = [
             preemption_step.active_preemption
             for preemption_step in work.preemption_steps
             if preemption_step.active_preemption.pk
         ]
-        with self.store.write() as session:
+        with self.context.store.write() as session:
             audit_log.record_outcomes(session, work.outcomes, now_s)
             save_phases(session, moved, now_s)
             job_cache.save(session, now_s)
             if work.plan is not None:
-                notes.write(session, work.plan.notes, job_cache.jobs)
-            audit_log.close_cycle(session, work.cycle_id, **columns())
+                memory.notes.write(session, work.plan.notes, job_cache.jobs)
+            facts = self._facts(work, len(memory.preemptions.by_job), [*terms.problems, *problems_elsewhere])
+            # Its columns come last, so that the timings are nearly whole.
+            audit_log.close_cycle(
+                session,
+                work.cycle_id,
+                pending=report.pending,
+                running=report.running,
+                planned=report.planned,
+                sent=report.sent,
+                facts=to_json_values(facts),
+                timings_s=watch.reading(),
+            )
             if work.cycle_id % PRUNE_EVERY == 0:
                 audit_log.prune_cycles(session, before_s=now_s - KEEP_IDLE_CYCLES_S)
                 prune_measurements(session, before_s=now_s - KEEP_MEASUREMENTS_S)
         job_cache.saved()
 
-    def fail(self, *, now_s: float, mode: str, policy: str, columns: Mapping[str, Any]) -> None:
-        """A cycle that did nothing, and why."""
-        with self.store.write() as session:
-            self.daemon_epoch.check(session)
-            self.daemon_epoch.write_heartbeat(session, now_s)
+    def fail(self, error: Exception, watch: Stopwatch, *, now_s: float, mode: str, policy: str) -> str:
+        """Write down and count a cycle that did nothing; gives the reason for people."""
+        text = str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, SodaError | SQLAlchemyError)
+        log(logging.WARNING if expected else logging.ERROR, "no-action", error=text)
+        if not expected:
+            LOGGER.exception("unexpected")
+        if self.breaker.note_failure(now_s, text):
+            log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=text)
+        columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(now_s)}
+        try:
+            self._write_failure(now_s, mode, policy, columns)
+        except SQLAlchemyError as second:
+            log(logging.ERROR, "store-unusable", error=second)
+        return text
+
+    def note_success(self, watch: Stopwatch, now_s: float) -> None:
+        """Count a cycle that went well, unless Slurm was slow in it."""
+        if self.breaker.note_success(watch.reading()["observe"], now_s):
+            log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=self.breaker.cause)
+
+    def _write_failure(self, now_s: float, mode: str, policy: str, columns: Mapping[str, Any]) -> None:
+        daemon_epoch = self.context.daemon_epoch
+        with self.context.store.write() as session:
+            daemon_epoch.check(session)
+            daemon_epoch.write_heartbeat(session, now_s)
             cycle_id = audit_log.open_cycle(
-                session, epoch_id=self.daemon_epoch.epoch_id, started_s=now_s, mode=mode, policy=policy
+                session, epoch_id=daemon_epoch.epoch_id, started_s=now_s, mode=mode, policy=policy
             )
             audit_log.close_cycle(session, cycle_id, **columns)
 
+    def _facts(self, work: CycleResult, active_preemption: int, problems: Sequence[str]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"preempting": active_preemption, "deferred": work.passed.deferred}
+        facts |= self._breaker_facts(work.slurm_state.now_s)
+        if problems:
+            facts["problems"] = list(problems)
+        if work.plan is not None:
+            facts |= {"plan": summarize_plan(work.plan), "policy": dict(work.plan.facts)}
+        return facts
 
-def _intended_change(
-    change: JobChange, active_preemption: ActivePreemption | None, job_cache: JobCache
-) -> IntendedChange:
-    return IntendedChange(
-        change, job_cache.submit_s(change.job_id), active_preemption.pk if active_preemption else None
+    def _breaker_facts(self, now_s: float) -> dict[str, Any]:
+        if not self.breaker.is_open(now_s):
+            return {}
+        return {"breaker_open_until_s": self.breaker.open_until_s, "breaker_cause": self.breaker.cause}
+
+
+def cycle_report(
+    work: CycleResult, memory: DaemonMemory, terms: EffectiveSettings, settings: CycleSettings, *, acts: bool
+) -> CycleReport:
+    """What the loop is told of a cycle that went well, before its timings are known."""
+    now_s, states = work.slurm_state.now_s, work.snapshot.jobs.state
+    soon_s = now_s + settings.busy_interval_s
+    due_s = [work.passed.retry_s, now_s + settings.interval_s]
+    if acts:
+        due_s.append(memory.arrays.next_s(work.slurm_state, soon_s))
+    if memory.preemptions.by_job or memory.unsettled:
+        due_s.append(soon_s)
+    if work.plan is not None:
+        due_s.append(work.plan.next_event_s)
+    return CycleReport(
+        mode=terms.mode,
+        pending=int((states == JobState.PENDING).sum()),
+        running=int((states == JobState.RUNNING).sum()),
+        planned=work.planned,
+        sent=len(work.outcomes),
+        next_s=min(due_s),
     )
 
 

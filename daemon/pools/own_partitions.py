@@ -1,4 +1,4 @@
-"""Where a waiting job belongs that borrows no more: by all that it asks for, as ``job_submit.lua`` would route it."""
+"""What a waiting job asks for that borrows no more: by all of it, ``job_submit.lua`` would choose its partitions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.cycle.request_details import RequestDetails
-from slurm_soda.policies.pools.layout.partitions import PoolTable
-from slurm_soda.policies.pools.layout.routing import SubmittedRequest, route_job
+from slurm_soda.policies.pools.layout.routing import SubmittedRequest
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest
@@ -40,24 +39,21 @@ class OwnPartitionLookup:
         self.details.keep(job_ids)
         self._known = {job_id: known for job_id, known in self._known.items() if job_id in job_ids}
 
-    def of(self, record: SlurmJob, table: PoolTable, base: str) -> str | None:
-        """The list of partitions where nothing aborts the job; its base if none of its array could ever hold it.
-
-        ``None`` while Slurm does not tell what the job asks for.
-        """
+    def of(self, record: SlurmJob) -> tuple[bool, SubmittedRequest | None]:
+        """Whether it is known what the job asks for, and that; ``None`` where no array can be chosen by it."""
         if _stays_in_base(record):
-            return base
+            return True, None
         shape = _request_key(record)
         known = self._known.get(record.job_id)
         if known is None or known[0] != shape:
             try:
                 request = self.details.ask(record.job_id)
             except SlurmReplyError:
-                return base
+                return True, None
             if request is None:
-                return None
+                return False, None
             known = self._known[record.job_id] = (shape, request)
-        return ",".join(route_job(table, base, _submitted_request(record, known[1]), may_borrow=False)) or base
+        return True, _submitted_request(record, known[1])
 
 
 def _submitted_request(record: SlurmJob, request: JobRequest) -> SubmittedRequest:

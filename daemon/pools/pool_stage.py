@@ -1,10 +1,9 @@
-"""The arrays' part of a cycle: what is seen of them, what the policy decides in them, what Slurm is told."""
+"""The arrays' part of a cycle: what is seen of them, what is remembered, and what a decision must know of both."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -12,31 +11,20 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.config import PoolSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.pools.aborted_jobs import (
-    AbortedJob,
-    abort_limit_reached,
-    can_be_updated_alone,
-    highest_waiting_priority,
-    return_change,
-    return_due_s,
-)
-from slurm_soda.daemon.pools.leaving_partitions import jobs_in_leaving_partitions, leaving_partition_changes
-from slurm_soda.daemon.pools.membership import PoolGroup, PoolMembership, pool_memberships
-from slurm_soda.daemon.pools.ordering import pool_order_changes, priority_ceiling
 from slurm_soda.daemon.pools.own_partitions import OwnPartitionLookup
-from slurm_soda.daemon.pools.per_pool_decision import decide_per_pool, waiting_aborted_jobs, with_pool_shares
 from slurm_soda.daemon.pools.pool_runs import PoolRunContext, PoolRunTracker, WasRequeuedByUs, down_nodes
 from slurm_soda.daemon.pools.refused_updates import RefusedPoolUpdates
+from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.pool_runs import load_pool_runs, save_pool_runs
-from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.layout.partitions import PoolTable
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.pools.stages.in_force import PoolsInForce, WaitingPoolJob
+from slurm_soda.policies.pools.stages.membership import PoolMembership, bases_with_shared_gpu_nodes, membership_of
+from slurm_soda.policies.pools.stages.requeued_borrowers import partitions_left
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
-from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes
+from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S, JobChange
 
 
 class PoolStage:
@@ -48,14 +36,14 @@ class PoolStage:
         self._runs = PoolRunTracker()
         self._runs.adopt(load_pool_runs(session))
         self._record: PoolsRecord | None = None
-        self._table, self._members = PoolTable(), dict[int, PoolMembership]()
+        self._table, self._shared = PoolTable(), frozenset[str]()
         self._complaint = ""
 
     def look(self, slurm_state: SlurmState, job_cache: JobCache, ours: WasRequeuedByUs) -> None:
         """Take in one sight, which the book has taken in; aborts are counted in both."""
         self._record = self._read()
         self._table = PoolTable() if self._record is None else self._record.table
-        self._members = pool_memberships(slurm_state.jobs, self._table)
+        self._shared = bases_with_shared_gpu_nodes(self._table)
         if not len(self._table) and not self._runs.by_job:
             return
         around = PoolRunContext(slurm_state.now_s, self._table, ours, down_nodes(slurm_state.nodes))
@@ -65,74 +53,49 @@ class PoolStage:
 
     def aborted(self, jobs: Mapping[int, SlurmJob]) -> Collection[int]:
         """Waiting jobs that gave back what they had borrowed and that can be put back in line."""
-        waiting = (i for i in self._members if jobs[i].state == "PENDING" and self._runs.aborts(i))
-        return [i for i in waiting if can_be_updated_alone(jobs[i])]
+        waiting = (i for i in self._waiting_aborted(jobs) if can_be_updated_alone(jobs[i]))
+        return [i for i in waiting if self._member(jobs[i]) is not None]
 
-    def decide(self, policy: Policy, snapshot: ClusterSnapshot) -> Plan:
-        """The policy's plan, array by array."""
-        aborts = {job_id: self._runs.aborts(job_id) for job_id in self._runs.by_job}
-        shares = {} if self._record is None else self._record.shares
-        divided = with_pool_shares(policy, shares)
-        return decide_per_pool(divided, snapshot, self._table, self._members, waiting_aborted_jobs(snapshot, aborts))
+    def in_force(self, slurm_state: SlurmState, settings: PoolSettings, *, asks: bool) -> PoolsInForce:
+        """What a decision must know of arrays.
 
-    def returns(self, slurm_state: SlurmState, settings: PoolSettings) -> list[JobChange]:
-        """What puts aborted jobs back in line, first submitted first, and others out of partitions that go."""
-        stays = jobs_in_leaving_partitions(self._record, slurm_state.jobs)
-        waiting = {i: m for i, m in self._members.items() if slurm_state.jobs[i].state == "PENDING"}
-        back = [slurm_state.jobs[i] for i in self.aborted(slurm_state.jobs) if i not in stays]
-        ids = {*stays, *(record.job_id for record in back)}
-        self._homes.begin(slurm_state.now_s, ids)
-        self._refusals.keep(ids)
-        refused = partial(self._refusals.stand, now_s=slurm_state.now_s)
-        moves = leaving_partition_changes(slurm_state.jobs, stays, self._runs.aborts, refused, slurm_state.now_s)
-        changes: list[JobChange] = []
-        # The last one gets the place before all others, so the first submitted comes last.
-        tops: dict[PoolGroup, int] = {}
-        for record in sorted(back, key=lambda job: -job.job_id):
-            group = waiting[record.job_id].group
-            if group not in tops:
-                tops[group] = highest_waiting_priority(slurm_state.jobs, waiting, group, priority_ceiling(group))
-            change = self._return(record, tops[group], slurm_state, settings)
-            if change is not None:
-                changes.append(change)
-                tops[group] = int(change.new.get("SiteFactor", tops[group]))
-        return changes[::-1] + moves
-
-    def _return(self, record: SlurmJob, top: int, slurm_state: SlurmState, settings: PoolSettings) -> JobChange | None:
-        member, aborts = self._members[record.job_id], self._runs.aborts(record.job_id)
-        # A list without a place to borrow is somebody's choice, or what we made of it before.
-        home: str | None = record.partition
-        if member.borrowing and abort_limit_reached(aborts, settings.max_aborts):
-            home = self._homes.of(record, self._table, member.group.base)
-        job = AbortedJob(
-            record,
-            member,
-            aborts,
-            slurm_state.site_factors.get(record.job_id),
-            top,
-            priority_ceiling(member.group),
-            home,
-            partial(self._refusals.stand, record.job_id, now_s=slurm_state.now_s),
+        Args:
+            asks: Slurm may be asked for details of jobs that borrow no more.
+        """
+        record = self._record
+        if record is None and not self._runs.by_job:
+            return PoolsInForce()
+        leaving = _leaving(record)
+        strays = _listing(leaving, slurm_state.jobs.values())
+        back = set(self._waiting_aborted(slurm_state.jobs))
+        if asks:
+            concerned = {
+                i for i in strays | set(self.aborted(slurm_state.jobs)) if can_be_updated_alone(slurm_state.jobs[i])
+            }
+            self._homes.begin(slurm_state.now_s, concerned)
+            self._refusals.keep(concerned)
+        return PoolsInForce(
+            table=self._table,
+            shares={} if record is None else record.shares,
+            leaving=leaving,
+            waiting=tuple(
+                self._job(slurm_state.jobs[i], slurm_state.now_s, settings, asks=asks and i not in strays)
+                for i in sorted(back | strays)
+            ),
+            max_aborts=settings.max_aborts,
+            reserve_after_s=settings.reserve_after_s,
         )
-        return return_change(job, settings.max_aborts, slurm_state.now_s)
 
     def refused(self, change: JobChange, now_s: float) -> None:
         """Slurm refused a change of some job."""
         self._refusals.note(change.job_id, change.new, now_s)
-
-    def orders(self, snapshot: ClusterSnapshot, plan: Plan, settings: PoolSettings, *, depth: int) -> list[JobChange]:
-        """The changes after which every array is in the plan's order; without arrays, the one queue."""
-        if not self._members:
-            return order_changes(snapshot, plan, depth=depth)
-        after_s = settings.reserve_after_s
-        return pool_order_changes(snapshot, plan, self._members, depth=depth, reserve_after_s=after_s)
 
     def next_s(self, slurm_state: SlurmState, soonest_s: float) -> float:
         """When the next aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one.
 
         One that could go now and did not has a reason that the usual pause between cycles is short enough for.
         """
-        due = [return_due_s(slurm_state.jobs[i], slurm_state.now_s) for i in self.aborted(slurm_state.jobs)]
+        due = [startable_s(slurm_state.jobs[i], slurm_state.now_s) for i in self.aborted(slurm_state.jobs)]
         return max(min((at_s for at_s in due if at_s > slurm_state.now_s), default=float("inf")), soonest_s)
 
     def save(self, session: Session) -> None:
@@ -142,6 +105,30 @@ class PoolStage:
     def saved(self) -> None:
         """What :meth:`save` wrote is committed."""
         self._runs.saved()
+
+    def _waiting_aborted(self, jobs: Mapping[int, SlurmJob]) -> list[int]:
+        ran = (i for i in self._runs.by_job if i in jobs and jobs[i].state == "PENDING")
+        return [i for i in ran if self._runs.aborts(i)]
+
+    def _member(self, job: SlurmJob) -> PoolMembership | None:
+        return membership_of(job.partition, self._table, self._shared)
+
+    def _job(self, job: SlurmJob, now_s: float, settings: PoolSettings, *, asks: bool) -> WaitingPoolJob:
+        aborts, alone = self._runs.aborts(job.job_id), can_be_updated_alone(job)
+        known, request = False, None
+        if asks and alone and aborts >= settings.max_aborts:
+            member = self._member(job)
+            if member is not None and member.borrowing:
+                known, request = self._homes.of(job)
+        return WaitingPoolJob(
+            job_id=job.job_id,
+            aborts=aborts,
+            startable_s=startable_s(job, now_s),
+            alone=alone,
+            refused=self._refusals.standing(job.job_id, now_s),
+            request_known=known,
+            request=request,
+        )
 
     def _read(self) -> PoolsRecord | None:
         """The arrays in force; the last known ones while their file cannot be read."""
@@ -159,3 +146,30 @@ class PoolStage:
 def requeued_by_us(active_preemption: Mapping[int, int]) -> WasRequeuedByUs:
     """Whether sodad requeued a run, from the restart counts of the runs that it preempts, by job id."""
     return lambda job_id, restart: active_preemption.get(job_id) == restart
+
+
+def can_be_updated_alone(record: SlurmJob) -> bool:
+    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
+    return not (record.array_task and record.job_id == record.array_job_id)
+
+
+def startable_s(job: SlurmJob, now_s: float) -> float:
+    """From when the wait after Slurm's requeue may be ended; NaN without one: a begin time further off is the user's."""
+    requeued = waits_for_begin_time(job, now_s) and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
+    return job.submit_s + MIN_RESTART_GAP_S if requeued else float("nan")
+
+
+def _leaving(record: PoolsRecord | None) -> dict[str, str]:
+    """Partitions that go, with their base; none while arrays are being changed: whoever does that moves jobs."""
+    if record is None or record.phase == "applying":
+        return {}
+    return {name: record.base_of.get(name, "") for name in record.leaving}
+
+
+def _listing(leaving: Mapping[str, str], jobs: Iterable[SlurmJob]) -> set[int]:
+    """Waiting jobs that list one of these partitions."""
+    if not leaving:
+        return set()
+    lists = {job.partition for job in jobs}
+    concerned = {names for names in lists if partitions_left(names, leaving) != names}
+    return {job.job_id for job in jobs if job.state == "PENDING" and job.partition in concerned}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-PARTITIONS_UNCHANGED = ""
-"""Stands for an update that leaves the list of partitions as it is."""
+from slurm_soda.policies.pools.stages.in_force import SAME_LIST
 
 FIRST_PAUSE_S = 60.0
 MAX_PAUSE_S = 3600.0
@@ -28,15 +27,15 @@ class RefusedPoolUpdates:
         """Slurm refused a change of a job; one of its place in the order alone is nothing to remember."""
         if "Partition" not in new and "StartTime" not in new:
             return
-        names = new.get("Partition", PARTITIONS_UNCHANGED)
+        names = new.get("Partition", SAME_LIST)
         known = self._by_job.setdefault(job_id, {})
         times = known[names].times + 1 if names in known else 1
         known[names] = _Refusal(times, now_s + min(FIRST_PAUSE_S * 2.0 ** min(times - 1, 30), MAX_PAUSE_S))
 
-    def stand(self, job_id: int, partitions: str, now_s: float) -> bool:
-        """Whether an update to this list, or :data:`PARTITIONS_UNCHANGED`, was refused so lately that it is not sent."""
-        refusal = self._by_job.get(job_id, {}).get(partitions)
-        return refusal is not None and now_s < refusal.until_s
+    def standing(self, job_id: int, now_s: float) -> tuple[str, ...]:
+        """Lists, or :data:`.SAME_LIST`, to which an update was refused so lately that it is not sent."""
+        known = self._by_job.get(job_id, {})
+        return tuple(sorted(names for names, refusal in known.items() if now_s < refusal.until_s))
 
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget about all other jobs."""

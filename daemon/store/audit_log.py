@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Preemption
-from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind
+from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
 
 UNSETTLED_STATES = ("intended", "sent")
 """A change in one of these may or may not have reached Slurm."""
@@ -119,7 +119,7 @@ def unsettled_changes(session: Session) -> list[UnsettledChange]:
     )
     return [
         UnsettledChange(
-            row.id, JobChange(row.job_id, cast("JobChangeKind", row.kind), row.new, row.old, row.reason), restart
+            row.id, known_change(row.job_id, cast("JobChangeKind", row.kind), row.new, row.old, row.reason), restart
         )
         for row, restart in session.execute(query)
     ]

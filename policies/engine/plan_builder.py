@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.placement_pass import PlacementPass
-from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan, Preempt
+from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 
 
@@ -17,7 +18,7 @@ def build_plan(
     score: FloatColumn,
     score_name: str,
     queue: IntColumn | None = None,
-    preempts: tuple[Preempt, ...] = (),
+    preempts: tuple[PreemptJob, ...] = (),
     promoted: IntColumn | None = None,
     next_event_s: float = float("inf"),
     reserved_in_s: FloatColumn | None = None,
@@ -62,8 +63,8 @@ def build_plan(
         policy=policy,
         order=jobs.job_id[np.concatenate((starts, soon, rest, never))],
         starts=jobs.job_id[starts],
-        preempts=preempts,
         notes=notes,
+        actions=preempts,
         promoted=np.zeros(0, dtype=np.int64) if promoted is None else jobs.job_id[promoted],
         next_event_s=next_event_s,
         places={int(jobs.job_id[row]): tuple(claim.pieces) for row, claim in placing.claims.items()},

@@ -7,11 +7,12 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import PreemptibleAllocations
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.victims import VictimSearch
-from slurm_soda.policies.plan import JobVerdict, Preempt
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
 
 
@@ -70,7 +71,7 @@ class PreemptivePass:
         self._displaced: list[tuple[int, int]] = []
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
-    def run(self) -> tuple[Preempt, ...]:
+    def run(self) -> tuple[PreemptJob, ...]:
         """Walk the whole order; returns the preemptions, best-ranked victim first."""
         placing = self._placing
         rows = placing.candidates(self._ranked)
@@ -194,12 +195,12 @@ class PreemptivePass:
         wanted = fixed[self._position[fixed] > first[jobs.partition[fixed]]]
         placing.verdict[wanted] = JobVerdict.PROTECTED
 
-    def _preempts(self) -> tuple[Preempt, ...]:
+    def _preempts(self) -> tuple[PreemptJob, ...]:
         job_id = self._placing.snapshot.jobs.job_id
         plan = []
         for victim in sorted(self._victims, key=self._position.__getitem__):
             ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim))
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
             reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
-            plan.append(Preempt(int(job_id[victim]), ids, reason))
+            plan.append(PreemptJob(int(job_id[victim]), ids, reason))
         return tuple(plan)

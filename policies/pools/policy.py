@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import find_allocation_entries, list_allocations, split_memory_mib
 from slurm_soda.policies.engine.demand import Demand
 from slurm_soda.policies.engine.demand import RequestColumns as JobRequests
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
-from slurm_soda.policies.plan import JobVerdict, Plan, Preempt
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.pools.kinds import LARGE_FROM_GPUS, NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.node_division import PoolDivision, add_pool_columns, divide_nodes
 from slurm_soda.policies.pools.scheduling.job_order import PoolJobOrder
@@ -51,6 +52,10 @@ class Coda:
     large_nodes: float | None = None
     max_aborts: int = MAX_ABORTS
     shares: Mapping[NodeClass, PoolShare] = field(default_factory=dict)
+
+    def with_shares(self, shares: Mapping[NodeClass, PoolShare]) -> Coda:
+        """See :class:`.policy.DividesNodes`."""
+        return self if self.shares else replace(self, shares=dict(shares))
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job that
@@ -177,7 +182,7 @@ class _SnapshotDecision:
         soon = [row for row in started if self._placing.verdict[row] != JobVerdict.START]
         return np.concatenate((running, np.array([*at_once, *soon], dtype=np.int64), waiting, never))
 
-    def _preempts(self, decision: PoolDecision) -> tuple[Preempt, ...]:
+    def _preempts(self, decision: PoolDecision) -> tuple[PreemptJob, ...]:
         job_id = self._snapshot.jobs.job_id
         plan = []
         for victim, beneficiary in decision.aborts.items():
@@ -185,5 +190,5 @@ class _SnapshotDecision:
             what = "GPUs of the large array" if small else "cores of the GPU arrays"
             owner = int(job_id[beneficiary])
             reason = f"it borrowed {what}, which job {owner} needs"
-            plan.append(Preempt(int(job_id[victim]), (owner,), reason))
+            plan.append(PreemptJob(int(job_id[victim]), (owner,), reason))
         return tuple(plan)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable
-from slurm_soda.slurm_ext.client import JobUpdate, SlurmClient
+from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
 from slurm_soda.slurm_ext.pools import partition_settings as words
 from slurm_soda.slurm_ext.pools.partition_settings import PartitionChange, PartitionSettings
@@ -29,6 +29,7 @@ from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, re
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.pools.state_files import hold_lock, remove_state_file, write_state_file
 from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
+from slurm_soda.slurm_ext.write.job_changes import move_jobs
 
 POOLS_LOCK_NAME = "pools.lock"
 _IN_USE = "in use"
@@ -268,7 +269,7 @@ class PoolInstaller:
         """Waiting jobs to where they can start."""
         waiting = self.partitions.waiting(list(draft.base_of))
         lists = reroute_stranded_jobs(draft.table, draft.rules, draft.base_of, self.slurm.jobs(), waiting)
-        results = self.slurm.update([JobUpdate(job, (("Partition", lists[job]),)) for job in lists]) if lists else []
+        results = move_jobs(self.slurm, lists)
         moved = [result.job_id for result in results if not result.error]
         return moved, [f"job {result.job_id}: {result.error}" for result in results if result.error]
 

@@ -1,4 +1,7 @@
-"""From a plan to changes of Slurm, and from changes to calls: only the difference, each with its old value and reason."""
+"""From a plan's actions to changes of Slurm, and from these to calls: only what differs, with its old value and reason.
+
+This module alone makes changes; everybody else says what shall be by an action, or passes changes on.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_soda.policies.plan import Plan, RequestRewrite
-from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.client import JobUpdate, SlurmClient, SlurmJob
+import numpy as np
+
+from slurm_soda.policies.actions import (
+    WHOLE_QUEUE,
+    OrderJobs,
+    RequestedCpus,
+    ResizeRequest,
+    RouteJob,
+    StartJob,
+    preemption_id,
+)
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
-from slurm_soda.slurm_ext.write.site_factors import PRIORITY_CEILING, compute_site_factors
+from slurm_soda.slurm_ext.write.site_factors import (
+    PRIORITY_CEILING,
+    PRIORITY_SPACING,
+    RESERVING_FROM,
+    UNKNOWN_SITE_FACTOR,
+    compute_site_factors,
+)
 
 JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
 
@@ -20,6 +40,8 @@ REQUEUE_IF_ENDED = {"Ended": "yes"}
 
 DEFAULT_ORDER_DEPTH = 1000
 DEFAULT_PRIORITY_BASE = 1_000_000
+
+ChangeKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +53,13 @@ class JobChange:
     new: Mapping[str, str]
     old: Mapping[str, str]
     reason: str
+    action: str = ""
+    """Id of the action that it carries out; empty for one that comes from no plan."""
+
+    @property
+    def key(self) -> ChangeKey:
+        """Tells a plan's changes apart: an action changes a job once."""
+        return (self.action, self.job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,86 +72,178 @@ class JobChangeResult:
     """False if Slurm said nothing in time: it may have taken the change all the same."""
 
 
-def order_changes(
-    snapshot: ClusterSnapshot,
-    plan: Plan,
-    *,
-    depth: int = DEFAULT_ORDER_DEPTH,
-    base: int = DEFAULT_PRIORITY_BASE,
-    least: int = 0,
-    ceiling: int = PRIORITY_CEILING,
-) -> list[JobChange]:
-    """SiteFactors after which Slurm's order equals ``plan.order`` for its first ``depth`` jobs (0: all), most urgent first.
+def request_changes(plan: Plan, snapshot: ClusterSnapshot) -> list[JobChange]:
+    """What a plan changes of waiting jobs' requests: first where they may start, then their CPUs."""
+    routes = [action for action in plan.actions if isinstance(action, RouteJob)]
+    resizes = [action for action in plan.actions if isinstance(action, ResizeRequest)]
+    return _route_changes(routes, plan, snapshot.jobs) + [resize_change(action) for action in resizes]
 
-    An order that is right already needs no change. Jobs behind ``depth`` are left alone unless an old SiteFactor would put
-    them in front.
-    """
-    jobs, order = snapshot.jobs, plan.order.tolist()
-    depth = depth or len(order)
-    wanted = compute_site_factors(jobs, order, depth=depth, base=base, least=least, ceiling=ceiling)
-    present = dict(zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True))
-    rank = {job_id: position for position, job_id in enumerate(order)}
-    starts = set(plan.starts.tolist())
+
+def _route_changes(routes: Sequence[RouteJob], plan: Plan, jobs: JobTable) -> list[JobChange]:
     changes = []
-    for job_id in sorted(wanted, key=lambda i: rank.get(i, len(order))):
-        if wanted[job_id] == present[job_id]:
-            continue
-        changes.append(
+    tops: dict[str, int] = {}
+    # The last one gets the place before all others, so those that are first in the plan come last.
+    for action in reversed(routes):
+        top = 0
+        if action.first_in is not None:
+            if action.first_in not in tops:
+                tops[action.first_in] = _top_priority(action.first_in, plan, jobs)
+            top = tops[action.first_in] = min(tops[action.first_in] + PRIORITY_SPACING, _ceiling(action.first_in))
+        known = int(jobs.site_factor[jobs.row(action.job_id)]) if action.first_in is not None else UNKNOWN_SITE_FACTOR
+        changes.append(route_change(action, top, None if known == UNKNOWN_SITE_FACTOR else known))
+    return changes[::-1]
+
+
+def _top_priority(pool: str, plan: Plan, jobs: JobTable) -> int:
+    """Largest priority among the waiting jobs of a pool; never so large that nothing fits above it."""
+    orders = [action for action in plan.actions if isinstance(action, OrderJobs) and action.pool == pool]
+    ids = np.concatenate(
+        [column for action in orders for column in (action.job_ids, action.others)] or [jobs.job_id[:0]]
+    )
+    found = int(jobs.priority[np.searchsorted(jobs.job_id, ids)].max()) if len(ids) else 1
+    return min(found, _ceiling(pool) - 2 * PRIORITY_SPACING)
+
+
+def _ceiling(pool: str) -> int:
+    """No job of the pool for which nothing is reserved gets a larger priority."""
+    return PRIORITY_CEILING if pool == WHOLE_QUEUE else RESERVING_FROM - 1
+
+
+def route_change(action: RouteJob, site_factor: int = 0, known: int | None = None) -> JobChange:
+    """Where a waiting job may start.
+
+    Args:
+        action: what shall be.
+        site_factor: for a job that shall be first: a job before its begin time has no priority but this.
+        known: its present one; ``None`` where Slurm does not tell.
+    """
+    new: dict[str, str] = {}
+    old: dict[str, str] = {}
+    if action.partitions is not None:
+        new["Partition"], old["Partition"] = action.partitions, action.before
+    if action.first_in is not None:
+        new["SiteFactor"] = str(site_factor)
+        if known is not None:
+            old["SiteFactor"] = str(known)
+    if action.ends_wait:
+        new["StartTime"] = "now"
+    return JobChange(action.job_id, "rewrite", new, old, action.reason, action.id)
+
+
+def resize_change(action: ResizeRequest) -> JobChange:
+    """A waiting job's CPUs, in the one form that Slurm follows (measured on 24.11, ``docs/policies/cpu-fit.md``).
+
+    ``NumCPUs`` alone or ``CPUsPerTask`` alone changes nothing real; both together are followed upwards; downwards only with
+    ``MinCPUsNode``, which otherwise stays at what was submitted and brings the old CPUs back. Memory by CPU would fall with
+    the CPUs, so a smaller request fixes what the job would have had as ``MinMemoryNode``.
+    """
+    before = action.before
+    new = _cpu_fields(action.cpus_per_task, action.cpus, action.least_cpus_per_node)
+    old = _cpu_fields(before.cpus_per_task, before.cpus, before.least_cpus_per_node)
+    if action.memory_per_node_mib is not None:
+        new["MinMemoryNode"] = str(action.memory_per_node_mib)
+        old |= _memory_field(before)
+    return JobChange(action.job_id, "rewrite", new, old, action.reason, action.id)
+
+
+def _cpu_fields(cpus_per_task: int, cpus: int, per_node: int) -> dict[str, str]:
+    return {"CPUsPerTask": str(cpus_per_task), "NumCPUs": str(cpus), "MinCPUsNode": str(per_node)}
+
+
+def _memory_field(before: RequestedCpus) -> dict[str, str]:
+    if before.memory_per_cpu_mib:
+        return {"MinMemoryCPU": str(before.memory_per_cpu_mib)}
+    return {"MinMemoryNode": str(before.memory_per_node_mib)} if before.memory_per_node_mib else {}
+
+
+def order_changes(
+    plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH, base: int = DEFAULT_PRIORITY_BASE
+) -> list[JobChange]:
+    """SiteFactors after which Slurm's order equals the plan's for the first ``depth`` jobs (0: all) of each queue.
+
+    Most urgent first. An order that is right already needs no change. Jobs behind ``depth`` are left alone unless an old
+    SiteFactor would put them in front. Each pool has its own band of priorities: jobs of different pools are in different
+    partitions, so nothing is written to order them against each other, but only those at the head of a pool for which
+    backfill may reserve nodes get :data:`.RESERVING_FROM` or more.
+    """
+    starts, changes = set(plan.starts.tolist()), []
+    for action in plan.actions:
+        if isinstance(action, OrderJobs):
+            queue = _Queue(action, snapshot.jobs, starts, depth)
+            reserving = action.job_ids[: action.reserving]
+            if len(reserving):
+                changes += queue.changes(reserving, reserving[:0], base=RESERVING_FROM, least=RESERVING_FROM)
+            rest = action.job_ids[action.reserving :]
+            changes += queue.changes(rest, action.others, base=base, ceiling=_ceiling(action.pool))
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    action: OrderJobs
+    jobs: JobTable
+    starts: set[int]
+    depth: int
+
+    def changes(
+        self, order: IntColumn, others: IntColumn, *, base: int, least: int = 0, ceiling: int = PRIORITY_CEILING
+    ) -> list[JobChange]:
+        rows = np.searchsorted(self.jobs.job_id, np.sort(np.concatenate((order, others))))
+        jobs, ranked = self.jobs.only(rows), order.tolist()
+        depth = self.depth or len(ranked)
+        wanted = compute_site_factors(jobs, ranked, depth=depth, base=base, least=least, ceiling=ceiling)
+        present = dict(zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True))
+        rank = {job_id: position for position, job_id in enumerate(ranked)}
+        return [
             JobChange(
                 job_id=job_id,
                 kind="order",
                 new={"SiteFactor": str(wanted[job_id])},
                 old={"SiteFactor": str(present[job_id])},
-                reason=_order_reason(job_id, rank, depth, starts, plan.policy),
+                reason=self._reason(job_id, rank, depth),
+                action=self.action.id,
             )
-        )
-    return changes
+            for job_id in sorted(wanted, key=lambda i: rank.get(i, len(ranked)))
+            if wanted[job_id] != present[job_id]
+        ]
+
+    def _reason(self, job_id: int, rank: Mapping[int, int], depth: int) -> str:
+        if rank.get(job_id, depth) >= depth:
+            return f"{self.action.reason}: behind the first {depth} jobs, an old order is withdrawn"
+        word = "starts now" if job_id in self.starts else "waits"
+        return f"{self.action.reason}: {word}, place {rank[job_id] + 1} of {len(rank)}"
 
 
-def _order_reason(job_id: int, rank: Mapping[int, int], depth: int, starts: set[int], policy: str) -> str:
-    if rank.get(job_id, depth) >= depth:
-        return f"{policy}: behind the first {depth} jobs, an old order is withdrawn"
-    word = "starts now" if job_id in starts else "waits"
-    return f"{policy}: {word}, place {rank[job_id] + 1} of {len(rank)}"
-
-
-def start_now_change(job_id: int, reason: str) -> JobChange:
+def start_now_change(action: StartJob) -> JobChange:
     """Clears the two minutes that Slurm makes a requeued job wait; only for a job that shows PENDING."""
-    return JobChange(job_id, "start-now", {"StartTime": "now"}, {}, reason)
+    return JobChange(action.job_id, "start-now", {"StartTime": "now"}, {}, action.reason, action.id)
 
 
 def signal_change(job_id: int, name: str, reason: str) -> JobChange:
-    """Asks a job for its checkpoint; ``name`` without SIG."""
-    return JobChange(job_id, "signal", {"Signal": name}, {}, reason)
+    """Asks a job for its checkpoint before it is preempted; ``name`` without SIG."""
+    return JobChange(job_id, "signal", {"Signal": name}, {}, reason, preemption_id(job_id))
 
 
-def requeue_change(job_id: int, reason: str) -> JobChange:
-    """Puts a running job back into the queue."""
-    return JobChange(job_id, "requeue", {}, {}, reason)
+def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChange:
+    """Puts a running job back into the queue; with ``ended`` also one that has ended after its checkpoint."""
+    return JobChange(job_id, "requeue", REQUEUE_IF_ENDED if ended else {}, {}, reason, preemption_id(job_id))
 
 
-def rewrite_changes(plan: Plan, jobs: Mapping[int, SlurmJob]) -> list[JobChange]:
-    """The plan's rewrites of pending jobs, without those that Slurm's records already agree with.
+def known_change(
+    job_id: int, kind: JobChangeKind, new: Mapping[str, str], old: Mapping[str, str], reason: str
+) -> JobChange:
+    """A change that was recorded before: as it was, or the other way round to take it back."""
+    return JobChange(job_id, kind, new, old, reason)
 
-    Arrays are left alone: their tasks cannot be told apart by a job id.
+
+def move_jobs(client: SlurmClient, partitions: Mapping[int, str]) -> list[JobUpdateResult]:
+    """Put waiting jobs into other partitions at once, outside of any plan.
+
+    Raises:
+        SlurmError: Slurm did not answer.
     """
-    known = [(rewrite, jobs[rewrite.job_id]) for rewrite in plan.rewrites if rewrite.job_id in jobs]
-    changes = [_rewrite_change(rewrite, job) for rewrite, job in known if not job.array_task]
-    return [change for change in changes if change.new]
-
-
-def _rewrite_change(rewrite: RequestRewrite, job: SlurmJob) -> JobChange:
-    new: dict[str, str] = {}
-    old: dict[str, str] = {}
-    if rewrite.cpus is not None and rewrite.cpus != job.cpus:
-        per_task = max(1, rewrite.cpus // max(job.tasks, 1))
-        new |= {"CPUsPerTask": str(per_task), "NumCPUs": str(per_task * max(job.tasks, 1))}
-        old |= {"CPUsPerTask": str(job.cpus_per_task), "NumCPUs": str(job.cpus)}
-    if rewrite.gres is not None and rewrite.gres != job.tres_per_node:
-        new["TresPerNode"], old["TresPerNode"] = rewrite.gres, job.tres_per_node
-    if rewrite.node_names is not None and rewrite.node_names != job.req_node_names:
-        new["ReqNodeList"], old["ReqNodeList"] = rewrite.node_names, job.req_node_names
-    return JobChange(job.job_id, "rewrite", new, old, rewrite.reason)
+    updates = [JobUpdate(job_id, (("Partition", names),)) for job_id, names in partitions.items()]
+    return client.update(updates) if updates else []
 
 
 def _earliest_start(job: SlurmJob, now_s: float) -> str:

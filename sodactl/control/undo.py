@@ -13,7 +13,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_resources
-from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind
+from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.live.job_identity import is_same_job
@@ -131,7 +131,7 @@ def check_undo(
             verdicts.append(UndoCheck(action, None, refusal))
             continue
         kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
-        change = JobChange(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
+        change = known_change(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
         verdicts.append(UndoCheck(action, change))
         present |= {(action.job_id, name): value for name, value in action.old.items()}
     return verdicts

@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.policies.actions import RouteJob
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.pools.pool_installer import PoolChangeOutcome
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from slurm_soda.slurm_ext.pools.waiting_jobs import route_waiting_jobs
 from slurm_soda.slurm_ext.read.squeue_waiting import read_waiting_jobs
-from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.job_changes import route_change
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 from slurm_soda.sodactl.site_access import SiteAccess
@@ -26,13 +27,7 @@ def move_waiting_jobs(
     jobs = {job.job_id: job for job in slurm.jobs()}
     wanted = [
         ManualChange(
-            JobChange(
-                job_id,
-                "rewrite",
-                {"Partition": partitions},
-                {"Partition": jobs[job_id].partition},
-                "routed to its array",
-            ),
+            route_change(RouteJob(job_id, "routed to its array", partitions, jobs[job_id].partition)),
             jobs[job_id].submit_s,
         )
         for job_id, partitions in route_waiting_jobs(table, rules, jobs.values(), waiting).items()

@@ -13,8 +13,10 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
-from slurm_soda.daemon.cycle.cycle import CycleReport, CycleRunner
+from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.epoch import begin_epoch
+from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.memory import DaemonContext
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
@@ -127,10 +129,8 @@ class Daemon:
         self.store = MortalStore(plain.engine, plain.url, killer)
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
-        self.cycles = CycleRunner(
-            config, self.store, MortalClient(slurm, killer), daemon_epoch=self.daemon_epoch, clock=clock,
-            completion=AccountingLookup(ask, 0.0),
-        )  # fmt: skip
+        client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)
+        self.cycles = CycleRunner(config, DaemonContext(self.store, client, self.daemon_epoch, clock, completion))
 
     def run(self) -> CycleReport:
         return self.cycles.run()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from slurm_soda.daemon.pools.aborted_jobs import AbortedJob, can_be_updated_alone, return_change
-from slurm_soda.daemon.pools.job_table_rows import select_rows
-from slurm_soda.daemon.pools.membership import pool_memberships
-from slurm_soda.daemon.pools.ordering import BF_MIN_PRIO_RESERVE, pool_order_changes
-from slurm_soda.daemon.pools.per_pool_decision import decide_per_pool, waiting_aborted_jobs, with_pool_shares
+from slurm_soda.daemon.pools.pool_stage import can_be_updated_alone, startable_s
+from slurm_soda.policies.actions import RouteJob
+from slurm_soda.policies.pipeline import pipeline_of
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.policy import DividesNodes
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
 from slurm_soda.policies.pools.policy import Coda
+from slurm_soda.policies.pools.stages.in_force import PoolsInForce, WaitingPoolJob
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
+from slurm_soda.slurm_ext.write.job_changes import order_changes
+from slurm_soda.slurm_ext.write.site_factors import RESERVING_FROM
 from tests.daemon.records import record
 
 NOW = 10_000.0
@@ -66,9 +69,9 @@ def world(arrays: PoolTable, jobs: list[SlurmJob], memory: dict[int, JobRunHisto
 
 
 def plan_of(arrays: PoolTable, jobs: list[SlurmJob], policy: str = "drf", aborts: dict[int, int] | None = None) -> Plan:
-    snapshot = world(arrays, jobs)
-    members = pool_memberships({job.job_id: job for job in jobs}, arrays)
-    return decide_per_pool(make_policy(policy), snapshot, arrays, members, waiting_aborted_jobs(snapshot, aborts or {}))
+    waiting = tuple(WaitingPoolJob(job_id, times) for job_id, times in sorted((aborts or {}).items()))
+    snapshot = replace(world(arrays, jobs), pools=PoolsInForce(arrays, waiting=waiting))
+    return pipeline_of(make_policy(policy)).decide(snapshot)
 
 
 def as_running(job: SlurmJob) -> SlurmJob:
@@ -122,27 +125,29 @@ def test_without_arrays_the_plan_is_the_policy_s() -> None:
     jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
     snapshot = world(table(), jobs)
     plain = make_policy("drf").decide(snapshot)
-    found = decide_per_pool(make_policy("drf"), snapshot, PoolTable(), {}, [])
+    found = pipeline_of(make_policy("drf")).decide(snapshot)
     assert found.order.tolist() == plain.order.tolist()
 
 
 def test_coda_divides_nodes_as_the_arrays_in_force_do() -> None:
     shares = {NODE: PoolShare(16, 2)}
-    told = with_pool_shares(make_policy("coda"), shares)
+    coda, plain = make_policy("coda"), make_policy("drf")
+    assert isinstance(coda, DividesNodes)
+    told = coda.with_shares(shares)
     assert isinstance(told, Coda)
     assert told.shares == shares
     written = make_policy("coda", {"shares": ["4x28=4/1"]})
-    assert with_pool_shares(written, shares) is written, "the configuration goes first"
-    plain = make_policy("drf")
-    assert with_pool_shares(plain, shares) is plain
+    assert isinstance(written, DividesNodes)
+    assert written.with_shares(shares) is written, "the configuration goes first"
+    assert not isinstance(plain, DividesNodes)
 
 
-def orders(jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None, **more: Any) -> dict[int, int]:
+def orders(
+    jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None, reserve_after_s: float = 600.0
+) -> dict[int, int]:
     arrays = table()
-    snapshot = world(arrays, jobs, memory)
-    members = pool_memberships({job.job_id: job for job in jobs}, arrays)
-    plan = decide_per_pool(make_policy("fifo-skip"), snapshot, arrays, members, [])
-    changes = pool_order_changes(snapshot, plan, members, depth=1000, **{"reserve_after_s": 600.0, **more})
+    snapshot = replace(world(arrays, jobs, memory), pools=PoolsInForce(arrays, reserve_after_s=reserve_after_s))
+    changes = order_changes(pipeline_of(make_policy("fifo-skip")).decide(snapshot), snapshot, depth=1000)
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
 
@@ -153,7 +158,7 @@ def test_priorities_stay_below_those_for_which_slurm_books_nodes() -> None:
     placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
     assert placed == sorted(placed, reverse=True)
     assert len(set(placed)) == 4
-    assert max(factors.values()) < BF_MIN_PRIO_RESERVE
+    assert max(factors.values()) < RESERVING_FROM
 
 
 def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
@@ -162,35 +167,38 @@ def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
         gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700),
         gpu_job(2, 4, 2, submit_s=NOW - 650, eligible_s=NOW - 650),
     ]
-    assert [i for i, factor in orders(waiting).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == [1]
-    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == []
+    assert [i for i, factor in orders(waiting).items() if factor >= RESERVING_FROM - 1] == [1]
+    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= RESERVING_FROM - 1] == []
 
 
 def test_rows_of_a_table_keep_what_they_hold() -> None:
     jobs = [as_running(cpu_job(1, 3, OWN)), cpu_job(2, 1), as_running(gpu_job(3, 2, 5))]
     whole = world(table(), jobs).jobs
-    part = select_rows(whole, np.array([1, 2]))
+    part = whole.only(np.array([1, 2]))
     assert part.job_id.tolist() == [2, 3]
     assert (part.alloc(0), part.alloc(1)) == ([], whole.alloc(2))
-    assert len(select_rows(whole, np.array([], dtype=np.int64))) == 0
+    assert len(whole.only(np.array([], dtype=np.int64))) == 0
 
 
-def returning(**more: Any) -> AbortedJob:
+def routed(now_s: float, **more: Any) -> RouteJob | None:
+    """What is asked for one aborted job, as the reader of the daemon shows it to the decision."""
     arrays = table()
     values = {"submit_s": NOW, "eligible_s": NOW + 121, "reason": "BeginTime", "restarts": 1, **more}
     waits = cpu_job(1, 8, f"{LEND},{OWN}", **values)
-    member = pool_memberships({1: waits}, arrays)[1]
-    return AbortedJob(waits, member, 1, None, top=5, ceiling=100, home=OWN)
+    job = WaitingPoolJob(1, aborts=1, startable_s=startable_s(waits, now_s), request_known=True)
+    snapshot = replace(world(arrays, [waits]), now_s=now_s, pools=PoolsInForce(arrays, waiting=(job,)))
+    plan = pipeline_of(make_policy("drf")).decide(snapshot)
+    return next((action for action in plan.actions if isinstance(action, RouteJob)), None)
 
 
 def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:
-    change = return_change(returning(), 3, NOW + 3)
-    assert change is not None
-    assert change.new["StartTime"] == "now"
-    assert return_change(returning(), 3, NOW + 1) is None
-    chosen = return_change(returning(eligible_s=NOW + 9000), 3, NOW + 3)
+    action = routed(NOW + 3)
+    assert action is not None
+    assert (action.ends_wait, action.first_in) == (True, "main/cpu")
+    assert routed(NOW + 1) is None
+    chosen = routed(NOW + 3, eligible_s=NOW + 9000)
     assert chosen is not None
-    assert "StartTime" not in chosen.new, "its user wants it to begin later"
+    assert not chosen.ends_wait, "its user wants it to begin later"
 
 
 def test_an_update_must_hit_one_task_alone() -> None:

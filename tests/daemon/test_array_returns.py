@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, PARTITIONS_UNCHANGED, RefusedPoolUpdates
+from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, RefusedPoolUpdates
+from slurm_soda.policies.pools.stages.in_force import SAME_LIST
 from slurm_soda.slurm_ext.write.job_changes import apply_changes, release_changes
 from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm
 from tests.daemon.fake_slurm import FakeClock
@@ -153,15 +154,15 @@ def test_refusals_are_remembered_longer_each_time() -> None:
     refusals, tries, now_s = RefusedPoolUpdates(), [], 0.0
     refusals.note(1, {"SiteFactor": "7"}, now_s)
     while now_s < 3600.0:
-        if not refusals.stand(1, OWN, now_s):
+        if OWN not in refusals.standing(1, now_s):
             tries.append(now_s)
             refusals.note(1, {"Partition": OWN, "StartTime": "now"}, now_s)
         now_s += 1.0
     assert tries == [0.0, 60.0, 180.0, 420.0, 900.0, 1860.0]
-    assert not refusals.stand(1, BOTH, now_s)
-    assert not refusals.stand(1, PARTITIONS_UNCHANGED, now_s)
+    assert BOTH not in refusals.standing(1, now_s)
+    assert SAME_LIST not in refusals.standing(1, now_s)
     refusals.keep({2})
-    assert not refusals.stand(1, OWN, now_s)
+    assert OWN not in refusals.standing(1, now_s)
 
 
 def test_release_all_takes_the_place_in_line_back(slurm: ArraySlurm, fresh_store: Path) -> None:

@@ -83,7 +83,7 @@ def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm
     slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
     sodad.follow(100 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
-    learner = sodad.cycles._run_time_predictor.forecast.learner
+    learner = sodad.cycles._observer.run_time_predictor.forecast.learner
     assert learner.learnt == 1
     slurm.submit(2, gpus=1, work_s=50.0)
     sodad.follow(40, every_s=2.0)
@@ -91,7 +91,9 @@ def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm
     assert learner.learnt == 1
     again = daemon(**SJF)
     again.run()
-    assert again.cycles._run_time_predictor.forecast.learner.learnt == 1, "the next daemon learns it from the store"
+    assert again.cycles._observer.run_time_predictor.forecast.learner.learnt == 1, (
+        "the next daemon learns it from the store"
+    )
 
 
 def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start) -> None:
@@ -147,8 +149,8 @@ def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
     left = []
     for _ in range(3):
         sodad.run()
-        job = cycles._job_cache.jobs[1]
-        expected = cycles._run_time_predictor.run_time(job, slurm.clock.now_s())
+        job = cycles._memory.job_cache.jobs[1]
+        expected = cycles._observer.run_time_predictor.run_time(job, slurm.clock.now_s())
         assert expected is not None
         left.append(expected.left.value)
         slurm.advance(100.0)
@@ -178,7 +180,7 @@ def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: 
 def test_a_column_of_nobody_is_empty(slurm: FakeSlurm, daemon: Start) -> None:
     sodad = daemon(**SJF)
     assert sodad.run().error == ""
-    assert math.isfinite(sodad.cycles._run_time_predictor._next_s)
+    assert math.isfinite(sodad.cycles._observer.run_time_predictor._next_s)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.policies.actions import StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
+from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
@@ -84,7 +86,7 @@ def job_of(client: CliSlurmClient, job_id: int) -> SlurmJob:
 def plan_of(order: Sequence[int]) -> Plan:
     none = np.zeros(0, dtype=np.int64)
     notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
-    return Plan("test", np.array(order, dtype=np.int64), none, (), notes)
+    return Plan("test", np.array(order, dtype=np.int64), none, notes)
 
 
 def test_every_way_of_asking_for_gpus_comes_out_as_numbers(cluster: ContainerCluster, client: CliSlurmClient) -> None:
@@ -150,7 +152,7 @@ def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(
 
     def changes() -> list[object]:
         world = build_snapshot(time.time(), client.jobs(), client.nodes(), client.site_factors(), {}, {})
-        found = order_changes(world, plan_of(wanted))
+        found = order_changes(OrderWaitingJobs().apply(world, plan_of(wanted)), world)
         assert [result.error for result in apply_changes(client, found)] == [""] * len(found)
         return list(found)
 
@@ -206,7 +208,7 @@ def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: ContainerClu
     assert job.restarts == 1
     # As sodad waits: started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it.
     _within(30, lambda: time.time() >= job.submit_s + MIN_RESTART_GAP_S)
-    assert apply_changes(client, [start_now_change(job_id, "test")])[0].error == ""
+    assert apply_changes(client, [start_now_change(StartJob(job_id, "test"))])[0].error == ""
     _within(90, lambda: job_of(client, job_id).state not in ("PENDING", "CONFIGURING"))
     assert job_of(client, job_id).state == "RUNNING"
 

@@ -1,33 +1,39 @@
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from slurm_soda.policies.plan import JobNotes, Plan, RequestRewrite
+import slurm_soda
+from slurm_soda.policies.actions import OrderJobs, RouteJob, StartJob
+from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import (
     JobChange,
     apply_changes,
     order_changes,
     release_changes,
+    request_changes,
     requeue_change,
-    rewrite_changes,
     signal_change,
     start_now_change,
 )
-from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
+from slurm_soda.slurm_ext.write.site_factors import RESERVING_FROM
 from tests.slurm_ext.records import job
 
 
-def plan(order: Sequence[int], starts: Sequence[int] = (), rewrites: tuple[RequestRewrite, ...] = ()) -> Plan:
+def plan(order: Sequence[int], starts: Sequence[int] = ()) -> Plan:
     none = np.zeros(0, dtype=np.int64)
     notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
-    return Plan("fifo", np.array(order, dtype=np.int64), np.array(starts, dtype=np.int64), (), notes, rewrites)
+    ids = np.array(order, dtype=np.int64)
+    return Plan("fifo", ids, np.array(starts, dtype=np.int64), notes, (OrderJobs("fifo", job_ids=ids),))
 
 
 def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
@@ -38,7 +44,7 @@ def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> 
     world = snapshot(
         {"job_id": 1, "priority": 12, "site_factor": 2}, {"job_id": 2, "priority": 5}, {"job_id": 3, "priority": 4}
     )
-    changes = order_changes(world, plan([3, 2, 1], starts=[3]), base=1000)
+    changes = order_changes(plan([3, 2, 1], starts=[3]), world, base=1000)
     assert [change.job_id for change in changes] == [3, 2]
     assert changes[0].old == {"SiteFactor": "0"}
     assert changes[0].reason == "fifo: starts now, place 1 of 3"
@@ -49,35 +55,14 @@ def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> 
 @pytest.mark.parametrize(("depth", "written"), [(0, 4), (2, 2), (4, 4)])
 def test_depth_bounds_how_many_jobs_are_put_in_order(depth: int, written: int) -> None:
     world = snapshot(*({"job_id": i, "priority": i} for i in range(1, 6)))
-    assert len(order_changes(world, plan([1, 2, 3, 4, 5]), depth=depth)) == written
+    assert len(order_changes(plan([1, 2, 3, 4, 5]), world, depth=depth)) == written
 
 
 def test_a_withdrawn_order_says_so() -> None:
     world = snapshot({"job_id": 1, "priority": 9}, {"job_id": 2, "priority": 900, "site_factor": 899})
-    (change,) = order_changes(world, plan([1, 2]), depth=1)
+    (change,) = order_changes(plan([1, 2]), world, depth=1)
     assert (change.job_id, change.new, change.old) == (2, {"SiteFactor": "0"}, {"SiteFactor": "899"})
     assert "behind the first 1 jobs" in change.reason
-
-
-def test_rewrites_name_only_what_differs_and_pass_the_grammar() -> None:
-    jobs = {
-        1: job(1, cpus=4, cpus_per_task=2, tasks=2, tres_per_node="gres/gpu:2"),
-        2: job(2, cpus=4, cpus_per_task=4),
-    }
-    rewrites = (
-        RequestRewrite(1, "fits better", cpus=8, gres="gres/gpu:4", node_names="n1"),
-        RequestRewrite(2, "nothing new", cpus=4),
-        RequestRewrite(99, "gone"),
-    )
-    (change,) = rewrite_changes(plan([1, 2], rewrites=rewrites), jobs)
-    assert change.new == {"CPUsPerTask": "4", "NumCPUs": "8", "TresPerNode": "gres/gpu:4", "ReqNodeList": "n1"}
-    assert change.old == {"CPUsPerTask": "2", "NumCPUs": "4", "TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
-    assert refusal_of_update(JobUpdate(change.job_id, tuple(change.new.items()))) == ""
-
-
-def test_array_jobs_are_not_rewritten() -> None:
-    jobs = {1: job(1, array_task="1-4")}
-    assert rewrite_changes(plan([1], rewrites=(RequestRewrite(1, "more", cpus=8),)), jobs) == []
 
 
 def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
@@ -134,7 +119,7 @@ def test_changes_are_sent_in_order_and_neighbours_share_a_process() -> None:
         order(13),
         signal_change(2, "USR1", "why"),
         requeue_change(2, "why"),
-        start_now_change(3, "why"),
+        start_now_change(StartJob(3, "why")),
         order(4),
     ]
     results = apply_changes(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
@@ -155,3 +140,52 @@ def test_no_change_is_no_call(changes: list[JobChange]) -> None:
     client = Recorder()
     apply_changes(client, changes)  # type: ignore[arg-type]  # only the writing half is needed
     assert len(client.calls) == len(changes)
+
+
+def test_of_several_requeued_jobs_the_first_in_the_plan_goes_first() -> None:
+    world = snapshot(
+        {"job_id": 1, "priority": 5, "site_factor": 2}, {"job_id": 2, "priority": 4}, {"job_id": 3, "priority": 70}
+    )
+    ids = world.jobs.job_id
+    routes = [RouteJob(i, "back", "a,b", "b,a", first_in="main/cpu", ends_wait=True) for i in (1, 2)]
+    whole = replace(plan([1, 2, 3]), actions=(*routes, OrderJobs("fifo", "main/cpu", ids)))
+    first, second = request_changes(whole, world)
+    assert int(first.new["SiteFactor"]) > int(second.new["SiteFactor"]) > 70
+    assert first.new | {"SiteFactor": ""} == {"Partition": "a,b", "SiteFactor": "", "StartTime": "now"}
+    assert (first.old, second.old) == (
+        {"Partition": "b,a", "SiteFactor": "2"},
+        {"Partition": "b,a", "SiteFactor": "0"},
+    )
+    keys = [change.key for change in (first, second, *order_changes(whole, world))]
+    assert len(set(keys)) == len(keys)
+
+
+def test_no_job_of_a_pool_goes_above_where_backfill_reserves() -> None:
+    world = snapshot({"job_id": 1, "priority": 1}, {"job_id": 2, "priority": RESERVING_FROM - 1})
+    actions = (
+        RouteJob(1, "back", first_in="main/cpu", ends_wait=True),
+        OrderJobs("fifo", "main/cpu", world.jobs.job_id),
+    )
+    (change,) = request_changes(replace(plan([1, 2]), actions=actions), world)
+    assert int(change.new["SiteFactor"]) < RESERVING_FROM
+
+
+def test_the_next_jobs_of_a_pool_are_lifted_to_where_backfill_reserves() -> None:
+    world = snapshot(*({"job_id": i, "priority": 9 - i} for i in range(1, 5)))
+    pool = OrderJobs("fifo", "main/large", world.jobs.job_id, reserving=2)
+    changes = order_changes(replace(plan([1, 2, 3, 4]), actions=(pool,)), world)
+    factors = {change.job_id: int(change.new["SiteFactor"]) for change in changes}
+    assert [job_id for job_id, factor in factors.items() if factor + 8 >= RESERVING_FROM] == [1, 2]
+    assert factors[1] > factors[2]
+
+
+def test_changes_are_made_in_one_place() -> None:
+    folders = [folder.resolve() for folder in Path(slurm_soda.__file__).parent.iterdir()]
+    made = {
+        path
+        for folder in folders
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Change", "Update")
+    }
+    assert made == {Path(job_changes.__file__).resolve()}

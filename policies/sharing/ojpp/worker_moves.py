@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.plan import JobVerdict, Preempt
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.ojpp.gang_placer import GangPlacer
 from slurm_soda.policies.sharing.ojpp.online_adjustment import WorkerMove, adjust_packing
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobState
@@ -53,7 +54,7 @@ class PlannedMove(NamedTuple):
     """A worker that moves, for the plan and to be told of."""
 
     move: WorkerMove
-    preempt: Preempt
+    preempt: PreemptJob
     average: float
     """Interference on the device it leaves, smoothed over time."""
     budget_gpu_s: float
@@ -150,10 +151,10 @@ def _carry_out(gang_placer: GangPlacer, one: WorkerMove) -> None:
     gang_placer.devices[row] = devices
 
 
-def _preempt(gang_placer: GangPlacer, one: WorkerMove, smoothed: Sequence[float]) -> Preempt:
+def _preempt(gang_placer: GangPlacer, one: WorkerMove, smoothed: Sequence[float]) -> PreemptJob:
     jobs = gang_placer.snapshot.jobs
     reason = (
         f"moves from GPU {one.source} to GPU {one.target}: interference there averages {smoothed[one.source]:.2f}, allowed "
         f"{gang_placer.rules.interference:.2f}"
     )
-    return Preempt(int(jobs.job_id[one.job]), (), reason)
+    return PreemptJob(int(jobs.job_id[one.job]), (), reason)

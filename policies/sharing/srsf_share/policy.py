@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
 from slurm_soda.policies.engine.demand import group_equal_rows
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.preemption import find_next_preemptible_s, find_preemptible
-from slurm_soda.policies.plan import JobVerdict, Plan, Preempt
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -247,7 +248,7 @@ class _Round:
             caution=self._policy.caution,
         )
 
-    def _preempts(self, leaving: Sequence[int]) -> tuple[Preempt, ...]:
+    def _preempts(self, leaving: Sequence[int]) -> tuple[PreemptJob, ...]:
         seating, job_id = self._seating, self._snapshot.jobs.job_id
         takers: dict[int, list[int]] = {}
         for row, devices in seating.devices.items():
@@ -265,5 +266,5 @@ class _Round:
                 reason = f"its GPUs do more for {'job' if len(ids) == 1 else 'jobs'} {shown}"
             else:
                 reason = "its GPUs do more for the job beside it alone"
-            found.append(Preempt(int(job_id[row]), ids, reason))
+            found.append(PreemptJob(int(job_id[row]), ids, reason))
         return tuple(found)

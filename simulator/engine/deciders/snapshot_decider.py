@@ -1,4 +1,4 @@
-"""Any policy as it is: a whole snapshot at each decision, as the daemon takes one each cycle."""
+"""Any policy as it is: a whole snapshot at each decision, as the daemon takes one each cycle, through the same stages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.pipeline import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
@@ -21,12 +22,13 @@ _ROUND = 6
 
 
 class SnapshotDecider:
-    """Keeps the columns of a snapshot and asks ``decide``; O(present jobs + nodes) a decision."""
+    """Keeps the columns of a snapshot and asks the whole decision; O(present jobs + nodes) a decision."""
 
     def __init__(self, policy: Policy, workload: Workload, cluster: SimulatedCluster, *, at_once: bool) -> None:
         """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there."""
         self._at_once = at_once
         self._policy, self._workload, self._cluster = policy, workload, cluster
+        self._pipeline = pipeline_of(policy)
         self._next_event_s = INFINITY
         self._present: list[int] = []
         self._jobs: dict[int, SessionJob] = {}
@@ -99,7 +101,7 @@ class SnapshotDecider:
         return self._next_event_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        return self.follow(self._policy.decide(self._snapshot(now_s)), now_s)
+        return self.follow(self._pipeline.decide(self._snapshot(now_s)), now_s)
 
     def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         """What a plan says to do now."""

@@ -240,10 +240,10 @@ def _job_row(job: SacctJob, hints: Hints, origin_s: float, tagged: bool) -> dict
 
 
 def _runs(used: Sequence[SacctJob], jobs: Sequence[SacctJob], origin_s: float) -> tuple[SacctRun, ...]:
-    number = {id(job): at for at, job in enumerate(used)}
+    number = {job.rows[0].line: at for at, job in enumerate(used)}
     runs = [
         SacctRun(
-            job=number.get(id(job), -1),
+            job=number.get(job.rows[0].line, -1),
             ready_s=max(row.submit_s, row.ready_s) - origin_s,
             start_s=row.start_s - origin_s,
             end_s=math.inf if math.isnan(row.end_s) else row.end_s - origin_s,

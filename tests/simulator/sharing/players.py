@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.placement import NodeAllocation
-from slurm_soda.policies.plan import JobNotes, Plan, Preempt
+from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
@@ -34,7 +35,7 @@ def plan_of(
     waiting = jobs.job_id[jobs.state == JobState.PENDING]
     return SharingPlan(
         policy="player", order=waiting, starts=np.array([one for one in places if one in waiting], dtype=np.int64),
-        preempts=tuple(Preempt(one, (), "played") for one in preempts),
+        actions=tuple(PreemptJob(one, (), "played") for one in preempts),
         notes=JobNotes(jobs.job_id, empty.astype(np.int8), empty, empty.astype(np.float64), empty),
         places=places, devices={one: tuple(sorted(held)) for one, held in devices.items()},
         sub_batches=dict(sub_batches or {}),

@@ -1,0 +1,128 @@
+"""The writing half of a cycle: from a plan's actions to changes that the rails let through, and to what became of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitProposals
+from slurm_soda.daemon.cycle.change_limits import ChangeLimits
+from slurm_soda.daemon.cycle.recorder import CycleResult
+from slurm_soda.daemon.cycle.sending import RecordedChange, resolve_outcome, send_recorded_changes
+from slurm_soda.daemon.cycle.slurm_state import SlurmState
+from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
+from slurm_soda.daemon.store import audit_log
+from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
+
+
+class Actor:
+    """Carries out plans, within the rails."""
+
+    def __init__(self, context: DaemonContext, settings: Settings) -> None:
+        self._context, self._settings = context, settings
+        self._rails = ChangeLimits(settings.change_limits)
+
+    def use(self, settings: Settings) -> None:
+        """Other settings hold from now on."""
+        self._settings = settings
+        self._rails.settings = settings.change_limits
+
+    def recall(self) -> None:
+        """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
+        since_s = self._context.clock.now_s() - self._settings.change_limits.min_change_interval_s
+        with self._context.store.read() as session:
+            for job_id, at_s in audit_log.recent_changes(session, since_s):
+                self._rails.remember(job_id, at_s)
+
+    def weigh(
+        self,
+        memory: DaemonMemory,
+        slurm_state: SlurmState,
+        snapshot: ClusterSnapshot,
+        plan: Plan | None,
+        proposals: CpuFitProposals,
+        *,
+        acts: bool,
+    ) -> CycleResult:
+        """From a plan to changes, and from these to the ones that the rails let through."""
+        now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, memory.preemptions
+        settled = _settle(memory, slurm_state)
+        steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
+        memory.count_preemptions()
+        begun = [] if plan is None else preemptions.begin(plan, jobs, memory.job_cache, now_s)
+        ordinary: list[JobChange] = list(proposals.changes)
+        if plan is not None:
+            orders = order_changes(plan, snapshot, depth=self._settings.cycle.order_depth)
+            ordinary = request_changes(plan, snapshot) + ordinary + orders
+        planned = len(steps) + len(begun) + len(ordinary)
+        if not acts:
+            begun, ordinary = [], []
+        elif plan is not None:
+            memory.job_cache.promote(plan.promoted.tolist(), now_s)
+        preemption_steps = steps + begun
+        passed = self._rails.admit([preemption_step.change for preemption_step in preemption_steps], ordinary, now_s)
+        admitted = {change.key for change in passed.changes}
+        preemption_steps = [
+            preemption_step for preemption_step in preemption_steps if preemption_step.change.key in admitted
+        ]
+        fresh = [
+            preemption_step.active_preemption for preemption_step in begun if preemption_step.change.key in admitted
+        ]
+        preemptions.adopt(fresh)
+        return CycleResult(
+            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, proposals.rows
+        )
+
+    def send(
+        self, memory: DaemonMemory, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch
+    ) -> None:
+        """Send what is recorded, and take in what became of it.
+
+        Raises:
+            SupersededError: a newer daemon has taken over; nothing was sent.
+        """
+        if not recorded:
+            return
+        context, urge_of = self._context, work.urge_of
+        with context.store.read() as session:
+            context.daemon_epoch.check(session)
+        with watch("act.send"):
+            for outcome, (action_id, change) in zip(
+                send_recorded_changes(context.client, recorded), recorded, strict=True
+            ):
+                work.outcomes.append(outcome)
+                preemption_step = urge_of.get(change.key)
+                if preemption_step is not None:
+                    memory.preemptions.note(
+                        preemption_step, outcome, work.slurm_state.jobs[change.job_id], context.clock.now_s()
+                    )
+                if outcome.state == "sent":
+                    restart = preemption_step.active_preemption.restart if preemption_step else None
+                    memory.unsettled.append(UnsettledChange(action_id, change, restart))
+                if outcome.state == "failed":
+                    memory.arrays.refused(change, context.clock.now_s())
+                if outcome.error:
+                    log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
+        memory.count_preemptions()
+
+
+def _settle(memory: DaemonMemory, slurm_state: SlurmState) -> list[ChangeOutcome]:
+    """What became of changes whose outcome nobody saw, as far as this sight tells."""
+    judged = [
+        (
+            each,
+            resolve_outcome(
+                each, slurm_state.jobs.get(job_id), slurm_state.site_factors.get(job_id, 0), slurm_state.now_s
+            ),
+        )
+        for each in memory.unsettled
+        for job_id in (each.change.job_id,)
+    ]
+    memory.unsettled = [each for each, outcome in judged if outcome is None]
+    return [outcome for _, outcome in judged if outcome is not None]

@@ -1,0 +1,78 @@
+"""What sodad stands on, and what it remembers from one cycle to the next; all of it comes back from the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitting
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
+from slurm_soda.daemon.cycle.epoch import DaemonEpoch
+from slurm_soda.daemon.pools.pool_stage import PoolStage
+from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.store import audit_log
+from slurm_soda.daemon.store.audit_log import UnsettledChange
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
+from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.slurm_ext.client import SlurmClient
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonContext:
+    """Where a daemon reads and writes; stays the same as long as it lives."""
+
+    store: Store
+    client: SlurmClient
+    daemon_epoch: DaemonEpoch
+    clock: Clock
+    completion: AccountingLookup
+
+
+@dataclass(slots=True)
+class DaemonMemory:
+    """What a daemon must know to go on."""
+
+    job_cache: JobCache
+    notes: JobNoteWriter
+    arrays: PoolStage
+    preemptions: ActivePreemptions
+    starts: CpuFitting
+    unsettled: list[UnsettledChange]
+    """Changes whose outcome nobody saw."""
+
+    @classmethod
+    def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonMemory:
+        """As the store has it."""
+        preemptions = ActivePreemptions(settings.preemption)
+        starts = CpuFitting(settings.cpu_fit, context.store, context.client)
+        job_cache = JobCache(context.store)
+        with context.store.read() as session:
+            arrays = PoolStage(Path(settings.state_dir), session, context.client)
+            preemptions.adopt(load_preemptions(session))
+            return cls(job_cache, JobNoteWriter(), arrays, preemptions, starts, audit_log.unsettled_changes(session))
+
+    def use(self, settings: Settings) -> None:
+        """Other settings hold from now on."""
+        self.preemptions.settings = settings.preemption
+        self.starts.settings = settings.cpu_fit
+
+    def count_preemptions(self) -> None:
+        """Preempted jobs that are back in the queue count one more."""
+        for job_id in self.preemptions.take_succeeded():
+            self.job_cache.count_preemption(job_id)
+
+    def save(self, session: Session, now_s: float) -> None:
+        """Write what changed; call :meth:`saved` once the transaction is through."""
+        self.job_cache.save(session, now_s)
+        self.arrays.save(session)
+
+    def saved(self) -> None:
+        """What :meth:`save` wrote is committed."""
+        self.job_cache.saved()
+        self.arrays.saved()

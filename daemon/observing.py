@@ -1,0 +1,61 @@
+"""The reading half of a cycle: everything that a decision must know, from Slurm and from the store, in one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitProposals
+from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
+from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
+from slurm_soda.daemon.pools.pool_stage import requeued_by_us
+from slurm_soda.policies.snapshot import ClusterSnapshot
+
+
+class Observer:
+    """The one reader of a daemon."""
+
+    def __init__(self, context: DaemonContext) -> None:
+        self._completion = context.completion
+        self._slurm_reader, self.run_time_predictor = SlurmReader(context.client), RunTimePredictor(context.store)
+
+    def look(self, memory: DaemonMemory, now_s: float, watch: Stopwatch) -> SlurmState:
+        """Read Slurm once, and take it in.
+
+        Raises:
+            SlurmError: Slurm did not answer, or not readably.
+        """
+        slurm_state, job_cache = self._slurm_reader.look(now_s, watch), memory.job_cache
+        with watch("observe.memory"):
+            listed = set(slurm_state.jobs)
+            job_cache.observe(list(slurm_state.jobs.values()), now_s)
+            ours = {job_id: p.restart for job_id, p in memory.preemptions.by_job.items() if p.phase != "intended"}
+            memory.arrays.look(slurm_state, job_cache, requeued_by_us(ours))
+            self._completion.step(job_cache, listed, now_s)
+            job_cache.forget(listed, now_s, accounting=self._completion.ask is not None)
+        return slurm_state
+
+    def snapshot(
+        self, memory: DaemonMemory, slurm_state: SlurmState, settings: Settings, watch: Stopwatch, *, asks: bool
+    ) -> ClusterSnapshot:
+        """What the stages of the decision see.
+
+        Args:
+            asks: Slurm may be asked for details of single jobs.
+        """
+        requeued = {*memory.preemptions.by_job, *memory.arrays.aborted(slurm_state.jobs)}
+        snapshot = slurm_state.snapshot(memory.job_cache, leaving=memory.preemptions.leaving, requeued=requeued)
+        with watch("decide.run_times"):
+            snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, memory.job_cache)
+        with watch("decide.arrays"):
+            return replace(snapshot, pools=memory.arrays.in_force(slurm_state, settings.pools, asks=asks))
+
+    def requests(self, memory: DaemonMemory, slurm_state: SlurmState, *, asks: bool, acts: bool) -> CpuFitProposals:
+        """What is thought of waiting jobs' requests for CPUs, beside the decision."""
+        return memory.starts.propose(slurm_state, memory.job_cache, acts=acts) if asks else CpuFitProposals()
+
+    def learn(self, memory: DaemonMemory, slurm_state: SlurmState) -> None:
+        """Learn from jobs that ended."""
+        self.run_time_predictor.step(slurm_state.now_s, slurm_state.nodes, memory.job_cache)

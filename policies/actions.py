@@ -1,0 +1,126 @@
+"""What a plan asks to be done to jobs: small values, each with an id and the reason for people.
+
+An action says what shall be, in the words of the policy; how Slurm is told is the actuator's work. Its id is unique in its
+plan, and the same from cycle to cycle as long as the same is wanted of the same job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slurm_soda.policies.snapshot import IntColumn
+
+WHOLE_QUEUE = ""
+"""Stands for all jobs that are in no pool; without pools, for all jobs."""
+
+
+def preemption_id(job_id: int) -> str:
+    """Id of everything that is done to preempt one job; at most one preemption of a job is on its way."""
+    return f"preempt:{job_id}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderJobs:
+    """The order in which Slurm shall try the waiting jobs of one pool, or of the one queue."""
+
+    reason: str
+    """The policy's name: each job's place in the order follows it in what people read."""
+    pool: str = WHOLE_QUEUE
+    job_ids: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Eligible jobs, most urgent first."""
+    others: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Waiting jobs of the same queue that are not eligible: an old order of theirs must not put them in front."""
+    reserving: int = 0
+    """For so many at the head of :attr:`job_ids` Slurm's backfill may reserve nodes; counts in a pool alone."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan: a queue has one order."""
+        return f"order:{self.pool}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptJob:
+    """Requeue a running job after its checkpoint; ``for_jobs`` get its GPUs."""
+
+    job_id: int
+    for_jobs: tuple[int, ...]
+    reason: str
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan."""
+        return preemption_id(self.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCpus:
+    """What a waiting job asks for in CPUs and memory, as Slurm has it; 0 where the request does not say."""
+
+    cpus: int
+    """Over all nodes."""
+    cpus_per_task: int
+    least_cpus_per_node: int
+    memory_per_cpu_mib: int = 0
+    memory_per_node_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRequest:
+    """Give every task of a waiting job another number of CPUs."""
+
+    job_id: int
+    tasks_per_node: int
+    cpus_per_task: int
+    cpus: int
+    """Over all nodes."""
+    least_cpus_per_node: int
+    before: RequestedCpus
+    """The request that this was decided on."""
+    reason: str
+    memory_per_node_mib: int | None = None
+    """Memory on each node that shall hold from now on; ``None`` leaves the request for memory as it is."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan."""
+        return f"resize:{self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteJob:
+    """Where a waiting job that Slurm requeued may start, and whether it is the next of its pool."""
+
+    job_id: int
+    reason: str
+    partitions: str | None = None
+    """Slurm's list of partitions; ``None`` leaves the present one."""
+    before: str = ""
+    """The present list."""
+    first_in: str | None = None
+    """Pool before whose other jobs it goes; ``None`` leaves its place. Of several, those first in the plan go first."""
+    ends_wait: bool = False
+    """Slurm's wait after the requeue ends now."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan."""
+        return f"route:{self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """End Slurm's wait after a requeue, for a preempted job whose turn it is again."""
+
+    job_id: int
+    reason: str
+
+    @property
+    def id(self) -> str:
+        """The end of a preemption."""
+        return preemption_id(self.job_id)
+
+
+Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob | StartJob

@@ -1,0 +1,61 @@
+"""One decision: stages that each make a plan more complete, in an order that is written down in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from slurm_soda.policies.plan import JobNotes, Plan
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
+from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
+from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
+from slurm_soda.policies.snapshot import ClusterSnapshot
+
+
+class Stage(Protocol):
+    """One step of the decision: a pure function of the snapshot and of the plan so far."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+        """The plan with what this stage adds or changes; the same input gives the same plan, to the bit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages in their order."""
+
+    stages: tuple[Stage, ...]
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """The plan for this instant."""
+        plan = empty_plan()
+        for stage in self.stages:
+            plan = stage.apply(snapshot, plan)
+        return plan
+
+
+def pipeline_of(policy: Policy) -> Pipeline:
+    """The whole decision, as sodad, ``sodactl`` and the simulator make it; what a site has no use for does nothing."""
+    return Pipeline(
+        (
+            PolicyInPools(policy),
+            RequeuedBorrowersFirst(),
+            OrderWaitingJobs(),
+            # The CPUs of waiting jobs' requests are the next stage's.
+        )
+    )
+
+
+def empty_plan() -> Plan:
+    """Nothing is wanted of nobody."""
+    none = np.zeros(0, dtype=np.int64)
+    notes = JobNotes(none, none.astype(np.int8), none, none.astype(np.float64), none)
+    return Plan(policy="", order=none, starts=none, notes=notes)
