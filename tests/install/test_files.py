@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,19 @@ CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "so
 EVERYWHERE = {"soda_spank.so"}
 
 
+@cache
 def commands(role: str) -> str:
     done = subprocess.run(
-        ["make", "-n", "-C", TOP, "install", *([f"ROLE={role}"] if role else []), "PREFIX=/prefix"],
+        [
+            "make",
+            "-n",
+            "-C",
+            TOP,
+            "install",
+            *([f"ROLE={role}"] if role else []),
+            "PREFIX=/prefix",
+            f"PYTHON={sys.executable}",
+        ],
         capture_output=True,
         text=True,
         check=True,
