@@ -19,7 +19,7 @@ from slurm_soda.policies.baselines.kelp_fifo import KelpFifo
 from slurm_soda.policies.baselines.multifactor import MAX_AGE_S, Multifactor
 from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
 from slurm_soda.policies.engine.run_time_estimates import ESTIMATES, LIMIT
-from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.errors import PolicyError, did_you_mean, no_such
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.layout.shares_text import SHARES_FORMAT, parse_shares
 from slurm_soda.policies.pools.policy import MAX_ABORTS, Coda
@@ -201,7 +201,7 @@ def find_entry(name: str) -> PolicyEntry:
     for entry in POLICIES:
         if entry.name == name:
             return entry
-    raise PolicyError(f"there is no policy {name!r}; choose one of: {', '.join(policy_names())}")
+    raise PolicyError(no_such("policy", name, policy_names()))
 
 
 def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
@@ -216,7 +216,9 @@ def make_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Polic
     for key, value in (parameters or {}).items():
         if key not in known:
             allowed = ", ".join(sorted(known)) or "none"
-            raise PolicyError(f"policy {name} has no parameter {key!r}; its parameters are: {allowed}")
+            raise PolicyError(
+                f"policy {name} has no parameter {key!r}; its parameters are: {allowed}{did_you_mean(key, known)}"
+            )
         try:
             values[key] = known[key].read(value)
         except (TypeError, ValueError, OverflowError):

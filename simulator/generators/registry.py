@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from slurm_soda.policies.errors import no_such
 from slurm_soda.policies.registry.parameters import Parameter
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators import philly, soda, tiresias_mix
@@ -82,7 +83,7 @@ def find_generator(name: str) -> WorkloadGenerator:
     for entry in GENERATORS:
         if entry.name == name:
             return entry
-    raise SimulatorError(f"there is no generated workload {name!r}; choose one of: {', '.join(workload_names())}")
+    raise SimulatorError(no_such("generated workload", name, workload_names()))
 
 
 def generate_workload(

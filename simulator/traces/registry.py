@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from slurm_soda.policies.errors import no_such
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.traces.formats import philly, pollux
 from slurm_soda.simulator.traces.formats.gavel import looks_like_gavel, read_gavel
@@ -101,7 +102,7 @@ def find_format(name: str) -> TraceFormat:
     for entry in FORMATS:
         if entry.name == name:
             return entry
-    raise SimulatorError(f"there is no trace format {name!r}; choose one of: {', '.join(format_names())}")
+    raise SimulatorError(no_such("trace format", name, format_names()))
 
 
 def detect_format(path: Path) -> TraceFormat:
