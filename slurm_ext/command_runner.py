@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slurm_soda.slurm_ext.errors import SlurmCommandError
-
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
+from slurm_soda.slurm_ext.errors import NOT_FOUND, SEARCH_PATH, SlurmCommandError
 
 SLURM_ENVIRONMENT: Mapping[str, str] = {
     "PATH": SEARCH_PATH,
@@ -27,7 +25,7 @@ SLURM_ENVIRONMENT: Mapping[str, str] = {
 }
 """The whole environment of every command: nothing of the caller's can change what Slurm prints."""
 
-COMMAND_NOT_FOUND = 127
+CANNOT_RUN = 126
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,8 @@ class CommandRunner(Protocol):
         """Run ``argv`` with exactly the environment ``env``.
 
         A command that is still running after ``timeout_s`` is killed with all its children; that is status ``None``, with
-        the output so far. A program that is not there is status 127. Never raises for what the command does.
+        the output so far. A program that is not there is status 127, as a shell has it,
+        and one that cannot be run 126. Never raises for what the command does.
         """
         ...
 
@@ -81,7 +80,8 @@ class LocalCommandRunner:
                 start_new_session=True,
             )
         except OSError as error:
-            return CompletedCommand(tuple(argv), COMMAND_NOT_FOUND, b"", str(error).encode("utf-8", "surrogateescape"))
+            status = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+            return CompletedCommand(tuple(argv), status, b"", str(error).encode("utf-8", "surrogateescape"))
         with process:
             try:
                 stdout, stderr = process.communicate(stdin, timeout_s)

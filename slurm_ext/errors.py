@@ -7,6 +7,13 @@ from slurm_soda.wire.errors import SodaError
 __all__ = ["HintError", "SlurmCommandError", "SlurmError", "SlurmReplyError", "SodaError"]
 
 
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
+"""Where Slurm's commands are looked for."""
+
+NOT_FOUND = 127
+"""Exit status of a command that is not there, as a shell gives it."""
+
+
 class HintError(SodaError):
     """A ``--soda-…`` value that is not allowed; names the flag, the value and what is allowed."""
 
@@ -26,9 +33,19 @@ class SlurmCommandError(SlurmError):
 
     def __init__(self, argv: tuple[str, ...], status: int | None, stderr: str, remedy: str) -> None:
         self.argv, self.status, self.stderr = argv, status, stderr
+        if status == NOT_FOUND:
+            super().__init__(_missing(argv[0]))
+            return
         what = "did not answer in time" if status is None else f"exited with status {status}"
         said = f": {stderr.strip()}" if stderr.strip() else ""
         super().__init__(f"{' '.join(argv[:6])} {what}{said}; {remedy}")
+
+
+def _missing(program: str) -> str:
+    return (
+        f"{program} is not installed on this host: run this where Slurm's commands are (a login node, the controller), or "
+        f"install or link them into one of {SEARCH_PATH.replace(':', ', ')}"
+    )
 
 
 class SlurmReplyError(SlurmError):

@@ -51,36 +51,46 @@ class LazyCommand:
 
 _HERE = "slurm_soda.sodactl"
 
-COMMANDS: Mapping[str, LazyCommand] = {
-    "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda alive, and what does it do?"),
-    "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
-    "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or where it went."),
-    "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
-    "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
-    "profiles": LazyCommand(f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from whom."),
-    "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
-    "mode": LazyCommand(f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."),
-    "undo": LazyCommand(f"{_HERE}.control.undo:undo", "Take changes to jobs back."),
-    "release-all": LazyCommand(
-        f"{_HERE}.control.release_all:release_all", "Give every job back to Slurm alone; works with sodad down."
-    ),
-    "pools": LazyCommand(
-        f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
-    ),
-    "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to mend."),
-    "cluster": LazyCommand(
-        f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine."
-    ),
-    "demo": LazyCommand(f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
-    "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
-    "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
-    "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What would another policy do to this site?"),
-    "bench": LazyCommand(
-        f"{_HERE}.bench.decide:bench", "Measure parts of slurm-soda on this machine, without a cluster."
-    ),
-    "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
+GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
+    "For users": {
+        "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda alive, and what does it do?"),
+        "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
+        "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or where it went."),
+        "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
+        "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
+        "profiles": LazyCommand(
+            f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from whom."
+        ),
+        "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
+    },
+    "For admins": {
+        "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
+        "mode": LazyCommand(
+            f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."
+        ),
+        "undo": LazyCommand(f"{_HERE}.control.undo:undo", "Take changes to jobs back."),
+        "release-all": LazyCommand(
+            f"{_HERE}.control.release_all:release_all", "Give every job back to Slurm alone; works with sodad down."
+        ),
+        "pools": LazyCommand(
+            f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
+        ),
+        "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to mend."),
+    },
+    "Simulation and test clusters": {
+        "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
+        "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
+        "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What would another policy do to this site?"),
+        "demo": LazyCommand(f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
+        "cluster": LazyCommand(
+            f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine."
+        ),
+        "bench": LazyCommand(f"{_HERE}.bench.decide:bench", "Measure parts of slurm-soda on this machine."),
+    },
 }
+"""All commands, by whom they are for; the order of ``sodactl --help``."""
 
+COMMANDS: Mapping[str, LazyCommand] = {name: lazy for group in GROUPS.values() for name, lazy in group.items()}
 
 COMMANDS_WITH_CLEANUP = (("demo",), ("cluster", "up"))
 """Commands that own things outside while they run, and take them down however they are ended."""
@@ -96,6 +106,17 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         return lazy.load() if lazy else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click has it, which however guesses only among commands that are imported."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from slurm_soda.policies.errors import did_you_mean  # noqa: PLC0415 - few mistype
+
+            raise click.UsageError(f"No such command {name!r}{did_you_mean(name, COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names by prefix; click's own would import every command for it."""
         names = [
@@ -104,8 +125,9 @@ class LazyGroup(click.Group):
         return names if names or not incomplete.startswith("-") else click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, lazy.summary) for name, lazy in group.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -17,6 +17,8 @@ import click
 Document = dict[str, Any]
 """What a command found, as plain data: printed as it stands with ``--json``, else drawn."""
 
+_MILLION = 1e6
+
 WIDE_COLUMNS = 250
 """Width of a table whose reader is a program: nothing is cut off."""
 
@@ -25,15 +27,21 @@ def print_json(document: Document) -> None:
     r"""One JSON document on stdout.
 
     Bytes that are not UTF-8 appear as lone surrogates (byte 0xff as ``\udcff``), which Python's ``json`` and
-    ``surrogateescape`` turn back into the byte; numbers that JSON does not have (NaN, infinity) appear as ``null``.
+    ``surrogateescape`` turn back into the byte; numbers are as :func:`without_nonfinite_numbers` makes them.
     """
     click.echo(json.dumps(without_nonfinite_numbers(document), indent=2, ensure_ascii=True, allow_nan=False))
 
 
 def without_nonfinite_numbers(value: Any) -> Any:
-    """The same plain data with ``None`` for numbers that JSON does not have."""
+    """The same plain data as JSON shall have it: ``None`` for NaN and infinity, no noise behind the digits that count.
+
+    Whole numbers (ids, counts) stay as they are; others keep 12 digits, and from a million on all before the point and six
+    behind it: microseconds of a Unix time.
+    """
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return float(f"{value:.12g}") if abs(value) < _MILLION else round(float(value), 6)
     if isinstance(value, Mapping):
         return {str(key): without_nonfinite_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

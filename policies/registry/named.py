@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar
 
+from slurm_soda.policies.errors import did_you_mean, no_such
 from slurm_soda.policies.registry.parameters import Parameter
 
 _SHOWN = 60
@@ -38,10 +38,7 @@ def find_named(entries: Sequence[Entry], name: str, what: str, error: type[Excep
     for entry in entries:
         if entry.name == name:
             return entry
-    names = names_of(entries)
-    close = get_close_matches(name, names, 1)
-    meant = f" (did you mean {close[0]}?)" if close else ""
-    raise error(f"there is no {what} {name!r}; choose one of: {', '.join(names)}{meant}")
+    raise error(no_such(what, name, names_of(entries)))
 
 
 def read_values(
@@ -57,7 +54,8 @@ def read_values(
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key not in known:
-            raise error(f"{owner} has no parameter {key!r}; its parameters are: {', '.join(sorted(known)) or 'none'}")
+            allowed = ", ".join(sorted(known)) or "none"
+            raise error(f"{owner} has no parameter {key!r}; its parameters are: {allowed}{did_you_mean(key, known)}")
         try:
             values[key] = known[key].read(value)
         except (TypeError, ValueError, OverflowError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurm_soda.policies.errors import no_such
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.node.node_rules import NodeRules
 
@@ -43,4 +44,4 @@ def find_system(name: str) -> NamedSystem:
     for system in SYSTEMS:
         if system.name == name:
             return system
-    raise SimulatorError(f"there is no system {name!r}; choose one of: {', '.join(system_names())}")
+    raise SimulatorError(no_such("system", name, system_names()))

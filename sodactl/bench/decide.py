@@ -16,8 +16,10 @@ from rich.table import Table
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import find_entry, make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.sodactl import output
 from slurm_soda.sodactl.bench.synthetic_cluster import busy_cluster, idle_cluster
 from slurm_soda.sodactl.bench.synthetic_sharing import DEFAULT_JOB_KINDS, shared_cluster
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 
 CLUSTER_MAKERS: Mapping[str, Callable[[int, int, int], ClusterSnapshot]] = {
     "busy": busy_cluster, "idle": idle_cluster, "shared": shared_cluster
@@ -32,7 +34,7 @@ def bench() -> None:
 @bench.command()
 @click.option("--jobs", default=100_000, show_default=True, type=click.IntRange(min=1), help="Jobs, running ones too.")
 @click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(min=2), help="Nodes of 8 GPUs each.")
-@click.option("--policy", "policies", multiple=True, type=click.Choice(policy_names()), help="One policy; repeatable.")
+@click.option("--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="One policy; repeatable.")
 @click.option(
     "--cluster",
     default="busy",
@@ -70,7 +72,7 @@ def decide(
     results = [_measure(_policy(name), snapshot, repeat) for name in policies or policy_names()]
     if as_json:
         made = {"jobs": jobs, "nodes": nodes, "cluster": cluster, "kinds": kinds, "seed": seed}
-        click.echo(json.dumps({**made, "results": results}))
+        click.echo(json.dumps(output.without_nonfinite_numbers({**made, "results": results})))
         return
     of_kinds = f" with {kinds} kinds of jobs" if kinds else ""
     table = Table(title=f"{jobs} jobs, {nodes} nodes, {cluster} cluster{of_kinds}, seed {seed}")

@@ -12,11 +12,11 @@ from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
 from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
 from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
-from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
 from slurm_soda.sodactl.containers.pools_demo import run_pools_demo
 from slurm_soda.sodactl.output import Column
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 
 _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 
@@ -28,7 +28,7 @@ _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
     "--time-scale", default=150.0, show_default=True, type=click.FloatRange(1.0, 10000.0),
     help="How many times faster than on the paper's testbed time passes; smaller is slower and smoother.",
 )  # fmt: skip
-@click.option("--policy", default="tiresias-las", show_default=True, type=click.Choice(policy_names()))
+@click.option("--policy", default="tiresias-las", show_default=True, type=POLICY, metavar="NAME")
 @click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--keep", is_flag=True, help="Leave the cluster up, to look around in it.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from slurm_soda.daemon.config import MODES
@@ -13,6 +15,7 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
 
 _MODE_MEANINGS = {
@@ -46,7 +49,7 @@ def mode(site: SiteAccess, *, as_json: bool, new: str | None) -> None:
 
 
 @click.command()
-@click.argument("new", metavar="[NAME]", required=False)
+@click.argument("new", metavar="[NAME]", required=False, shell_complete=POLICY.shell_complete)
 @click.option("--list", "listing", is_flag=True, help="List all policies.")
 @on_site
 def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -> None:
@@ -103,11 +106,22 @@ def _draw_parameters(document: Document) -> None:
         return
     output.print_line()
     rows = [
-        (p["name"], str(document["parameters"][p["name"]]), str(p["default"]), p["unit"], p["doc"])
+        (p["name"], _shown(document["parameters"][p["name"]]), _shown(p["default"]), p["unit"], p["doc"])
         for p in known["parameters"]
     ]
     columns = [Column("parameter"), Column("value"), Column("default"), Column("unit"), Column("meaning")]
     output.print_table(columns, rows)
+
+
+def _shown(value: Any) -> str:
+    """A parameter's value as `--set` takes it; `none` and `unset` for none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown, value)) or "none"
+    return "unset" if value is None else str(value)
 
 
 def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -> Document:

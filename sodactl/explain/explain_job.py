@@ -15,7 +15,7 @@ from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
@@ -24,22 +24,20 @@ from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, u
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
-
-MAX_JOB_ID = 2**32 - 1
-"""Slurm's own limit."""
 
 _TABLE_ROWS = 20
 """Newest changes that the text shows; --json has all."""
 
 
 @click.command()
-@click.argument("job_id", metavar="JOB", type=click.IntRange(1, MAX_JOB_ID))
+@click.argument("job_id", metavar="JOB", type=JOB_ID)
 @click.option(
     "--beside",
     "other_id",
     metavar="OTHER",
-    type=click.IntRange(1, MAX_JOB_ID),
+    type=JOB_ID,
     help="Another job: what the two would do to each other on one GPU, instead.",
 )
 @on_site
@@ -86,7 +84,7 @@ def describe_job(site: SiteAccess, job_id: int) -> Document:
             story = past.story(job_id)
     except StoreError as error:
         if record is None:
-            raise
+            raise SodaError("; ".join((str(error), *warnings))) from error
         warnings.append(f"without the policy's view and the record of changes: {error}")
         return _document(site, None, record, warnings)
     story = drop_stored_job_of_reused_id(story, record)

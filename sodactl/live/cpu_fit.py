@@ -20,6 +20,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.history import parse_since
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50
@@ -38,7 +39,7 @@ _SETTLE_REASON_TEXTS = {
 @click.option("--user", "-u", metavar="NAME", help="Only this user, and what the next jobs of this user start with.")
 @click.option("--category", type=click.Choice(CATEGORIES), help="Only jobs with this --soda-category.")
 @click.option("--model", metavar="NAME", help="Only jobs with this --soda-model.")
-@click.option("--job", "-j", "job_id", type=click.IntRange(1), help="Only this job, with every measurement.")
+@click.option("--job", "-j", "job_id", type=JOB_ID, help="Only this job, with every measurement.")
 @click.option("--since", metavar="TIME", help="Only jobs submitted since: 90m, 2h, 3d, 2026-11-20, 2026-11-20T14:30.")
 @click.option("--jobs", "by_job", is_flag=True, help="One line for each job instead of one for each group.")
 @click.option(

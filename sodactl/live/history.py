@@ -12,6 +12,7 @@ import click
 from slurm_soda.daemon.store.jobs.finished_jobs import finished_jobs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50
@@ -21,7 +22,7 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @click.command()
-@click.option("--job", "-j", "job_id", type=click.IntRange(1), help="Only this job.")
+@click.option("--job", "-j", "job_id", type=JOB_ID, help="Only this job.")
 @click.option("--user", "-u", metavar="NAME", help="Only jobs of this user.")
 @click.option("--since", metavar="TIME", help="Only jobs that ended since: 90m, 2h, 3d, 2026-11-20, 2026-11-20T14:30.")
 @click.option(

@@ -22,7 +22,8 @@ from slurm_soda.simulator.runs.batch import SimulationBatch, run_batch
 from slurm_soda.simulator.runs.scenario import PolicyChoice
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
+from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.scenario_input import ScenarioInput, read_scenario_input, warn_skipped
 from slurm_soda.sodactl.simulation.inputs.scenario_options import ScenarioOptions, add_scenario_options
 from slurm_soda.sodactl.simulation.policy_table import print_policy_runs
@@ -47,7 +48,7 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
     "--policy",
     "policies",
     multiple=True,
-    type=click.Choice(policy_names()),
+    type=POLICY,
     metavar="NAME",
     help="Repeatable; the others are compared with the first.  [default: the well-known ones]",
 )
@@ -65,6 +66,7 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
     "assignments",
     multiple=True,
     metavar="[POLICY.]KEY=VALUE",
+    shell_complete=complete_assignment,
     help="A parameter of all policies that have it, or of one policy or system; repeatable.",
 )
 @click.option("--seed", "seeds", type=int, multiple=True, help="Of the generated jobs; repeatable.  [default: 1]")
@@ -95,6 +97,10 @@ def compare(
       sodactl compare --restart-cost-s 60 --set min_run_s=300 --set gandiva.quantum_s=120
       sodactl compare --json | jq '.policies[] | [.policy, .avg_jct_s]'
     """  # noqa: D301 - click reads the control character
+    if csv_folder == Path("-"):
+        raise click.UsageError(
+            "--csv -: each run has a file of its own, so name a folder; `sodactl simulate --csv -` prints one"
+        )
     names = policies if policies or systems else [name for name in DEFAULT_POLICIES if name in policy_names()]
     chosen = choose_policies(names, assignments, tuple(dict.fromkeys(systems)), asked.core_curves)
     scenario_input = read_scenario_input(asked, seeds, systems)

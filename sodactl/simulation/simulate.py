@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
@@ -18,7 +17,8 @@ from slurm_soda.simulator.runs.scenario import PolicyChoice
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation import explain_job
-from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
+from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.scenario_input import ScenarioInput, read_scenario_input, warn_skipped
 from slurm_soda.sodactl.simulation.inputs.scenario_options import CORES_AS_TRACED, ScenarioOptions, add_scenario_options
 from slurm_soda.sodactl.simulation.progress_bar import progress_bar
@@ -26,6 +26,8 @@ from slurm_soda.sodactl.simulation.run_settings import run_settings_document
 
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+
+_STDOUT = Path("-")
 
 DEFAULT_POLICY = "tiresias-las"
 """The policy if nobody says."""
@@ -47,7 +49,9 @@ UTILISATION_ROWS = (
 
 @click.command()
 @add_scenario_options
-@click.option("--policy", type=click.Choice(policy_names()), help=f"[default: {DEFAULT_POLICY}]")
+@click.option(
+    "--policy", type=POLICY, metavar="NAME", help=f"One of `sodactl policy --list`.  [default: {DEFAULT_POLICY}]"
+)
 @click.option(
     "--system",
     type=click.Choice(system_names()),
@@ -59,6 +63,7 @@ UTILISATION_ROWS = (
     "assignments",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=complete_assignment,
     help="A parameter of the policy; repeatable. See docs/policies; a wrong KEY lists them.",
 )
 @click.option(
@@ -68,7 +73,7 @@ UTILISATION_ROWS = (
     help="Also say what the policy thought of one job, by its name in the trace.",
 )
 @click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
-@click.option("--csv", "csv_path", type=_PATH, help="Write one line a job.")
+@click.option("--csv", "csv_path", type=_PATH, help="Write one line a job; -: to standard output, instead of text.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
 @click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as pictures into this folder.")
 @click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
@@ -96,6 +101,10 @@ def simulate(
           --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit     as Pollux' simulator counts
       sodactl simulate --json | jq .avg_jct_s
     """  # noqa: D301 - click reads the control character
+    if csv_path == _STDOUT and as_json:
+        raise click.UsageError(
+            "--csv - and --json both write to standard output: give one of the two a file, or leave it out"
+        )
     choice = choose_policy(asked, policy, system, assignments)
     scenario_input = read_scenario_input(asked, [] if seed is None else [seed], [] if system is None else [system])
     warn_skipped(scenario_input)
@@ -115,6 +124,8 @@ def simulate(
     _write(outcome, document, scenario_input, _ReportPaths(csv_path, html_path, png_folder, out))
     if as_json:
         output.print_json(document)
+        return
+    if csv_path == _STDOUT:
         return
     _draw(document, scenario_input)
     if heard is not None and row is not None:
@@ -173,7 +184,9 @@ def _write(
 
         text = per_job_csv(outcome).encode("utf-8", "surrogateescape")
         for path in (places.csv, places.out / "jobs.csv" if places.out else None):
-            if path is not None:
+            if path == _STDOUT:
+                click.echo(text, nl=False)
+            elif path is not None:
                 write_atomically(path, text)
     if places.html or places.png or places.out:
         from slurm_soda.simulator.report.run_results import group_runs_by_policy, reduce_outcome  # noqa: PLC0415

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.comparison_table import make_comparison_table, percent_text
@@ -25,7 +24,8 @@ from slurm_soda.simulator.whatif.candidates import PRESENT_STAND_INS, TRIED_POLI
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, latest_jobs, make_observed_site
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
+from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
     add_sharing_options,
@@ -54,19 +54,13 @@ _DEMO = "the demo of slurm-soda"
     help="What a start after a preemption costs a job."
     "  [default: 62, as Tiresias measured, or a tenth of the mean run time if that is less]",
 )
-@click.option(
-    "--policy",
-    "policies",
-    multiple=True,
-    type=click.Choice(policy_names()),
-    metavar="NAME",
-    help="Try this one too; repeatable.",
-)
+@click.option("--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="Try this one too; repeatable.")
 @click.option(
     "--set",
     "assignments",
     multiple=True,
     metavar="[POLICY.]KEY=VALUE",
+    shell_complete=complete_assignment,
     help="A parameter of all policies that have it, or of one; repeatable.",
 )
 @click.option(

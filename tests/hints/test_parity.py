@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.hints import flag_tables
-from slurm_soda.slurm_ext.hints import codec
+from slurm_soda.slurm_ext.hints import codec, flag_tables
 from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, HintFlag
 from tests.hints.lua_site import LUA_VERSIONS, LuaSite
 from tests.hints.values import ALLOWED, REFUSED, comments, near_values, some_hints

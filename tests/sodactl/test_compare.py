@@ -158,7 +158,7 @@ def test_parameters_reach_those_who_have_them(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--policy", "nope"], "'nope' is not one of"),
+        (["--policy", "nope"], "there is no policy 'nope'; choose one of: fifo"),
         (["--policy", "fifo", "--set", "min_run_s=1"], "no parameter 'min_run_s' here; there are: none"),
         (["--set", "gandiva.min_run_s=1"], "no parameter 'min_run_s' here"),
         (["--workers", "0"], "0 is not in the range"),

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import main
-from slurm_soda.sodactl.main import COMMANDS, LazyCommand, run
+from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
@@ -29,6 +29,21 @@ def test_help_lists_every_command_and_imports_none() -> None:
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
     assert done.stdout.endswith("[]\n")
+
+
+def test_help_shows_commands_by_whom_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    titles = [line.removesuffix(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles[-3:] == ["For users", "For admins", "Simulation and test clusters"]
+    commands: dict[str, list[str]] = {}
+    title = ""
+    for line in shown.splitlines():
+        if line.removesuffix(":") in GROUPS:
+            title = line.removesuffix(":")
+        elif title and line.strip():
+            commands.setdefault(title, []).append(line.split()[0])
+    assert commands == {title: list(group) for title, group in GROUPS.items()}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -74,7 +89,24 @@ def test_a_command_that_cannot_be_imported_does_not_break_the_rest(
         (["status", "--nope"], 2, "No such option"),
         (["mode", "destroy"], 2, "'destroy' is not one of 'observe', 'advise', 'enforce'"),
         (["status", "--config", "/nonexistent.toml"], 1, "/nonexistent.toml: No such file or directory"),
+        (["explian", "7"], 2, "No such command 'explian'; did you mean explain?"),
         (["explain", "x"], 2, "'x' is not a valid"),
+        (
+            ["explain", "abc"],
+            2,
+            "'abc' is not a valid job id; give its number, such as 4711; `sodactl jobs` lists jobs",
+        ),
+        (["explain", "0"], 2, "'0' is not a valid job id"),
+        (["explain", "4294967296"], 2, "'4294967296' is not a valid job id"),
+        (["explain", "47_11"], 2, "each task of an array has a number of its own: `squeue -j 47_11 -O JobID` tells it"),
+        (["explain", "7", "--beside", "abc"], 2, "'abc' is not a valid job id"),
+        (["policy", "tiresias-la"], 1, "did you mean tiresias-las?"),
+        (["simulate", "--policy", "backfil"], 2, "did you mean backfill?"),
+        (["compare", "--policy", "fifos"], 2, "did you mean fifo?"),
+        (["simulate", "--set", "min_runs_s=1"], 2, "did you mean min_run_s?"),
+        (["simulate", "--workload", "smal"], 2, "did you mean small?"),
+        (["simulate", "--csv", "-", "--json"], 2, "--csv - and --json both write to standard output"),
+        (["compare", "--csv", "-"], 2, "each run has a file of its own, so name a folder"),
         (["undo"], 2, "give exactly one of"),
         (["undo", "3", "--last", "2"], 2, "give exactly one of"),
         (["history", "--since", "soon"], 2, "'soon' is no time; use a span such as 90m"),
@@ -134,3 +166,26 @@ def test_completion_knows_commands_and_options() -> None:
     assert complete("d") == {"doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
+    assert complete("policy", "tiresias") == {"tiresias-las", "tiresias-gittins"}
+    assert complete("simulate", "--policy", "srsf") == {"srsf", "srsf-share"}
+    assert complete("simulate", "--policy", "srsf", "--set", "") == {"min_run_s="}
+    assert complete("compare", "--policy", "gandiva", "--policy", "srsf", "--set", "") == {"quantum_s=", "min_run_s="}
+    assert complete("compare", "--set", "gandiva.") == {"gandiva.quantum_s="}
+    assert "thresholds_gpu_s=" in complete("simulate", "--set", "th")
+
+
+@pytest.mark.parametrize("name", ["jobs", "explain"])
+def test_without_slurms_commands_the_line_says_what_to_do(name: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from slurm_soda.slurm_ext.read import runner; from slurm_soda.sodactl.main import run;"
+        f"runner.ENVIRONMENT['PATH'] = '{tmp_path}'; sys.exit(run(sys.argv[1:]))"
+    )
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    config = tmp_path / "soda.toml"
+    config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
+    words = [name, *(["7"] if name == "explain" else []), "--config", str(config)]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "squeue is not installed on this host: run this where Slurm's commands are" in done.stderr
+    assert "exited with status" not in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,25 @@ def test_json_has_no_numbers_that_json_lacks(capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert json.loads(out) == {"a": None, "b": [None, 1.5], "c": {"d": [None, "\udcff"]}}
     assert out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        (0.1 + 0.2, "0.3"), (3 * 1.1, "3.3"), (1e6 + 0.1 + 0.2, "1000000.3"), (1 / 3, "0.333333333333"), (5e-324, "5e-324"),
+        (1.5e-9, "1.5e-09"), (1_700_000_000.123456, "1700000000.123456"), (1_700_000_000.25, "1700000000.25"), (0.0, "0.0"),
+        (4711, "4711"), (2**63 + 1, "9223372036854775809"), (1e18, "1e+18"), (True, "true"), (np.float64(0.1) * 3, "0.3"),
+    ],
+)  # fmt: skip
+def test_json_has_the_digits_that_count(value: float, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"value": [value]})
+    assert capsys.readouterr().out.split()[-3] == printed
+
+
+@given(st.integers(0, 2**31), st.integers(0, 999_999))
+def test_json_keeps_the_microseconds_of_a_time(seconds: int, micros: int) -> None:
+    at_s = seconds + micros / 1e6
+    assert round(output.without_nonfinite_numbers(at_s) * 1e6) == round(at_s * 1e6)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

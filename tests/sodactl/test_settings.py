@@ -78,6 +78,25 @@ def test_policy_sets(soda: Bench, name: str) -> None:
     assert soda("status", "--json").document["policy"] == name
 
 
+def test_parameters_are_shown_as_they_are_set(soda: Bench, tmp_path: Path) -> None:
+    def values() -> dict[str, str]:
+        lines = soda("policy").out.partition("meaning\n")[2].splitlines()
+        return {line.split()[0]: line.split()[1] for line in lines}
+
+    soda.daemon()
+    assert values() == {
+        "thresholds_gpu_s": "8000", "within_queue": "small", "promote_knob": "inf", "min_run_s": "60", "packlimit": "inf",
+    }  # fmt: skip
+    soda.config.write_text(
+        f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n[policy.parameters]\nthresholds_gpu_s = [3250.5, 7200]\n'
+    )
+    assert values()["thresholds_gpu_s"] == "3250.5,7200"
+    for name in policy_names():
+        shown = soda("policy", name).out
+        assert not {"None", "False", "True", "()"} & set(shown.split()), name
+        assert ",)" not in shown, name
+
+
 def test_an_unknown_policy_is_refused(soda: Bench) -> None:
     shown = soda("policy", "sjf\x1b[31m", status=1)
     assert "sjf" in shown.err

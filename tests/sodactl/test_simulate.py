@@ -50,6 +50,21 @@ def simulate(capsys: pytest.CaptureFixture[str]) -> Simulate:
     return simulate
 
 
+def test_csv_goes_to_standard_output(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["simulate", "--trace", str(trace), "--cluster", "1x2", "--policy", "fifo"]
+    assert run([*words, "--csv", "there.csv"]) == 0
+    capsys.readouterr()
+    assert run([*words, "--csv", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out == Path("there.csv").read_text()
+    assert [row["label"] for row in csv.DictReader(out.splitlines())] == ["1", "2", "3"]
+    assert err == ""
+    assert not Path("-").exists()
+
+
 def test_without_arguments_it_simulates_generated_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate"]) == 0
     out, err = capsys.readouterr()
@@ -119,7 +134,7 @@ def test_parameters_are_set(simulate: Simulate, trace: Path) -> None:
         (["--trace", "{trace}", "--load", "2"], 2, "--load is for generated jobs"),
         (["--format", "swf"], 2, "--format needs a --trace"),
         (["--cluster", "16"], 2, "'16' is not a group of nodes"),
-        (["--policy", "nope"], 2, "'nope' is not one of 'fifo'"),
+        (["--policy", "nope"], 2, "there is no policy 'nope'; choose one of: fifo"),
         (["--workload", "nope"], 2, "there is no workload 'nope'; choose one of: small"),
         (["--trace", "{trace}", "--format", "nope"], 2, "there is no format 'nope'; choose one of: tiresias"),
         (["--set", "min_run_s"], 2, "write KEY=VALUE"),

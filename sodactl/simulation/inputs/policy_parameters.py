@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.errors import PolicyError, did_you_mean
+from slurm_soda.policies.registry.catalog import find_entry, make_policy, policy_names
 from slurm_soda.policies.registry.parameters import Parameter
 from slurm_soda.simulator.runs.scenario import PolicyChoice
 from slurm_soda.simulator.runs.systems import find_system
@@ -51,6 +52,21 @@ def choose_policies(
     )
 
 
+def complete_assignment(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For the shell: parameters of the policies and systems that stand on the command line, of all if there are none."""
+    given = ctx.params
+    names = [*(given.get("policies") or ()), *([given["policy"]] if given.get("policy") else [])]
+    systems = [*(given.get("systems") or ()), *([given["system"]] if given.get("system") else [])]
+    names += [find_system(name).policy for name in systems]
+    owner, dot = incomplete.rpartition(".")[:2]
+    entries = [find_entry(name) for name in ([owner] if owner in policy_names() else names or policy_names())]
+    prefix = owner + dot if owner in policy_names() else ""
+    found = {
+        f"{prefix}{p.name}=": CompletionItem(f"{prefix}{p.name}=", help=p.doc) for e in entries for p in e.parameters
+    }
+    return [item for text, item in found.items() if text.startswith(incomplete)]
+
+
 def _assign_parameter(values: dict[str, dict[str, Any]], policies: Mapping[str, str], text: str) -> None:
     path, equals, written = text.partition("=")
     owner, dot, key = path.strip().rpartition(".")
@@ -66,7 +82,9 @@ def _assign_parameter(values: dict[str, dict[str, Any]], policies: Mapping[str, 
             found = True
     if not found:
         known = dict.fromkeys(p.name for name in values for p in find_entry(policies[name]).parameters)
-        raise click.UsageError(f"--set {text!r}: no parameter {key!r} here; there are: {', '.join(known) or 'none'}")
+        raise click.UsageError(
+            f"--set {text!r}: no parameter {key!r} here; there are: {', '.join(known) or 'none'}{did_you_mean(key, known)}"
+        )
 
 
 def _value(parameter: Parameter, written: str) -> Any:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
 from slurm_soda.simulator.runs.scenario import ESTIMATES
+from slurm_soda.sodactl.simulation.inputs.parameter_types import OneOf
 from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
 
 CORES_AS_TRACED = "trace"
@@ -75,22 +75,6 @@ def build_node_rules(asked: ScenarioOptions, systems: Sequence[str]) -> NodeRule
     return NodeRules(cores, asked.eliminate or ELIMINATED_CONTENTION[0], asked.core_curves)
 
 
-class _NameParam(click.ParamType[str]):
-    """A name of a list that is imported when it is needed."""
-
-    def __init__(self, name: str, names: Callable[[], Sequence[str]]) -> None:
-        self.name, self._names = name, names
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self._names():
-            self.fail(f"there is no {self.name} {value!r}; choose one of: {', '.join(self._names())}", param, ctx)
-        return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        del ctx, param
-        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
-
-
 def _formats() -> Sequence[str]:
     from slurm_soda.simulator.traces.registry import format_names  # noqa: PLC0415 - readers of all formats
 
@@ -108,10 +92,10 @@ _SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0.0), "default": 0.0, "
 _OPTIONS: Mapping[str, Any] = {
     "trace": click.option("--trace", type=_FILE, help="File of jobs: one of the formats, or a dump of sacct --parsable2."),
     "format_name": click.option(
-        "--format", "format_name", type=_NameParam("format", _formats), metavar="NAME",
+        "--format", "format_name", type=OneOf("format", _formats), metavar="NAME",
         help="Format of --trace.  [default: what it looks like]"),
     "workload": click.option(
-        "--workload", type=_NameParam("workload", _workloads), metavar="NAME",
+        "--workload", type=OneOf("workload", _workloads), metavar="NAME",
         help=f"Instead of --trace: generated jobs.  [default: {DEFAULT_WORKLOAD}]"),
     "jobs": click.option(
         "--jobs", type=click.IntRange(min=1), metavar="N",

@@ -1,0 +1,62 @@
+"""What commands take as arguments: job ids, and names of lists that are long to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+MOST_JOB_ID = 2**32 - 1
+"""Slurm's own limit."""
+
+
+class OneOf(click.ParamType[str]):
+    """A name of a list that is imported when it is needed."""
+
+    def __init__(self, name: str, names: Callable[[], Sequence[str]]) -> None:
+        self.name, self._names = name, names
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name itself, if it is one."""
+        from slurm_soda.policies.errors import no_such  # noqa: PLC0415 - only where names are needed
+
+        names = self._names()
+        if value not in names:
+            self.fail(no_such(self.name, value, names), param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names by prefix."""
+        del ctx, param
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+def _policy_names() -> Sequence[str]:
+    from slurm_soda.policies.registry.catalog import policy_names  # noqa: PLC0415 - all policies, and numpy
+
+    return policy_names()
+
+
+POLICY = OneOf("policy", _policy_names)
+
+
+class _JobId(click.ParamType[int]):
+    """A job's number; says what to give instead of a task of an array, a step or a name."""
+
+    name = "job id"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        text = str(value).strip()
+        if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_JOB_ID:
+            return int(text)
+        job, mark, _ = text.partition("_")
+        if mark and job.isdigit():
+            remedy = f"each task of an array has a number of its own: `squeue -j {text} -O JobID` tells it"
+        else:
+            remedy = "give its number, such as 4711; `sodactl jobs` lists jobs"
+        return self.fail(f"{value!r} is not a valid job id; {remedy}", param, ctx)
+
+
+JOB_ID = _JobId()
