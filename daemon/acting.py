@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitProposals
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
 from slurm_soda.daemon.cycle.recorder import CycleResult
 from slurm_soda.daemon.cycle.sending import RecordedChange, resolve_outcome, send_recorded_changes
@@ -16,6 +15,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
+from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
@@ -46,7 +46,7 @@ class Actor:
         slurm_state: SlurmState,
         snapshot: ClusterSnapshot,
         plan: Plan | None,
-        proposals: CpuFitProposals,
+        fits: Sequence[CpuProposalRow],
         *,
         acts: bool,
     ) -> CycleResult:
@@ -56,10 +56,10 @@ class Actor:
         steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
         memory.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, memory.job_cache, now_s)
-        ordinary: list[JobChange] = list(proposals.changes)
+        ordinary: list[JobChange] = []
         if plan is not None:
             orders = order_changes(plan, snapshot, depth=self._settings.cycle.order_depth)
-            ordinary = request_changes(plan, snapshot) + ordinary + orders
+            ordinary = request_changes(plan, snapshot) + orders
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
@@ -76,7 +76,7 @@ class Actor:
         ]
         preemptions.adopt(fresh)
         return CycleResult(
-            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, proposals.rows
+            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, fits
         )
 
     def send(

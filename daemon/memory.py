@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitting
+from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
+from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
 from slurm_soda.daemon.pools.pool_stage import PoolStage
@@ -42,7 +43,8 @@ class DaemonMemory:
     notes: JobNoteWriter
     arrays: PoolStage
     preemptions: ActivePreemptions
-    starts: CpuFitting
+    cpu_requests: CpuRequestReader
+    cpu_fits: CpuFitRecorder
     unsettled: list[UnsettledChange]
     """Changes whose outcome nobody saw."""
 
@@ -50,17 +52,20 @@ class DaemonMemory:
     def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonMemory:
         """As the store has it."""
         preemptions = ActivePreemptions(settings.preemption)
-        starts = CpuFitting(settings.cpu_fit, context.store, context.client)
+        requests = CpuRequestReader(settings.cpu_fit, context.store, context.client)
+        fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
         with context.store.read() as session:
             arrays = PoolStage(Path(settings.state_dir), session, context.client)
             preemptions.adopt(load_preemptions(session))
-            return cls(job_cache, JobNoteWriter(), arrays, preemptions, starts, audit_log.unsettled_changes(session))
+            return cls(
+                job_cache, JobNoteWriter(), arrays, preemptions, requests, fits, audit_log.unsettled_changes(session)
+            )
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
         self.preemptions.settings = settings.preemption
-        self.starts.settings = settings.cpu_fit
+        self.cpu_requests.settings = settings.cpu_fit
 
     def count_preemptions(self) -> None:
         """Preempted jobs that are back in the queue count one more."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.cpu_fit.cpu_fitting import CpuFitProposals
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.pools.pool_stage import requeued_by_us
+from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -38,23 +38,30 @@ class Observer:
         return slurm_state
 
     def snapshot(
-        self, memory: DaemonMemory, slurm_state: SlurmState, settings: Settings, watch: Stopwatch, *, asks: bool
+        self,
+        memory: DaemonMemory,
+        slurm_state: SlurmState,
+        settings: Settings,
+        watch: Stopwatch,
+        *,
+        asks: bool,
+        acts: bool,
     ) -> ClusterSnapshot:
         """What the stages of the decision see.
 
         Args:
             asks: Slurm may be asked for details of single jobs.
+            acts: changes may be sent, so that it matters what became of earlier ones.
         """
         requeued = {*memory.preemptions.by_job, *memory.arrays.aborted(slurm_state.jobs)}
         snapshot = slurm_state.snapshot(memory.job_cache, leaving=memory.preemptions.leaving, requeued=requeued)
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, memory.job_cache)
         with watch("decide.arrays"):
-            return replace(snapshot, pools=memory.arrays.in_force(slurm_state, settings.pools, asks=asks))
-
-    def requests(self, memory: DaemonMemory, slurm_state: SlurmState, *, asks: bool, acts: bool) -> CpuFitProposals:
-        """What is thought of waiting jobs' requests for CPUs, beside the decision."""
-        return memory.starts.propose(slurm_state, memory.job_cache, acts=acts) if asks else CpuFitProposals()
+            pools = memory.arrays.in_force(slurm_state, settings.pools, asks=asks)
+        with watch("decide.cores"):
+            requests = memory.cpu_requests.read(slurm_state, memory.job_cache, acts=acts) if asks else CpuRequests()
+        return replace(snapshot, pools=pools, cpu_requests=requests)
 
     def learn(self, memory: DaemonMemory, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
@@ -49,7 +50,7 @@ def pipeline_of(policy: Policy) -> Pipeline:
             PolicyInPools(policy),
             RequeuedBorrowersFirst(),
             OrderWaitingJobs(),
-            # The CPUs of waiting jobs' requests are the next stage's.
+            CpuFit(),
         )
     )
 

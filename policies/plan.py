@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.actions import Action, PreemptJob
+from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 
@@ -114,6 +115,8 @@ class Plan:
     places: Mapping[int, tuple[NodeAllocation, ...]] = field(default_factory=dict)
     """Places that the policy counted on, by job id: those of ``starts``, of jobs that wait for preemption, and of
     preempted jobs that restart elsewhere. Nodes are rows of the snapshot's table; Slurm may choose others."""
+    cpu_fits: Mapping[int, CpuFitNote] = field(default_factory=dict)
+    """What is said of waiting jobs' CPUs, by job id, most urgent first."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
 
 FloatColumn = NDArray[np.float64]
@@ -323,5 +324,7 @@ class ClusterSnapshot:
     jobs: JobTable
     nodes: NodeTable
     partitions: tuple[str, ...] = field(default=("main",))
+    cpu_requests: CpuRequests = field(default_factory=CpuRequests)
+    """Waiting jobs whose CPUs may be fitted; empty where nobody asked Slurm about them."""
     pools: PoolsInForce = field(default_factory=PoolsInForce)
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from slurm_soda.agent.network.link_shares import CPU, GPU, class_id
-from slurm_soda.agent.network.shaper import NetworkError
+from slurm_soda.agent.network.shaper import NetworkError, class_id
+from slurm_soda.policies.node_limits.shares import CPU, GPU
 from slurm_soda.wire.munge import RunProgram, run_program
 
 OWN_MOUNT = Path("/run/slurm-soda-agent/net_cls")

@@ -9,8 +9,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from slurm_soda.agent.network.link_shares import CPU, GPU, MAJOR, class_id
-from slurm_soda.agent.network.shaper import NetworkError
+from slurm_soda.agent.network.shaper import MAJOR, NetworkError, class_id
+from slurm_soda.policies.node_limits.shares import CPU, GPU
 from slurm_soda.wire.munge import RunProgram, run_program
 
 TABLE = "slurm-soda-network"

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_soda.agent.network.link_shares import MAJOR, OTHER, ShareClass
+from slurm_soda.policies.node_limits.shares import OTHER, ShareClass
 from slurm_soda.wire.errors import SodaError
 
 SYSFS_NET = Path("/sys/class/net")
+MAJOR = 0x50DA
+"""Our qdisc's number: the kernel's own have 0, and sites count from 1 or 8001 on."""
 HANDLE = MAJOR << 16
 OWN_QDISC = ("htb", HANDLE)
 """Kind and handle of our root."""
@@ -20,6 +22,11 @@ _BURST_S = 0.001
 _LEAST_BURST_BYTES = 1 << 14
 _QUANTUM_BYTES = 60_000
 _Result = TypeVar("_Result")
+
+
+def class_id(minor: int) -> int:
+    """A class of ours as the kernel numbers it, in net_cls.classid too."""
+    return HANDLE | minor
 
 
 class NetworkError(SodaError):

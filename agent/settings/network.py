@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from slurm_soda.policies.node_limits.shares import GPU_PERCENT
 from slurm_soda.wire.errors import SodaError
 
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}")
 """What Linux takes for an interface and nft for a plain string: at most 15 characters."""
-CPU_PERCENT_BESIDE = 1
-"""CPU jobs' part of the GPU jobs' interface where they have an interface of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class NetworkSettings:
     """The interface meant for CPU jobs, where the node has two networks; empty: they share the first one."""
     link_mbit: float = 0.0
     """Speed of ``gpu_interface`` in Mbit a second; 0: as the driver says (``/sys/class/net/IF/speed``)."""
-    gpu_percent: float = 75.0
+    gpu_percent: float = GPU_PERCENT
     """Kept for GPU jobs while one of several nodes is here (SODA, Section V-E); the rest is the CPU jobs'."""
     cpu_may_borrow: bool = True
     """CPU jobs may use more while the link has room. False where GPU jobs bypass the kernel (RDMA): it cannot see that."""

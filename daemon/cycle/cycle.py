@@ -84,12 +84,11 @@ class CycleRunner:
         with watch("observe"):
             slurm_state = observer.look(memory, now_s, watch)
         with watch("decide"):
-            snapshot = observer.snapshot(memory, slurm_state, self.settings, watch, asks=asks)
+            snapshot = observer.snapshot(memory, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if terms.mode == "observe" else pipeline_of(terms.policy).decide(snapshot)
-        with watch("cores"):
-            proposals = observer.requests(memory, slurm_state, asks=asks, acts=acts)
+            fits = [] if plan is None else memory.cpu_fits.conclude(plan, slurm_state, memory.job_cache)
         with watch("act"):
-            work = actor.weigh(memory, slurm_state, snapshot, plan, proposals, acts=acts)
+            work = actor.weigh(memory, slurm_state, snapshot, plan, fits, acts=acts)
             recorded = self._recorder.intend(work, memory, terms, now_s=now_s)
             actor.send(memory, recorded, work, watch)
         with watch("record"):

@@ -31,7 +31,7 @@ class _Failure:
 
 
 @dataclass(slots=True)
-class RequestDetails:
+class RequestDetailReader:
     """Requests of waiting jobs as Slurm has them now. Call :meth:`begin` in every cycle."""
 
     client: SlurmClient

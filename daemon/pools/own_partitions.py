@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.cycle.request_details import RequestDetails
+from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.policies.pools.layout.routing import SubmittedRequest
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
@@ -24,14 +24,14 @@ _EXCLUSIVE = "--exclusive"
 class OwnPartitionLookup:
     """Looks each job up once, as long as its request stays the same."""
 
-    details: RequestDetails
+    details: RequestDetailReader
     _known: dict[int, tuple[tuple[object, ...], JobRequest]] = field(default_factory=dict)
     """What each job's record showed, and its request."""
 
     @classmethod
     def at(cls, client: SlurmClient) -> OwnPartitionLookup:
         """For one Slurm."""
-        return cls(RequestDetails(client, MAX_CALLS_PER_CYCLE, FIRST_PAUSE_S))
+        return cls(RequestDetailReader(client, MAX_CALLS_PER_CYCLE, FIRST_PAUSE_S))
 
     def begin(self, now_s: float, job_ids: Collection[int]) -> None:
         """A new cycle; other jobs than these are forgotten."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
-from slurm_soda.daemon.store.tables.scheduling import Job, NodeEvent
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, NodeEvent
+from slurm_soda.policies.cpu_fit.core_search import CONCLUSIVE
 from slurm_soda.policies.cpu_fit.multi_node_search import CUT_SHORT
 from slurm_soda.policies.cpu_fit.start_cores import PastFit
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 
-REASONS_WITH_BEST_CORES = ("best_fit", "measured", "kept")
-"""Ends of a search that say how many cores the job needs."""
+REASONS_WITH_BEST_CORES = tuple(reason.name.lower() for reason in CONCLUSIVE)
+"""Ends of a search that say how many cores the job needs, as reports name them."""
 
 NEWEST_FITS = 500
 """Jobs of one owner that a start looks back to."""
@@ -177,6 +178,25 @@ def proposals_of(session: Session, job_ids: Sequence[int]) -> list[CpuProposalRo
         part = job_ids[at : at + _IDS_PER_QUERY]
         rows += session.scalars(select(CpuProposalRow).where(CpuProposalRow.job_id.in_(part)))
     return rows
+
+
+def newest_resizes(session: Session, submit_of: Mapping[int, float]) -> dict[int, Action]:
+    """Of each job the newest change of its CPUs that reached Slurm or may have, or that Slurm refused.
+
+    Args:
+        session: reads.
+        submit_of: first submission by job id.
+    """
+    found: dict[int, Action] = {}
+    ids = list(submit_of)
+    for at in range(0, len(ids), _IDS_PER_QUERY):
+        query = select(Action).where(
+            Action.job_id.in_(ids[at : at + _IDS_PER_QUERY]), Action.kind == "rewrite", Action.state != "void"
+        )
+        for action in session.scalars(query.order_by(Action.id)):
+            if "NumCPUs" in action.new and action.submit_s == submit_of[action.job_id]:
+                found[action.job_id] = action
+    return found
 
 
 def prune_measurements(session: Session, *, before_s: float) -> None:

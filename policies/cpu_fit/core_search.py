@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 from itertools import pairwise
 
 from slurm_soda.policies.cpu_fit.best_fit_estimate import estimate_best_fit, find_most_informative_cores
@@ -47,6 +48,10 @@ class SettleReason(Enum):
     BEST_FIT = "the fewest cores with the best utilisation"
     MEASURED = "no known curve explains the measurements: the fewest cores measured with the best utilisation"
     KEPT = "fewer or more cores would not do as well"
+
+
+CONCLUSIVE = (SettleReason.BEST_FIT, SettleReason.MEASURED, SettleReason.KEPT)
+"""Ends of a search that say how many cores the job needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +112,38 @@ class CoreSearch:
         itself, so that the job does not end with cores that it never had. Ties go to fewer cores, which the paper tries
         first.
         """
-        if not self.measured:
-            return TryCores(self.start)
-        if self.measured[0].idle:
-            return SettleCores(self.start, SettleReason.IDLE)
-        beliefs = fit_curves(list_curves(self.limit, self.rules.tolerance_ratio), self.measured)
-        wanted, sure_ratio = estimate_best_fit(beliefs)
-        left = self.rules.most_steps - self.steps
-        tried = {one.cores for one in self.measured}
-        if left > 0 and self._may_be_independent(wanted) and 1 not in tried:
-            return TryCores(1)
-        sure = sure_ratio >= self.rules.sure_ratio
-        if left <= 0 or (sure and wanted in tried) or len(tried) == self.limit:
-            return _settled(self, beliefs, wanted)
-        if wanted not in tried and (sure or left == 1):
-            return TryCores(wanted)
-        noise = max(one.noise_ratio / max(one.utilisation_ratio, one.noise_ratio) for one in self.measured)
-        return TryCores(
-            find_most_informative_cores(
-                beliefs, [cores for cores in range(1, self.limit + 1) if cores not in tried], noise
-            )
-        )
+        return _advice(self)
 
-    def _may_be_independent(self, wanted: int) -> bool:
-        """Only one core can tell whether utilisation depends on cores; asked where it decides what the job keeps."""
-        return wanted <= 2 < self.start and not self.rules.free_unneeded
+
+# It takes milliseconds: every report of every node asks again, and in simulations thousands of jobs measure the same.
+@lru_cache(maxsize=100_000)
+def _advice(search: CoreSearch) -> TryCores | SettleCores:
+    if not search.measured:
+        return TryCores(search.start)
+    if search.measured[0].idle:
+        return SettleCores(search.start, SettleReason.IDLE)
+    beliefs = fit_curves(list_curves(search.limit, search.rules.tolerance_ratio), search.measured)
+    wanted, sure_ratio = estimate_best_fit(beliefs)
+    left = search.rules.most_steps - search.steps
+    tried = {one.cores for one in search.measured}
+    if left > 0 and _may_be_independent(search, wanted) and 1 not in tried:
+        return TryCores(1)
+    sure = sure_ratio >= search.rules.sure_ratio
+    if left <= 0 or (sure and wanted in tried) or len(tried) == search.limit:
+        return _settled(search, beliefs, wanted)
+    if wanted not in tried and (sure or left == 1):
+        return TryCores(wanted)
+    noise = max(one.noise_ratio / max(one.utilisation_ratio, one.noise_ratio) for one in search.measured)
+    return TryCores(
+        find_most_informative_cores(
+            beliefs, [cores for cores in range(1, search.limit + 1) if cores not in tried], noise
+        )
+    )
+
+
+def _may_be_independent(search: CoreSearch, wanted: int) -> bool:
+    """Only one core can tell whether utilisation depends on cores; asked where it decides what the job keeps."""
+    return wanted <= 2 < search.start and not search.rules.free_unneeded
 
 
 _MOST_MISFIT = 25.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SearchRules, SettleCores, TryCores
 from slurm_soda.policies.cpu_fit.measurement import Measurement, combine_nodes
@@ -67,7 +66,7 @@ def decide_gang_order(parts: Sequence[NodeMeasurement], nodes: int, rules: Searc
         if len(measured) < nodes or not _alike(measured):
             break
         search = search.after(combine_nodes([(part.measurement, part.gpus) for part in measured.values()]))
-        match _advice(search):
+        match search.advice():
             case SettleCores(cores, reason):
                 return GangOrder(newest, step, cores, settled=True, reason=reason.name.lower())
             case TryCores(cores):
@@ -104,8 +103,3 @@ def _alike(parts: Mapping[str, NodeMeasurement]) -> bool:
 
 def _cores(parts: Mapping[str, NodeMeasurement]) -> int:
     return next(iter(parts.values())).measurement.cores
-
-
-@lru_cache(maxsize=1024)  # some ms each, and every report of every node asks
-def _advice(search: CoreSearch) -> TryCores | SettleCores:
-    return search.advice()

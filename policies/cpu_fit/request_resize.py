@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit, StartCores, choose_start_cores
+from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, FitHistory, NodeCapacity, StartCores, start_from
 from slurm_soda.policies.errors import PolicyError
 
 
@@ -39,7 +38,7 @@ class ResizedRequest:
     """Where the number comes from."""
 
 
-def resize_request(job: WaitingRequest, past: Sequence[PastFit], node: NodeCapacity) -> ResizedRequest:
+def resize_request(job: WaitingRequest, history: FitHistory, node: NodeCapacity) -> ResizedRequest:
     """N_start for a waiting job, fewer or more cores than it asks for.
 
     Cores are equal for all tasks: rounded up, or down where the node or its memory has no more. Memory is right either way:
@@ -48,15 +47,15 @@ def resize_request(job: WaitingRequest, past: Sequence[PastFit], node: NodeCapac
 
     Args:
         job: its request.
-        past: earlier jobs of its owner.
+        history: of its owner.
         node: the smallest node that it may run on.
     """
-    start = choose_start_cores(job.request, past, node)
+    start = start_from(job.request, history, node)
     cores = _round_to_tasks(start.cores, job.tasks, _max_cores(job.request, node))
     if cores >= job.cores or not job.request.memory_per_core_mib:
         return ResizedRequest(cores // job.tasks, cores, 0, start)
     whole = replace(job.request, memory_mib=job.cores * job.request.memory_per_core_mib, memory_per_core_mib=0)
-    start = choose_start_cores(whole, past, node)
+    start = start_from(whole, history, node)
     cores = min(_round_to_tasks(start.cores, job.tasks, node.cores), job.cores)
     fixed_mib = whole.memory_mib if cores < job.cores else 0
     return ResizedRequest(cores // job.tasks, cores, fixed_mib, start)

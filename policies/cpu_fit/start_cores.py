@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from statistics import median_low
 from types import MappingProxyType
 
@@ -37,6 +38,24 @@ class PastFit:
     def __post_init__(self) -> None:
         if self.cores < 1 or self.gpus < 1:
             raise PolicyError(f"an earlier job had at least 1 core and 1 GPU, not {self.cores} and {self.gpus}")
+
+
+class _HashedOnce:
+    __slots__ = ("_hash",)
+    _hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class FitHistory(_HashedOnce):
+    """What searches found for one owner's earlier jobs; a value that costs nothing to look up, however long it is."""
+
+    fits: tuple[PastFit, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.fits))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +142,12 @@ def choose_start_cores(request: CoreRequest, past: Sequence[PastFit], node: Node
     least, most = _core_limits(request, node)
     cores = max(min(max(int(wanted), least), most), 1)
     return StartCores(cores, source, cores != wanted)
+
+
+@lru_cache(maxsize=20_000)  # queues hold many jobs that are alike
+def start_from(request: CoreRequest, history: FitHistory, node: NodeCapacity) -> StartCores:
+    """N_start of a job from its owner's history: :func:`choose_start_cores`, remembered."""
+    return choose_start_cores(request, history.fits, node)
 
 
 def _select_alike(request: CoreRequest, past: Sequence[PastFit]) -> tuple[str, list[PastFit]]:

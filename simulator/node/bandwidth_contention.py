@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.node_limits.shares import GPU_PERCENT
 from slurm_soda.simulator.node.model_core_curves import INFERENCE
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.workload import Workload
@@ -18,7 +19,7 @@ NETWORK_CONTENTION_RATIO = 1.0 - 0.317
 """Speed of training over several nodes while a CPU job takes more than 80 % of the network (Section IV-C)."""
 THROTTLED_MEMORY_RATIO = 0.5
 """Speed of a heavy job that is throttled for memory: as with half of its cores (Section V-E)."""
-THROTTLED_NETWORK_RATIO = 0.25 / 0.8
+THROTTLED_NETWORK_RATIO = (1.0 - GPU_PERCENT / 100) / 0.8
 """The same for the network: it wants 80 % and gets 25 % (Sections IV-C and V-E)."""
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SettleCores, SettleReason, TryCores
+from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SettleCores, SettleReason
 from slurm_soda.policies.cpu_fit.measurement import Measurement
-from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit, choose_start_cores
+from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, FitHistory, NodeCapacity, PastFit, start_from
 
 SEARCH_STEP_S = 60.0
 """How long utilisation is sampled with one number of cores (Section VI-H)."""
@@ -25,7 +24,7 @@ class BestFitHistory:
 
     def __init__(self) -> None:
         self._fits: dict[str, dict[tuple[str | None, str | None], deque[PastFit]]] = defaultdict(dict)
-        self._known: dict[str, dict[tuple[CoreRequest, NodeCapacity], int]] = defaultdict(dict)
+        self._values: dict[str, FitHistory] = {}
 
     def add(self, owner: str, fit: PastFit) -> None:
         """A search has ended."""
@@ -33,15 +32,13 @@ class BestFitHistory:
         if len(mine) == MOST_FITS_KEPT and all(fit == other for other in mine):
             return
         mine.append(fit)
-        self._known[owner].clear()
+        self._values.pop(owner, None)
 
     def start(self, owner: str, request: CoreRequest, node: NodeCapacity) -> int:
         """N_start on each node, from what is known now."""
-        known, key = self._known[owner], (request, node)
-        if key not in known:
-            past = [fit for fits in self._fits[owner].values() for fit in fits]
-            known[key] = choose_start_cores(request, past, node).cores
-        return known[key]
+        if owner not in self._values:
+            self._values[owner] = FitHistory(tuple(fit for fits in self._fits[owner].values() for fit in fits))
+        return start_from(request, self._values[owner], node).cores
 
 
 @dataclass(slots=True)
@@ -69,20 +66,14 @@ class TunedJob:
         """
         seen = Measurement(self.cores, round(min(utilisation_ratio, 1.0), _DECIMALS))
         self.search = self.search.after(seen)
-        advice = _advice(self.search)
+        advice = self.search.advice()
         if advice.cores > reach:
             self.bounded = True
             self.search = replace(self.search, limit=max(reach - reach % _LIMIT_ROUNDING_CORES, self.held))
-            advice = _advice(self.search)
+            advice = self.search.advice()
         self.cores = advice.cores
         if isinstance(advice, SettleCores):
             self.held = advice.cores
             return advice.reason
         self.held = max(self.held, advice.cores)
         return None
-
-
-@lru_cache(maxsize=100_000)
-def _advice(search: CoreSearch) -> TryCores | SettleCores:
-    """The search's own; it takes milliseconds, and thousands of jobs measure the same."""
-    return search.advice()

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from slurm_soda.policies.cpu_fit.core_search import SettleReason
+from slurm_soda.policies.cpu_fit.core_search import CONCLUSIVE, SettleReason
 from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster
@@ -24,8 +24,6 @@ from slurm_soda.simulator.speed.core_speed import CoreCurve, CoreSpeed
 from slurm_soda.simulator.workload import Workload
 
 Pieces = tuple[NodeAllocation, ...]
-_CONCLUSIVE_REASONS = (SettleReason.BEST_FIT, SettleReason.MEASURED, SettleReason.KEPT)
-"""Ends of a search that say what a job needs."""
 
 
 class NodeAgents:
@@ -163,7 +161,7 @@ class NodeAgents:
 
     def _settle(self, row: int, job: TunedJob, reason: SettleReason) -> None:
         self._steps[row] = job.search.steps
-        if reason in _CONCLUSIVE_REASONS and not job.bounded:
+        if reason in CONCLUSIVE and not job.bounded:
             gpus = self._pieces[row][0].gpus
             self._history.add(self._owner(row), PastFit(self._category(row), self._model(row), job.cores, gpus))
 

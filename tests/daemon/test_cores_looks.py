@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from slurm_soda.daemon.cycle.request_details import MAX_PAUSE_S, PAUSE_AFTER_TIMEOUT_S, RequestDetails
+from slurm_soda.daemon.cycle.request_details import MAX_PAUSE_S, PAUSE_AFTER_TIMEOUT_S, RequestDetailReader
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
@@ -111,7 +111,7 @@ def test_an_odd_job_is_not_read_each_cycle_and_stops_nobody(full: FakeSlurm, dae
 
 def test_pauses_between_questions_about_a_job_grow(slurm: FakeSlurm) -> None:
     slurm.odd.add(7)
-    details = RequestDetails(slurm, most=50)
+    details = RequestDetailReader(slurm, most=50)
     for now_s in range(0, 4 * int(MAX_PAUSE_S), 20):
         details.begin(now_s)
         with pytest.raises(SlurmReplyError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.cpu_fit.cpu_fitting import LIMITS_MAX_AGE_S
+from slurm_soda.daemon.cpu_fit.reader import LIMITS_FOR_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -191,7 +191,7 @@ def test_a_node_with_fewer_cores_bounds_it_until_there_are_others(full: FakeSlur
     assert job.cpus == 2
     assert "as far as its nodes" in sodad.actions("rewrite")[0].reason
     full.node_cpus = 28
-    full.advance(LIMITS_MAX_AGE_S)
+    full.advance(LIMITS_FOR_S)
     sodad.follow(2)
     assert (job.cpus, thought(sodad).asked_cores) == (3, 1)
 

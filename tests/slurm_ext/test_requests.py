@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_soda.policies.actions import RequestedCpus, ResizeRequest
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
-from slurm_soda.slurm_ext.write.cpu_changes import cpu_change
+from slurm_soda.slurm_ext.write.job_changes import resize_change
 from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 
 FRAMING = ReplyFraming("RecordedReply")
@@ -103,11 +105,11 @@ def test_limits_of_partitions() -> None:
 
 
 def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
-    request = told(node_count=2, max_nodes=2, tasks=4, tasks_per_node=2, cpus=40, cpus_per_task=10,
-                   minimum_cpus_per_node=20, memory_per_cpu=500, memory_per_node=0)  # fmt: skip
-    change = cpu_change(request, 3, 10_000, "why")
+    before = RequestedCpus(cpus=40, cpus_per_task=10, least_cpus_per_node=20, memory_per_cpu_mib=500)
+    action = ResizeRequest(7, 2, 3, 12, 6, before, "why", memory_per_node_mib=10_000)
+    change = resize_change(action)
     assert change.new == {"CPUsPerTask": "3", "NumCPUs": "12", "MinCPUsNode": "6", "MinMemoryNode": "10000"}
     assert change.old == {"CPUsPerTask": "10", "NumCPUs": "40", "MinCPUsNode": "20", "MinMemoryCPU": "500"}
     for fields in (change.new, change.old):
         assert not refusal_of_update(JobUpdate(7, tuple(fields.items())))
-    assert "MinMemoryNode" not in cpu_change(request, 12, 0, "why").new
+    assert "MinMemoryNode" not in resize_change(replace(action, memory_per_node_mib=None)).new

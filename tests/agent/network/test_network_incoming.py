@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.agent.network.incoming_congestion import IncomingCongestion, parse_received_bytes
+from slurm_soda.agent.network.network_controller import received_bytes
+from slurm_soda.policies.node_limits.incoming import Incoming
 
 LINK = 125e6
 
@@ -13,7 +14,7 @@ class Wire:
     """A link of 1 Gbit/s."""
 
     def __init__(self) -> None:
-        self.incoming, self.now_s, self.bytes = IncomingCongestion(LINK), 100.0, 5_000_000_000
+        self.incoming, self.now_s, self.bytes = Incoming(LINK), 100.0, 5_000_000_000
         self.gpu_bytes: int | None = 1000
         self.asked = 0
         self.incoming.observe(self.now_s, self.bytes, self.gpu_received)
@@ -79,4 +80,4 @@ def test_the_kernels_table(name: str, found: int | None) -> None:
         "  eth0:    4021      12    0    0    0     0          0         0     1000       9    0\n"
         "eth1:7 1 0 0 0 0 0 0 8 1 0\n"
     )
-    assert parse_received_bytes(table, name) == found
+    assert received_bytes(table, name) == found

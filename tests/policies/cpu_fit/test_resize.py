@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.cpu_fit.request_resize import ResizedRequest, WaitingRequest, resize_request
-from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, PastFit
+from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, FitHistory, NodeCapacity, PastFit
 from slurm_soda.policies.errors import PolicyError
 
 NODE = NodeCapacity(28, 64_000)
@@ -17,7 +17,7 @@ def wanted(
     cores: int, tasks: int = 1, node: NodeCapacity = NODE, past: tuple[PastFit, ...] = (), **request: object
 ) -> ResizedRequest:
     values: dict[str, object] = {"gpus": 1, "category": "cv", **request}
-    return resize_request(WaitingRequest(CoreRequest(**values), tasks, cores), past, node)  # type: ignore[arg-type]
+    return resize_request(WaitingRequest(CoreRequest(**values), tasks, cores), FitHistory(past), node)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_new_request_can_start_where_the_old_one_could(
 ) -> None:
     node = NodeCapacity(node_cores, 64_000, most_per_core_mib)
     cores = cores_per_task * tasks
-    past = [PastFit("cv", None, fit, gpus) for fit in best]
+    past = FitHistory(tuple(PastFit("cv", None, fit, gpus) for fit in best))
     job = WaitingRequest(CoreRequest(gpus, "cv", memory_per_core_mib=per_core_mib), tasks, cores)
     new = resize_request(job, past, node)
     memory_mib = new.memory_mib or new.cores * per_core_mib

@@ -1,4 +1,4 @@
-"""What the smallest node that a waiting job may run on has for it."""
+"""What the smallest node that a waiting job may run on has for it, from Slurm's records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 
 
-def smallest_node_capacity(
+def smallest_node(
     job: SlurmJob, nodes: Sequence[SlurmNode], limits: Mapping[str, PartitionLimits]
 ) -> NodeCapacity | None:
     """Fewest cores and least memory of any node that the job could run on; ``None`` if there is no such node.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_soda.wire.errors import SodaError
+from slurm_soda.policies.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)
-class ContentionThresholds:
+class Limits:
     """Thresholds, and what the node has.
 
     Raises:
-        SodaError: thresholds or steps contradict each other.
+        PolicyError: thresholds or steps contradict each other.
     """
 
     mba_steps: tuple[int, ...] = ()
@@ -41,11 +41,11 @@ class ContentionThresholds:
 
     def __post_init__(self) -> None:
         if not 0 < self.release_ratio < self.over_ratio <= 1:
-            raise SodaError(
+            raise PolicyError(
                 f"release_ratio {self.release_ratio} must lie between 0 and over_ratio {self.over_ratio} (at most 1)"
             )
         falling = all(a > b for a, b in zip(self.mba_steps, self.mba_steps[1:], strict=False))
         if not falling or not all(0 < step < 100 for step in self.mba_steps):
-            raise SodaError(f"mba_steps {self.mba_steps} must be percentages below 100 that fall")
+            raise PolicyError(f"mba_steps {self.mba_steps} must be percentages below 100 that fall")
         if min(self.over_samples, self.release_samples, self.stable_samples, self.give_up_samples) < 1:
-            raise SodaError("over_samples, release_samples, stable_samples and give_up_samples must be at least 1")
+            raise PolicyError("over_samples, release_samples, stable_samples and give_up_samples must be at least 1")

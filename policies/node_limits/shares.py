@@ -7,17 +7,53 @@ agent), which has a class of its own so that no job can starve it. What one clas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from slurm_soda.agent.settings.network import CPU_PERCENT_BESIDE, NetworkSettings
-from slurm_soda.wire.records import JobOpened
-
-MAJOR = 0x50DA
-"""Our qdisc's number: the kernel's own have 0, and sites count from 1 or 8001 on."""
 ROOT, NOT_CPU, GPU, CPU, OTHER = 0x1, 0x2, 0x10, 0x20, 0x30
 OTHER_PERCENT_OF_GPUS = 10
 """Of the GPU jobs' part this much is kept for what belongs to no job."""
+GPU_PERCENT = 75.0
+"""Kept for GPU jobs while one of several nodes is here (SODA, Section V-E)."""
+CPU_PERCENT_BESIDE = 1
+"""CPU jobs' part of the GPU jobs' interface where they have an interface of their own."""
 _BITS_PER_MBIT = 1e6
+
+
+class ShareSettings(Protocol):
+    """What a site may set about shares."""
+
+    @property
+    def gpu_percent(self) -> float:
+        """Kept for GPU jobs, of the link."""
+        ...
+
+    @property
+    def cpu_may_borrow(self) -> bool:
+        """CPU jobs may use more while the link has room."""
+        ...
+
+    @property
+    def separate(self) -> bool:
+        """CPU jobs have an interface of their own."""
+        ...
+
+
+class NodeJob(Protocol):
+    """What matters here of a job on the node."""
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Its GPUs on this node."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it has."""
+        ...
+
+
+JobT = TypeVar("JobT", bound=NodeJob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +72,14 @@ class ShareClass:
 
 
 @dataclass(frozen=True, slots=True)
-class CompetingJobs:
+class Contenders(Generic[JobT]):
     """Jobs on this node whose traffic is told apart."""
 
-    gpu: tuple[JobOpened, ...] = field(default=())
-    cpu: tuple[JobOpened, ...] = field(default=())
+    gpu: tuple[JobT, ...] = ()
+    cpu: tuple[JobT, ...] = ()
 
 
-def find_competing_jobs(jobs: Iterable[JobOpened]) -> CompetingJobs | None:
+def contenders(jobs: Iterable[JobT]) -> Contenders[JobT] | None:
     """The jobs to tell apart, or None while there is nothing to share out.
 
     There is, while a GPU job of several nodes and a CPU job are both here: only the former wait for the network (Section
@@ -52,10 +88,10 @@ def find_competing_jobs(jobs: Iterable[JobOpened]) -> CompetingJobs | None:
     known = tuple(jobs)
     gpu = tuple(job for job in known if job.gpus)
     cpu = tuple(job for job in known if not job.gpus)
-    return CompetingJobs(gpu, cpu) if cpu and any(job.nodes > 1 for job in gpu) else None
+    return Contenders(gpu, cpu) if cpu and any(job.nodes > 1 for job in gpu) else None
 
 
-def build_share_classes(settings: NetworkSettings, link_mbit_per_s: float) -> tuple[ShareClass, ...]:
+def classes(settings: ShareSettings, link_mbit_per_s: float) -> tuple[ShareClass, ...]:
     """The tree for a link of this speed, parents first."""
     link = link_mbit_per_s * _BITS_PER_MBIT / 8
     cpu_percent = CPU_PERCENT_BESIDE if settings.separate else 100 - settings.gpu_percent
@@ -73,8 +109,3 @@ def build_share_classes(settings: NetworkSettings, link_mbit_per_s: float) -> tu
         ShareClass(GPU, NOT_CPU, rate(rest - other), rate(100), priority=1),
         ShareClass(CPU, ROOT, rate(cpu_percent), rate(100 if borrows else cpu_percent), priority=2),
     )
-
-
-def class_id(minor: int) -> int:
-    """A class of ours as the kernel numbers it, in net_cls.classid too."""
-    return MAJOR << 16 | minor

@@ -20,7 +20,7 @@ LEAST_INTERVAL_S = 1.0
 
 
 @dataclass(slots=True)
-class IncomingCongestion:
+class Incoming:
     """Follows the bytes received on one link."""
 
     link_bytes_per_s: float
@@ -61,12 +61,3 @@ class IncomingCongestion:
         if before is None or gpu_bytes is None:
             return False
         return (gpu_bytes - before) / seconds >= LEAST_GPU_RATIO * self.link_bytes_per_s
-
-
-def parse_received_bytes(table: str, interface: str) -> int | None:
-    """An interface's bytes from ``/proc/net/dev``, or None: it is not there."""
-    for line in table.splitlines():
-        name, colon, values = line.partition(":")
-        if colon and name.strip() == interface and values.split():
-            return int(values.split()[0])
-    return None

@@ -1,0 +1,247 @@
+"""Everything that is read for waiting jobs' CPUs: from Slurm, a few jobs a cycle, and from the store.
+
+A job is asked about in detail once; again only if its request, its nodes or what is known of its owner changes, or after a
+pause if Slurm's answer could not be read. Whether there is a question, :mod:`slurm_soda.policies.cpu_fit.fit` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.config import CpuFitSettings
+from slurm_soda.daemon.cpu_fit.histories import Histories
+from slurm_soda.daemon.cycle.request_details import RequestDetailReader
+from slurm_soda.daemon.cycle.slurm_state import SlurmState
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
+from slurm_soda.daemon.store.cpu_fit import newest_resizes
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.scheduling import Action
+from slurm_soda.policies.cpu_fit.fit import Earlier, EarlierResize, JobForm, RequestDetail, WaitingJob, fit_with_detail
+from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
+from slurm_soda.policies.cpu_fit.stage import fits_without_detail
+from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
+from slurm_soda.slurm_ext.capacity import smallest_node
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
+
+MOST_LOOKS = 50
+"""Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
+
+LIMITS_FOR_S = 60.0
+"""What partitions and nodes allow is looked at again after this long."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What Slurm told of one job's request; good as long as :attr:`asked_as` holds."""
+
+    asked_as: tuple[object, ...]
+    detail: RequestDetail
+    earlier: Earlier | None = None
+    looked_up: bool = False
+    """:attr:`earlier` is what the store said."""
+
+    @property
+    def unsettled(self) -> bool:
+        """What became of an earlier change must be looked up."""
+        in_flight = self.earlier is not None and self.earlier.outcome == EarlierResize.IN_FLIGHT
+        return in_flight or not self.looked_up
+
+
+class CpuRequestReader:
+    """Reads what is known of waiting jobs' requests, cycle after cycle."""
+
+    def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
+        self.settings = settings
+        self._store, self._client = store, client
+        self._histories = Histories()
+        self._details = RequestDetailReader(client, MOST_LOOKS)
+        self._answers: dict[int, _Answer] = {}
+        self._limits: Mapping[str, PartitionLimits] = {}
+        self._limits_until_s = float("-inf")
+        self._means: dict[tuple[object, ...], NodeCapacity | None] = {}
+        """By what a job asks of nodes; as old as the limits."""
+
+    def read(self, slurm_state: SlurmState, job_cache: JobCache, *, acts: bool) -> CpuRequests:
+        """What is known now, with answers to at most :data:`MOST_LOOKS` new questions.
+
+        What Slurm does not tell waits for a later cycle: order and preemption do not depend on it.
+
+        Args:
+            sight: the reading of this cycle.
+            book: which jobs these are.
+            acts: changes may be sent, so that it matters what became of earlier ones.
+        """
+        jobs, requests = self._candidates(slurm_state.jobs.values()), CpuRequests()
+        self._details.begin(slurm_state.now_s)
+        try:
+            if jobs and self._read_limits(slurm_state.now_s):
+                with self._store.read() as session:
+                    requests = self._read(session, slurm_state, job_cache, jobs, acts=acts)
+        except SlurmError as error:
+            self._details.unanswered(error)
+            log(logging.WARNING, "requests-left-alone", error=error)
+        ids = {job.job_id for job in jobs}
+        self._answers = {job_id: answer for job_id, answer in self._answers.items() if job_id in ids}
+        self._details.keep(ids)
+        return requests
+
+    def _candidates(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+        if self.settings.rewrite == "off":
+            return []
+        waiting = [job for job in jobs if job.state == "PENDING" and job.gpus > 0]
+        if self.settings.rewrite == "hinted":
+            waiting = [job for job in waiting if job.hints.category is not None]
+        waiting.sort(key=attrgetter("job_id"))
+        waiting.sort(key=attrgetter("priority"), reverse=True)
+        return waiting
+
+    def _read_limits(self, now_s: float) -> bool:
+        """Whether the limits are known; old ones do while Slurm is better not asked."""
+        if now_s >= self._limits_until_s and not self._details.quiet(now_s):
+            self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
+            self._means.clear()
+        return self._limits_until_s > float("-inf")
+
+    def _read(
+        self, session: Session, slurm_state: SlurmState, job_cache: JobCache, jobs: Sequence[SlurmJob], *, acts: bool
+    ) -> CpuRequests:
+        self._histories.refresh(session)
+        requests = self._requests(session, slurm_state.nodes, jobs)
+        details: dict[int, RequestDetail | None] = {}
+        doubtful: list[int] = []
+        for job_id, case, fit in fits_without_detail(requests):
+            if fit is not None or case.node is None:
+                continue
+            try:
+                answer = self._ask(slurm_state.jobs[job_id], case)
+            except SlurmReplyError:
+                details[job_id] = None
+                continue
+            if answer is None:
+                continue  # its turn comes in a later cycle
+            details[job_id] = answer.detail
+            if fit_with_detail(case.job, answer.detail, case.node, case.history).resized is not None:
+                doubtful.append(job_id)
+        earlier = self._earlier(session, job_cache, doubtful, acts=acts)
+        return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
+
+    def _requests(self, session: Session, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob]) -> CpuRequests:
+        """What every reading of Slurm tells, with what the store and the nodes say of it."""
+        first: dict[tuple[object, ...], int] = {}
+        request: list[int] = []
+        distinct: list[tuple[str, NodeCapacity | None, WaitingJob]] = []
+        for job in jobs:
+            alike = (_ALIKE(job), is_ordinary_job(job))
+            at = first.setdefault(alike, len(distinct))
+            if at == len(distinct):
+                distinct.append((job.user, self._capacity_for(job, nodes), _waiting(job)))
+            request.append(at)
+        histories = {user: self._histories.of(session, user) for user in {user for user, _, _ in distinct}}
+        return CpuRequests.build([job.job_id for job in jobs], request, distinct, histories)
+
+    def _capacity_for(self, job: SlurmJob, nodes: Sequence[SlurmNode]) -> NodeCapacity | None:
+        place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
+        if place not in self._means:
+            try:
+                self._means[place] = smallest_node(job, nodes, self._limits)
+            except SlurmReplyError as error:  # the nodes that it asks for by name
+                log(logging.WARNING, "nodes-not-readable", job=job.job_id, error=error)
+                self._means[place] = None
+        return self._means[place]
+
+    def _ask(self, job: SlurmJob, case: WaitingCase) -> _Answer | None:
+        """Slurm's word on one job; ``None``: not in this cycle.
+
+        Raises:
+            SlurmReplyError: its answer cannot be read.
+        """
+        asked_as = (case, job.submit_s, job.memory_mib, job.partition, job.req_node_names, job.hints)
+        known = self._answers.get(job.job_id)
+        if known is not None and known.asked_as == asked_as:
+            return known
+        request = self._details.ask(job.job_id)
+        if request is None:
+            return None
+        answer = self._answers[job.job_id] = _Answer(asked_as, _detail(request))
+        return answer
+
+    def _earlier(
+        self, session: Session, job_cache: JobCache, job_ids: Sequence[int], *, acts: bool
+    ) -> dict[int, Earlier]:
+        """What became of earlier changes; looked up once, and again to act or where it was not known yet."""
+        asked = {job_id: job_cache.submit_s(job_id) for job_id in job_ids if acts or self._answers[job_id].unsettled}
+        found = newest_resizes(session, asked)
+        for job_id in asked:
+            answer, action = self._answers[job_id], found.get(job_id)
+            answer.earlier, answer.looked_up = None if action is None else _earlier(action), True
+        known = {job_id: self._answers[job_id].earlier for job_id in job_ids}
+        return {job_id: earlier for job_id, earlier in known.items() if earlier is not None}
+
+
+_ALIKE = attrgetter(
+    "user", "partition", "gpus", "nodes", "gpu_type", "req_node_names", "tasks", "cpus_per_task", "cpus", "array_task",
+    "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category", "hints.model",
+)  # fmt: skip
+"""Jobs for which these are equal have the same row in the snapshot."""
+
+
+def _waiting(job: SlurmJob) -> WaitingJob:
+    hints = job.hints
+    form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
+    return WaitingJob(
+        job.gpus,
+        job.nodes,
+        job.tasks,
+        job.cpus_per_task,
+        job.cpus,
+        hints.pipelined,
+        hints.large_weights,
+        hints.heavy_preprocessing,
+        form,
+        hints.category,
+        hints.model,
+    )
+
+
+def _detail(request: JobRequest) -> RequestDetail:
+    return RequestDetail(
+        request.nodes,
+        request.even_tasks_per_node,
+        request.cpus,
+        request.cpus_per_task,
+        request.least_cpus_per_node,
+        request.memory_per_cpu_mib,
+        request.memory_per_node_mib,
+        request.peculiar,
+    )
+
+
+_OUTCOMES = {
+    **dict.fromkeys(UNSETTLED_STATES, EarlierResize.IN_FLIGHT),
+    "undone": EarlierResize.UNDONE,
+    "failed": EarlierResize.REFUSED,
+}
+
+
+def _earlier(action: Action) -> Earlier:
+    def number(name: str) -> int:
+        return int(action.new.get(name, "0"))
+
+    return Earlier(
+        outcome=_OUTCOMES.get(action.state, EarlierResize.STANDS),
+        cpus=number("NumCPUs"),
+        cpus_per_task=number("CPUsPerTask"),
+        least_cpus_per_node=number("MinCPUsNode"),
+        memory_per_node_mib=number("MinMemoryNode"),
+        error=action.error,
+    )
