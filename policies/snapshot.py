@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
@@ -78,7 +79,7 @@ class JobTable:
     (row numbers of the :class:`NodeTable`), ``alloc_gpus`` and ``alloc_cpus`` belong to row ``i``.
     """
 
-    job_id: IntColumn
+    job_id: JobIdColumn
     state: NDArray[np.int8]
     user: IntColumn
     """Index into :attr:`users`."""
@@ -121,9 +122,9 @@ class JobTable:
     alloc_node: IntColumn
     alloc_gpus: IntColumn
     alloc_cpus: IntColumn
-    users: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    gpu_types: tuple[str, ...] = ()
+    users: tuple[UserName, ...] = ()
+    partitions: tuple[PartitionName, ...] = ()
+    gpu_types: tuple[GpuTypeName, ...] = ()
     skew: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Largest tensor of the job's model / the whole model, a ratio; :data:`NEVER` where nobody knows; empty: of no job."""
 
@@ -274,7 +275,7 @@ class NodeTable:
     ``*_free`` is what no job holds now (completing jobs still hold theirs); an unusable node has nothing free.
     """
 
-    name: tuple[str, ...]
+    name: tuple[NodeName, ...]
     usable: BoolColumn
     """False for a node that is down, draining, drained, reserved or not responding."""
     gpus: IntColumn
@@ -287,7 +288,7 @@ class NodeTable:
     memory_free_mib: IntColumn
     in_partition: BoolColumn
     """Shape (nodes, partitions), columns in the order of :attr:`ClusterSnapshot.partitions`."""
-    gpu_types: tuple[str, ...] = ()
+    gpu_types: tuple[GpuTypeName, ...] = ()
 
     def __len__(self) -> int:
         return len(self.name)
@@ -322,6 +323,6 @@ class ClusterSnapshot:
     now_s: float
     jobs: JobTable
     nodes: NodeTable
-    partitions: tuple[str, ...] = field(default=("main",))
+    partitions: tuple[PartitionName, ...] = field(default=("main",))
     pools: PoolsInForce = field(default_factory=PoolsInForce)
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""

@@ -63,6 +63,12 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "release-all": LazyCommand(
         f"{_HERE}.release:release_all", "Give every job back to Slurm alone; works with sodad down."
     ),
+    "snapshot": LazyCommand(
+        f"{_HERE}.snapshot:snapshot", "Write what sodad decides on to a file; `sodactl decide` reads it."
+    ),
+    "decide": LazyCommand(
+        f"{_HERE}.decide:decide", "Decide on a snapshot from a file, without Slurm and without sodad."
+    ),
     "arrays": LazyCommand(f"{_HERE}.arrays:arrays", "Divide a partition between CPU jobs, small and large GPU jobs."),
     "doctor": LazyCommand(f"{_HERE}.doctor:doctor", "Check this site and say what to mend."),
     "cluster": LazyCommand(f"{_HERE}.cluster:cluster", "A real Slurm cluster in containers on this machine."),

@@ -20,7 +20,7 @@ _MODE = 0o644
 _ROOT = 0
 
 
-def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> None:
+def write_state_file(file: Path, text: str, *, beside: Path | None = None, mode: int = _MODE) -> None:
     """Replace a file; readers see the old text or the new one. What root writes belongs to its directory's owner.
 
     In a directory where only the file may be written (SlurmUser's, in /etc/slurm) it is overwritten in one go instead.
@@ -28,6 +28,7 @@ def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> No
     Args:
         beside: the state directory, where ``file`` is a path that its owner may have chosen. Root then writes only a file of
             the same owner, which stays, in a directory of the same owner or of root.
+        mode: who may read it; a file that is overwritten keeps its own.
 
     Raises:
         SlurmError: it cannot be written, is no regular file, or root must not write it.
@@ -42,7 +43,7 @@ def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> No
         if found and os.access(file, os.W_OK) and not os.access(file.parent, os.W_OK):
             _overwrite(file.name, folder, found, text)
         else:
-            _replace(file.name, folder, owner, text)
+            _replace(file.name, folder, owner, text, mode)
     except OSError as error:
         raise _write_error(file, error) from error
     finally:
@@ -82,7 +83,7 @@ def _owner(file: Path, folder: int, found: os.stat_result | None, beside: Path |
     return theirs.st_uid, present.st_gid
 
 
-def _replace(name: str, folder: int, owner: tuple[int, int] | None, text: str) -> None:
+def _replace(name: str, folder: int, owner: tuple[int, int] | None, text: str, mode: int) -> None:
     # All by the descriptor of the directory that was looked at: by its path it could be another one by now.
     temporary = f".{name}.{secrets.token_hex(8)}"
     descriptor = os.open(
@@ -92,7 +93,7 @@ def _replace(name: str, folder: int, owner: tuple[int, int] | None, text: str) -
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
-            os.fchmod(stream.fileno(), _MODE)
+            os.fchmod(stream.fileno(), mode)
             if owner is not None:
                 os.fchown(stream.fileno(), *owner)
             os.fsync(stream.fileno())

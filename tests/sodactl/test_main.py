@@ -17,7 +17,7 @@ from slurm_soda.sodactl.main import COMMANDS, LazyCommand, run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
-ON_NO_SITE = ("completion", "simulate", "compare", "whatif")
+ON_NO_SITE = ("completion", "simulate", "compare", "whatif", "decide")
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
@@ -131,6 +131,6 @@ def test_completion_knows_commands_and_options() -> None:
 
     assert complete("he") == set()
     assert complete("p") == {"policy", "profiles"}
-    assert complete("d") == {"doctor", "demo"}
+    assert complete("d") == {"decide", "doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
