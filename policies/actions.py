@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import IntColumn
+from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, PartitionName, PoolName, Sentence
 
 WHOLE_QUEUE = ""
 """Stands for all jobs that are in no pool; without pools, for all jobs."""
@@ -25,12 +25,12 @@ def preemption_id(job_id: int) -> str:
 class OrderJobs:
     """The order in which Slurm shall try the waiting jobs of one pool, or of the one queue."""
 
-    reason: str
+    reason: Sentence
     """The policy's name: each job's place in the order follows it in what people read."""
-    pool: str = WHOLE_QUEUE
-    job_ids: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    pool: PoolName = WHOLE_QUEUE
+    job_ids: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Eligible jobs, most urgent first."""
-    others: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    others: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Waiting jobs of the same queue that are not eligible: an old order of theirs must not put them in front."""
     reserving: int = 0
     """For so many at the head of :attr:`job_ids` Slurm's backfill may reserve nodes; counts in a pool alone."""
@@ -45,9 +45,9 @@ class OrderJobs:
 class PreemptJob:
     """Requeue a running job after its checkpoint; ``for_jobs`` get its GPUs."""
 
-    job_id: int
-    for_jobs: tuple[int, ...]
-    reason: str
+    job_id: JobId
+    for_jobs: tuple[JobId, ...]
+    reason: Sentence
 
     @property
     def id(self) -> str:
@@ -71,7 +71,7 @@ class RequestedCpus:
 class ResizeRequest:
     """Give every task of a waiting job another number of CPUs."""
 
-    job_id: int
+    job_id: JobId
     tasks_per_node: int
     cpus_per_task: int
     cpus: int
@@ -79,7 +79,7 @@ class ResizeRequest:
     least_cpus_per_node: int
     before: RequestedCpus
     """The request that this was decided on."""
-    reason: str
+    reason: Sentence
     memory_per_node_mib: int | None = None
     """Memory on each node that shall hold from now on; ``None`` leaves the request for memory as it is."""
 
@@ -93,13 +93,13 @@ class ResizeRequest:
 class RouteJob:
     """Where a waiting job that Slurm requeued may start, and whether it is the next of its pool."""
 
-    job_id: int
-    reason: str
-    partitions: str | None = None
+    job_id: JobId
+    reason: Sentence
+    partitions: PartitionName | None = None
     """Slurm's list of partitions; ``None`` leaves the present one."""
-    before: str = ""
+    before: PartitionName = ""
     """The present list."""
-    first_in: str | None = None
+    first_in: PoolName | None = None
     """Pool before whose other jobs it goes; ``None`` leaves its place. Of several, those first in the plan go first."""
     ends_wait: bool = False
     """Slurm's wait after the requeue ends now."""
@@ -114,8 +114,8 @@ class RouteJob:
 class StartJob:
     """End Slurm's wait after a requeue, for a preempted job whose turn it is again."""
 
-    job_id: int
-    reason: str
+    job_id: JobId
+    reason: Sentence
 
     @property
     def id(self) -> str:

@@ -17,6 +17,7 @@ from slurm_soda.policies.actions import Action, PreemptJob
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 
 
 class JobVerdict(IntEnum):
@@ -50,14 +51,14 @@ class JobNotes:
     the whole order: queue, score and ties.
     """
 
-    job_id: IntColumn
+    job_id: JobIdColumn
     verdict: NDArray[np.int8]
     queue: IntColumn
     """Queue number, 0 first; all 0 for a policy without queues."""
     score: FloatColumn
     position: IntColumn
     """Rank over all jobs that want or hold resources, 0 first; -1 where the job was not ranked."""
-    score_name: str = "score"
+    score_name: Word = "score"
     reserved_in_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """In how many seconds at the latest room is reserved for each job, NaN for none; empty: no job has any."""
 
@@ -102,22 +103,22 @@ class Plan:
     first job of a partition that does not fit, meets the jobs that fit first.
     """
 
-    policy: str
-    order: IntColumn
-    starts: IntColumn
+    policy: Word
+    order: JobIdColumn
+    starts: JobIdColumn
     notes: JobNotes
     actions: tuple[Action, ...] = ()
     """What is to be done to jobs, each with its own id: the only way in which a plan changes anything."""
-    promoted: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    promoted: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
     next_event_s: float = float("inf")
     """Earliest time at which this plan may change without any event (a queue threshold, a minimum run time)."""
-    places: Mapping[int, tuple[NodeAllocation, ...]] = field(default_factory=dict)
+    places: Mapping[JobId, tuple[NodeAllocation, ...]] = field(default_factory=dict)
     """Places that the policy counted on, by job id: those of ``starts``, of jobs that wait for preemption, and of
     preempted jobs that restart elsewhere. Nodes are rows of the snapshot's table; Slurm may choose others."""
-    cpu_fits: Mapping[int, CpuFitNote] = field(default_factory=dict)
+    cpu_fits: Mapping[JobId, CpuFitNote] = field(default_factory=dict)
     """What is said of waiting jobs' CPUs, by job id, most urgent first."""
-    facts: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[Word, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
 
     @property

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
@@ -79,7 +80,7 @@ class JobTable:
     (row numbers of the :class:`NodeTable`), ``alloc_gpus`` and ``alloc_cpus`` belong to row ``i``.
     """
 
-    job_id: IntColumn
+    job_id: JobIdColumn
     state: NDArray[np.int8]
     user: IntColumn
     """Index into :attr:`users`."""
@@ -122,9 +123,9 @@ class JobTable:
     alloc_node: IntColumn
     alloc_gpus: IntColumn
     alloc_cpus: IntColumn
-    users: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    gpu_types: tuple[str, ...] = ()
+    users: tuple[UserName, ...] = ()
+    partitions: tuple[PartitionName, ...] = ()
+    gpu_types: tuple[GpuTypeName, ...] = ()
     skew: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Largest tensor of the job's model / the whole model, a ratio; :data:`NEVER` where nobody knows; empty: of no job."""
 
@@ -275,7 +276,7 @@ class NodeTable:
     ``*_free`` is what no job holds now (completing jobs still hold theirs); an unusable node has nothing free.
     """
 
-    name: tuple[str, ...]
+    name: tuple[NodeName, ...]
     usable: BoolColumn
     """False for a node that is down, draining, drained, reserved or not responding."""
     gpus: IntColumn
@@ -288,7 +289,7 @@ class NodeTable:
     memory_free_mib: IntColumn
     in_partition: BoolColumn
     """Shape (nodes, partitions), columns in the order of :attr:`ClusterSnapshot.partitions`."""
-    gpu_types: tuple[str, ...] = ()
+    gpu_types: tuple[GpuTypeName, ...] = ()
 
     def __len__(self) -> int:
         return len(self.name)
@@ -323,7 +324,7 @@ class ClusterSnapshot:
     now_s: float
     jobs: JobTable
     nodes: NodeTable
-    partitions: tuple[str, ...] = field(default=("main",))
+    partitions: tuple[PartitionName, ...] = field(default=("main",))
     cpu_requests: CpuRequests = field(default_factory=CpuRequests)
     """Waiting jobs whose CPUs may be fitted; empty where nobody asked Slurm about them."""
     pools: PoolsInForce = field(default_factory=PoolsInForce)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
 
 from slurm_soda.daemon.acting import Actor
 from slurm_soda.daemon.config import Settings
@@ -15,10 +17,12 @@ from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, TermsReader
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
+from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.observing import Observer
 from slurm_soda.policies.pipeline import pipeline_of
+from slurm_soda.policies.snapshot_file.document import SnapshotDump
 from slurm_soda.slurm_ext.errors import SlurmError
 
 
@@ -31,6 +35,7 @@ class CycleRunner:
         self._terms, self._observer = TermsReader(context.store, context.daemon_epoch), Observer(context)
         self._actor, self._breaker = Actor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
+        self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
         self._stale = False
@@ -95,6 +100,7 @@ class CycleRunner:
             report = cycle_report(work, memory, terms, self.settings.cycle, acts=acts)
             self._recorder.close(work, memory, terms, report, watch, problems_elsewhere=self.problems())
             memory.preemptions.drop_over()
+            self._requests.serve(lambda: SnapshotDump(snapshot, terms.policy, plan, terms.mode, version("slurm-soda")))
             with watch("record.learn"):
                 observer.learn(memory, slurm_state)
         self._recorder.note_success(watch, now_s)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from slurm_soda.policies.cpu_fit.request_resize import ResizedRequest, WaitingRequest, resize_request
 from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, FitHistory, NodeCapacity, StartCores
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.snapshot_file.identifiers import Sentence, Word
 
 MOST_REMEMBERED = 100_000
 """Answers kept by their questions; a job that waits asks the same in every cycle."""
@@ -99,9 +100,9 @@ class CpuFitNote:
 
     cores: int | None = None
     """What it should have on each node."""
-    source: str = ""
+    source: Word = ""
     """Where that comes from: :attr:`.StartCores.source`."""
-    left_alone: str = ""
+    left_alone: Sentence = ""
     """Why its request is not touched; empty: it is right, or shall be changed."""
 
 

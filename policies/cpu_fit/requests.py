@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.fit import Earlier, EarlierResize, RequestDetail, WaitingJob
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
+from slurm_soda.policies.snapshot_file.identifiers import CategoryName, JobIdColumn, ModelName, Sentence, UserName, Word
 
 IntColumn = NDArray[np.int64]
 
@@ -35,7 +36,7 @@ class RequestDetails:
     Columns after :attr:`state` are those of :class:`~.fit.RequestDetail`, in its order.
     """
 
-    job_id: IntColumn = field(default_factory=_none)
+    job_id: JobIdColumn = field(default_factory=_none)
     state: IntColumn = field(default_factory=_none)
     """A :class:`DetailState`; all other columns are 0 where it is not KNOWN."""
     nodes: IntColumn = field(default_factory=_none)
@@ -49,7 +50,7 @@ class RequestDetails:
     memory_per_node_mib: IntColumn = field(default_factory=_none)
     tied_to: IntColumn = field(default_factory=_none)
     """Index into :attr:`ties`, or -1: its CPUs are tied to nothing else."""
-    ties: tuple[str, ...] = ()
+    ties: tuple[Word, ...] = ()
     """In Slurm's words, such as ``--cpus-per-gpu``."""
 
     def by_job(self) -> dict[int, RequestDetail | None]:
@@ -81,7 +82,7 @@ class EarlierResizes:
     Columns after the job's id are those of :class:`~.fit.Earlier`, in its order.
     """
 
-    job_id: IntColumn = field(default_factory=_none)
+    job_id: JobIdColumn = field(default_factory=_none)
     outcome: IntColumn = field(default_factory=_none)
     """An :class:`~.fit.EarlierResize`."""
     cpus: IntColumn = field(default_factory=_none)
@@ -92,7 +93,7 @@ class EarlierResizes:
     """0: it left the request for memory as it was."""
     error: IntColumn = field(default_factory=_none)
     """Index into :attr:`errors`, or -1."""
-    errors: tuple[str, ...] = ()
+    errors: tuple[Sentence, ...] = ()
     """What Slurm said, where it refused."""
 
     def by_job(self) -> dict[int, Earlier]:
@@ -148,12 +149,12 @@ class DistinctRequests:
     """Index into :attr:`categories`, or -1: the user named none."""
     model: IntColumn = field(default_factory=_none)
     """Index into :attr:`models`, or -1."""
-    users: tuple[str, ...] = ()
+    users: tuple[UserName, ...] = ()
     histories: tuple[FitHistory, ...] = ()
     """What searches found for each user's earlier jobs."""
     capacities: tuple[NodeCapacity, ...] = ()
-    categories: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    categories: tuple[CategoryName, ...] = ()
+    models: tuple[ModelName, ...] = ()
 
     def cases(self) -> list[WaitingCase]:
         """As values, one a row."""
@@ -172,7 +173,7 @@ class DistinctRequests:
 class CpuRequests:
     """Waiting GPU jobs whose CPUs may be fitted, most urgent first as Slurm orders them; one row a job."""
 
-    job_id: IntColumn = field(default_factory=_none)
+    job_id: JobIdColumn = field(default_factory=_none)
     request: IntColumn = field(default_factory=_none)
     """Row of :attr:`distinct`: what it asks for."""
     distinct: DistinctRequests = field(default_factory=DistinctRequests)

@@ -10,6 +10,7 @@ from statistics import median_low
 from types import MappingProxyType
 
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.snapshot_file.identifiers import CategoryName, ModelName
 
 DEFAULT_CORES: Mapping[str, int] = MappingProxyType({"cv": 3, "nlp": 5, "speech": 5})
 """Cores per GPU by category, for an owner without history (Section V-B)."""
@@ -28,8 +29,8 @@ class PastFit:
         PolicyError: cores or GPUs below 1.
     """
 
-    category: str | None
-    model: str | None
+    category: CategoryName | None
+    model: ModelName | None
     cores: int
     """Best fit, on each node."""
     gpus: int

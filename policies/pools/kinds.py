@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName
+
 LARGE_FROM_GPUS = 4
 """Jobs with at least so many GPUs are the large array's (Section V-C)."""
 
@@ -24,7 +26,7 @@ class PoolKind(StrEnum):
 class NodeClass:
     """Nodes that are alike in what arrays divide: one pair of GPU arrays and one CPU share for each class."""
 
-    gpu_type: str
+    gpu_type: GpuTypeName
     """Slurm's gres type; empty for untyped GPUs and for nodes without."""
     gpus: int
     """GPUs of each node; 0 for a CPU node, all of whose cores are the CPU array's."""

@@ -21,7 +21,7 @@ _MODE = 0o644
 _ROOT = 0
 
 
-def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> None:
+def write_state_file(file: Path, text: str, *, beside: Path | None = None, mode: int = _MODE) -> None:
     """Replace a file; readers see the old text or the new one. What root writes belongs to its directory's owner.
 
     In a directory where only the file may be written (SlurmUser's, in /etc/slurm) it is overwritten in one go instead.
@@ -29,6 +29,7 @@ def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> No
     Args:
         beside: the state directory, where ``file`` is a path that its owner may have chosen. Root then writes only a file of
             the same owner, which stays, in a directory of the same owner or of root.
+        mode: who may read it; a file that is overwritten keeps its own.
 
     Raises:
         SlurmError: it cannot be written, is no regular file, or root must not write it.
@@ -45,7 +46,7 @@ def write_state_file(file: Path, text: str, *, beside: Path | None = None) -> No
         else:
             # By the descriptor of the directory that was looked at: by its path it could be another one by now.
             temporary = f".{file.name}.{secrets.token_hex(8)}"
-            write_at(folder, file.name, text.encode("utf-8"), temporary=temporary, mode=_MODE, owner=owner)
+            write_at(folder, file.name, text.encode("utf-8"), temporary=temporary, mode=mode, owner=owner)
     except OSError as error:
         raise _write_error(file, error) from error
     finally:

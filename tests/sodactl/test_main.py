@@ -17,7 +17,7 @@ from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
-ON_NO_SITE = ("completion", "simulate", "compare", "whatif")
+ON_NO_SITE = ("completion", "simulate", "compare", "whatif", "decide")
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
@@ -163,7 +163,7 @@ def test_completion_knows_commands_and_options() -> None:
 
     assert complete("he") == set()
     assert complete("p") == {"policy", "pools", "profiles"}
-    assert complete("d") == {"doctor", "demo"}
+    assert complete("d") == {"decide", "doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
     assert complete("policy", "tiresias") == {"tiresias-las", "tiresias-gittins"}
@@ -177,7 +177,7 @@ def test_completion_knows_commands_and_options() -> None:
 @pytest.mark.parametrize("name", ["jobs", "explain"])
 def test_without_slurms_commands_the_line_says_what_to_do(name: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from slurm_soda.slurm_ext.read import runner; from slurm_soda.sodactl.main import run;"
+        "import sys; from slurm_soda.slurm_ext import command_runner as runner; from slurm_soda.sodactl.main import run;"
         f"runner.ENVIRONMENT['PATH'] = '{tmp_path}'; sys.exit(run(sys.argv[1:]))"
     )
     (tmp_path / "sh").symlink_to("/bin/sh")

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.pools.kinds import NodeClass, PoolKind, PoolShare
+from slurm_soda.policies.snapshot_file.identifiers import NodeName, PartitionName
 
 LEND_SUFFIX = "lend"
 
@@ -37,15 +38,15 @@ LEND_SUFFIX = "lend"
 class PoolPartition:
     """One partition of an array."""
 
-    name: str
-    base: str
+    name: PartitionName
+    base: PartitionName
     """The site's partition that users name."""
     kind: PoolKind
     """Whose jobs run here."""
     node_class: NodeClass
     borrowing: bool
     """On cores or nodes of another array: Slurm requeues its jobs when jobs of a higher tier need them."""
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeName, ...]
     """In slurmctld's order."""
     tier: int
     """Slurm's PriorityTier."""
@@ -62,7 +63,7 @@ class PoolPartition:
 class PoolTable:
     """Every array partition by name, in the order in which jobs list them."""
 
-    partitions: Mapping[str, PoolPartition] = field(default_factory=dict)
+    partitions: Mapping[PartitionName, PoolPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[PoolPartition]:
         return iter(self.partitions.values())

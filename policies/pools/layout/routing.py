@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from slurm_soda.policies.pools.kinds import PoolKind, choose_pool_kind
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
+from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class SubmittedRequest:
     """Over all nodes."""
     gpus_per_node: int = 0
     """On at least one node."""
-    gpu_type: str = ""
+    gpu_type: GpuTypeName = ""
     """Empty: any."""
     nodes: int = 1
     cores: int = 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.policies.pools.layout.routing import SubmittedRequest
+from slurm_soda.policies.snapshot_file.identifiers import JobId, PartitionName
 
 SAME_LIST = ""
 """Stands for an update that leaves the list of partitions as it is."""
@@ -17,14 +18,14 @@ SAME_LIST = ""
 class WaitingPoolJob:
     """A waiting job that was aborted for jobs of another pool, or that lists a partition which goes."""
 
-    job_id: int
+    job_id: JobId
     aborts: int = 0
     """How often Slurm took back what the job had borrowed."""
     startable_s: float = float("nan")
     """While Slurm makes the job wait after a requeue: the earliest instant at which that may be ended, Unix seconds."""
     alone: bool = True
     """An update hits this job and no other: the id of a job array's last task is that of the whole array."""
-    refused: tuple[str, ...] = ()
+    refused: tuple[PartitionName, ...] = ()
     """Lists of partitions, or :data:`SAME_LIST`, that Slurm refused lately; in alphabetical order."""
     request_known: bool = False
     """Somebody knows :attr:`request`; Slurm is asked for it only of jobs that borrow no more."""
@@ -39,7 +40,7 @@ class PoolsInForce:
     table: PoolTable = field(default_factory=PoolTable)
     shares: Mapping[NodeClass, PoolShare] = field(default_factory=dict)
     """How each class of nodes is divided."""
-    leaving: Mapping[str, str] = field(default_factory=dict)
+    leaving: Mapping[PartitionName, PartitionName] = field(default_factory=dict)
     """Partitions that take no more jobs, with their base; none while somebody changes pools, who moves jobs too."""
     waiting: tuple[WaitingPoolJob, ...] = ()
     """By job id, ascending; jobs that never ran in a pool are left out."""

@@ -101,7 +101,11 @@ class SnapshotDecider:
         return self._next_event_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        return self.follow(self._pipeline.decide(self._snapshot(now_s)), now_s)
+        return self.follow(self.plan(self._snapshot(now_s)), now_s)
+
+    def plan(self, snapshot: ClusterSnapshot) -> Plan:
+        """What is decided on a snapshot: on the run's own, or on a real cluster's from a file."""
+        return self._pipeline.decide(snapshot)
 
     def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         """What a plan says to do now."""

@@ -1,0 +1,62 @@
+"""One cycle's snapshot and plan for ``sodactl snapshot dump``: asked for through the store, left in the state directory.
+
+Whoever may write the store may ask; only root and sodad's own user can read the answer, which names every user's jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import delete
+
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.policies.snapshot_file.document import SnapshotDump, write_dump
+from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.pools.state_files import remove_state_file, write_state_file
+
+SETTING = "snapshot_request"
+"""Key of the request among what admins set; its value is a number of :data:`_REQUEST`'s form, new for each request."""
+_REQUEST = re.compile(r"[0-9a-f]{16}")
+_OWNER_ONLY = 0o600
+
+
+def answer_path(state_dir: Path, request: str) -> Path:
+    """Where the answer to a request is found, once it is whole."""
+    return state_dir / f"snapshot-{request}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequests:
+    """Answers one request at most in a cycle; a newer request takes the place of one that was not answered yet."""
+
+    store: Store
+    state_dir: Path
+
+    def serve(self, make: Callable[[], SnapshotDump]) -> None:
+        """Write the file if somebody asked. The request is over before that, so that no mistake is made twice."""
+        with self.store.read() as session:
+            setting = session.get(AdminSetting, SETTING)
+            request = None if setting is None else setting.value
+        if request is None:
+            return
+        with self.store.write() as session:
+            session.execute(delete(AdminSetting).where(AdminSetting.key == SETTING, AdminSetting.value == request))
+        try:
+            self._answer(request, make)
+        except SodaError as error:
+            log(logging.WARNING, "snapshot-not-written", error=error)
+
+    def _answer(self, request: str, make: Callable[[], SnapshotDump]) -> None:
+        if not _REQUEST.fullmatch(request):
+            raise SodaError(f"{SETTING} = {request[:60]!r} is no request; ask with sodactl snapshot dump")
+        for left in self.state_dir.glob("snapshot-*.json"):  # of a sodactl that did not wait for its answer
+            remove_state_file(left)
+        file = answer_path(self.state_dir, request)
+        write_state_file(file, write_dump(make()).decode("ascii"), mode=_OWNER_ONLY)
+        log(logging.INFO, "snapshot-written", file=file)
