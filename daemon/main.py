@@ -17,18 +17,18 @@ from types import FrameType
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer, make_app
-from slurm_soda.daemon.backend import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.cycle.slurm_backend import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
-from slurm_soda.daemon.memory import DaemonContext
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.policies.errors import PolicyError

@@ -13,9 +13,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.actions import Action, PreemptJob
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.pipeline.actions import Action, PreemptJob
 from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
 from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 

@@ -16,7 +16,13 @@ from slurm_soda.agent.contention.limit_record import LimitRecord, read_limit_rec
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError, ResctrlFull, ResctrlGroup
 from slurm_soda.agent.contention.resctrl_features import FULL_PERCENT, ResctrlFeatures
 from slurm_soda.agent.state_file import StateFileError
-from slurm_soda.policies.node_limits.eliminator import Action, LimitCores, Release, RestoreCores, Throttle
+from slurm_soda.policies.node_limits.eliminator import (
+    LimitAction,
+    LimitCores,
+    ReleaseBandwidth,
+    RestoreCores,
+    ThrottleBandwidth,
+)
 from slurm_soda.wire.errors import SodaError
 
 MAX_FAULTS_REMEMBERED = 256
@@ -119,7 +125,9 @@ class LimitEnforcer:
             if refused is not None:
                 self._say(refused.why if not refused.full else self._full(percent))
 
-    def carry_out(self, actions: Collection[Action], jobs: Mapping[int, Collection[int]]) -> tuple[RefusedAction, ...]:
+    def carry_out(
+        self, actions: Collection[LimitAction], jobs: Mapping[int, Collection[int]]
+    ) -> tuple[RefusedAction, ...]:
         """Do what was decided, with the jobs' thread ids; says what could not be done."""
         done = (self._carry_out(action, jobs.get(action.job_id, ())) for action in actions)
         refusals = tuple(refused for refused in done if refused is not None)
@@ -138,11 +146,11 @@ class LimitEnforcer:
         """Take back everything."""
         self.recover()
 
-    def _carry_out(self, action: Action, task_ids: Collection[int]) -> RefusedAction | None:
+    def _carry_out(self, action: LimitAction, task_ids: Collection[int]) -> RefusedAction | None:
         match action:
-            case Throttle(job_id, percent):
+            case ThrottleBandwidth(job_id, percent):
                 return self._place(job_id, task_ids, percent)
-            case Release(job_id):
+            case ReleaseBandwidth(job_id):
                 if self.features.event:
                     return self._place(job_id, task_ids, None)
                 self.end(job_id)

@@ -15,10 +15,10 @@ from slurm_soda.agent.contention.resctrl_features import ResctrlFeatures
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.agent.settings.memory import MemorySettings
-from slurm_soda.policies.node_limits.eliminator import Action, State, decide
-from slurm_soda.policies.node_limits.limits import Limits
-from slurm_soda.policies.node_limits.sample import CpuJob, GpuJob
-from slurm_soda.policies.node_limits.sample import Sample as Reading
+from slurm_soda.policies.node_limits.contention_sample import ContentionSample as Reading
+from slurm_soda.policies.node_limits.contention_sample import CpuJob, GpuJob
+from slurm_soda.policies.node_limits.eliminator import EliminatorState, LimitAction, decide_limits
+from slurm_soda.policies.node_limits.thresholds import ContentionThresholds
 from slurm_soda.wire.records import JobOpened
 
 log = logging.getLogger("soda-agent")
@@ -51,7 +51,7 @@ class MemoryBandwidthController:
         self._held = held
         self._held_before: dict[int, int] = {}
         self._keeper: LimitEnforcer | None = None
-        self._state = State()
+        self._state = EliminatorState()
         self._busy = False
         """CPU and GPU jobs are both here, or groups of theirs still are."""
         self._last_s = -math.inf
@@ -77,7 +77,7 @@ class MemoryBandwidthController:
         resource_controller.recover()
         self._keeper = resource_controller
         if self._settings.enabled:
-            self._state = State(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
+            self._state = EliminatorState(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
             self._said += _shortcomings(resource_controller.features, watches=self._settings.watch_utilisation)
         return self._tell()
 
@@ -99,7 +99,7 @@ class MemoryBandwidthController:
         resource_controller.refresh(threads)
         self._unlearn(gpu)
         reading = _contention_sample(resource_controller.sample(sample.now_s), cpu, gpu, sample)
-        decision = decide(reading, self._state, self._limits(resource_controller.features, sample.now_s))
+        decision = decide_limits(reading, self._state, self._limits(resource_controller.features, sample.now_s))
         self._state = decision.state
         self._carry_out(resource_controller, decision.actions, threads, sample.now_s)
         return self._tell()
@@ -115,7 +115,7 @@ class MemoryBandwidthController:
         """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes, at the next try at last."""
         if self._busy or resource_controller.holds:
             resource_controller.refresh({})
-            self._state = State(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
+            self._state = EliminatorState(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
             self._busy = False
 
     def _unlearn(self, gpu: Collection[int]) -> None:
@@ -129,7 +129,7 @@ class MemoryBandwidthController:
     def _carry_out(
         self,
         resource_controller: LimitEnforcer,
-        actions: Collection[Action],
+        actions: Collection[LimitAction],
         threads: Mapping[int, Collection[int]],
         now_s: float,
     ) -> None:
@@ -145,10 +145,10 @@ class MemoryBandwidthController:
     def _can_decide(self, features: ResctrlFeatures) -> bool:
         return bool(features.event) or self._settings.watch_utilisation
 
-    def _limits(self, features: ResctrlFeatures, now_s: float) -> Limits:
+    def _limits(self, features: ResctrlFeatures, now_s: float) -> ContentionThresholds:
         settings = self._settings
         full = now_s < self._full_until_s
-        return Limits(
+        return ContentionThresholds(
             mba_steps=features.throttle.steps(MBA_STEPS) if features.throttle and not full else (),
             monitored=bool(features.event),
             node_bytes_per_s=settings.node_bytes_per_s,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from slurm_soda.agent.network.shaper import NetworkError, class_id
-from slurm_soda.policies.node_limits.shares import CPU, GPU
+from slurm_soda.policies.node_limits.link_shares import CPU, GPU
 from slurm_soda.wire.munge import RunProgram, run_program
 
 OWN_MOUNT = Path("/run/slurm-soda-agent/net_cls")

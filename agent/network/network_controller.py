@@ -20,8 +20,14 @@ from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.agent.settings.network import NetworkSettings
 from slurm_soda.agent.state_file import StateFileError, read_state, write_state
-from slurm_soda.policies.node_limits.incoming import Incoming
-from slurm_soda.policies.node_limits.shares import CPU, GPU, Contenders, classes, contenders
+from slurm_soda.policies.node_limits.incoming_congestion import IncomingCongestion
+from slurm_soda.policies.node_limits.link_shares import (
+    CPU,
+    GPU,
+    CompetingJobs,
+    build_share_classes,
+    find_competing_jobs,
+)
 from slurm_soda.wire.records import JobOpened
 
 log = logging.getLogger("soda-agent")
@@ -57,7 +63,7 @@ class NetworkController:
         """What is in force; None: nothing."""
         self._groups: NetClsGroups | None = None
         """Our groups, where jobs are told apart by them."""
-        self._incoming: Incoming | None = None
+        self._incoming: IncomingCongestion | None = None
         self._cpu_part = 0
         """Bytes a second that are the CPU jobs'."""
         self._ready = False
@@ -78,7 +84,7 @@ class NetworkController:
         """Share the link out, keep track of the jobs' processes, or take everything back."""
         if not self._ready:
             return ()
-        wanted = contenders(run.opened for run in sample.runs if run.opened is not None)
+        wanted = find_competing_jobs(run.opened for run in sample.runs if run.opened is not None)
         if wanted is None or not self._settings.enabled:
             return self._take_back()
         if self._marks is None and sample.now_s - self._refused_s < CHECK_S:
@@ -97,7 +103,7 @@ class NetworkController:
         """Take everything back: nobody would follow the jobs' processes."""
         return self._take_back()
 
-    def _check(self, wanted: Contenders[JobOpened]) -> None:
+    def _check(self, wanted: CompetingJobs[JobOpened]) -> None:
         """Put the tree on the interface, again where it has gone.
 
         Raises:
@@ -119,11 +125,11 @@ class NetworkController:
         by_net_cls = not any(map(self._ports.members.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
         node = wanted.gpu[0].node if by_net_cls else ""
         self._write_mark(node)
-        tree = classes(settings, speed)
+        tree = build_share_classes(settings, speed)
         if not self._ports.shaper.is_set(interface):
             self._ports.shaper.set(interface, tree)
         self._cpu_part = next(share.rate for share in tree if share.minor == CPU)
-        self._incoming = Incoming(tree[0].rate)
+        self._incoming = IncomingCongestion(tree[0].rate)
         self._marks = PacketClassRules(interface, by_net_cls)
         self._groups = self._ports.net_classes(node) if node else None
         if self._groups is not None:
@@ -131,7 +137,7 @@ class NetworkController:
         self._ports.rules.set(self._marks)
         log.info("network: %s is shared out: %g %% of %g Mbit/s for GPU jobs", interface, settings.gpu_percent, speed)
 
-    def _tell_apart(self, wanted: Contenders[JobOpened], now_s: float) -> None:
+    def _tell_apart(self, wanted: CompetingJobs[JobOpened], now_s: float) -> None:
         """Have every process of the jobs send in its job's class.
 
         Raises:
@@ -147,7 +153,7 @@ class NetworkController:
             pids = self._ports.members.processes(jobs).values()
             self._groups.place(minor, frozenset().union(*pids))
 
-    def _set_rules(self, wanted: Contenders[JobOpened], now_s: float) -> None:
+    def _set_rules(self, wanted: CompetingJobs[JobOpened], now_s: float) -> None:
         """Name the jobs' groups of the unified hierarchy, and limit what CPU jobs receive, if anything has changed."""
         by_net_cls = self._groups is not None
         fresh = PacketClassRules(

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 from slurm_soda.agent.network.shaper import MAJOR, NetworkError, class_id
-from slurm_soda.policies.node_limits.shares import CPU, GPU
+from slurm_soda.policies.node_limits.link_shares import CPU, GPU
 from slurm_soda.wire.munge import RunProgram, run_program
 
 TABLE = "slurm-soda-network"

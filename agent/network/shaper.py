@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_soda.policies.node_limits.shares import OTHER, ShareClass
+from slurm_soda.policies.node_limits.link_shares import OTHER, ShareClass
 from slurm_soda.wire.errors import SodaError
 
 SYSFS_NET = Path("/sys/class/net")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from slurm_soda.policies.node_limits.shares import GPU_PERCENT
+from slurm_soda.policies.node_limits.link_shares import GPU_PERCENT
 from slurm_soda.wire.errors import SodaError
 
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.reproduce import (  # fmt: skip
+from benchmarks.reproduce import (
     chapter6,
     interference,
     lower_bounds,

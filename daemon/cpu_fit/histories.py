@@ -11,7 +11,7 @@ from slurm_soda.policies.cpu_fit.start_cores import FitHistory
 
 
 @dataclass(slots=True)
-class Histories:
+class FitHistories:
     """Histories by owner. Call :meth:`refresh` in every cycle."""
 
     _newest_fit: int = -1

@@ -14,7 +14,7 @@ from operator import attrgetter
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
-from slurm_soda.daemon.cpu_fit.histories import Histories
+from slurm_soda.daemon.cpu_fit.histories import FitHistories
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
@@ -23,14 +23,21 @@ from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action
-from slurm_soda.policies.cpu_fit.fit import Earlier, EarlierResize, JobForm, RequestDetail, WaitingJob, fit_with_detail
+from slurm_soda.policies.cpu_fit.fit import (
+    EarlierChange,
+    EarlierResize,
+    JobForm,
+    RequestDetail,
+    WaitingJob,
+    fit_with_detail,
+)
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
 from slurm_soda.policies.cpu_fit.stage import fits_without_detail
 from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
-from slurm_soda.slurm_ext.capacity import smallest_node
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.node_capacity import smallest_node
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 
 MOST_LOOKS = 50
@@ -46,7 +53,7 @@ class _Answer:
 
     asked_as: tuple[object, ...]
     detail: RequestDetail
-    earlier: Earlier | None = None
+    earlier: EarlierChange | None = None
     looked_up: bool = False
     """:attr:`earlier` is what the store said."""
 
@@ -63,7 +70,7 @@ class CpuRequestReader:
     def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
         self.settings = settings
         self._store, self._client = store, client
-        self._histories = Histories()
+        self._histories = FitHistories()
         self._details = RequestDetailReader(client, MOST_LOOKS)
         self._answers: dict[int, _Answer] = {}
         self._limits: Mapping[str, PartitionLimits] = {}
@@ -177,7 +184,7 @@ class CpuRequestReader:
 
     def _earlier(
         self, session: Session, job_cache: JobCache, job_ids: Sequence[int], *, acts: bool
-    ) -> dict[int, Earlier]:
+    ) -> dict[int, EarlierChange]:
         """What became of earlier changes; looked up once, and again to act or where it was not known yet."""
         asked = {job_id: job_cache.submit_s(job_id) for job_id in job_ids if acts or self._answers[job_id].unsettled}
         found = newest_resizes(session, asked)
@@ -233,11 +240,11 @@ _OUTCOMES = {
 }
 
 
-def _earlier(action: Action) -> Earlier:
+def _earlier(action: Action) -> EarlierChange:
     def number(name: str) -> int:
         return int(action.new.get(name, "0"))
 
-    return Earlier(
+    return EarlierChange(
         outcome=_OUTCOMES.get(action.state, EarlierResize.STANDS),
         cpus=number("NumCPUs"),
         cpus_per_task=number("CPUsPerTask"),

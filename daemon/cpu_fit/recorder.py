@@ -9,8 +9,8 @@ from slurm_soda.daemon.store.cpu_fit import proposals_of, storable_text
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
-from slurm_soda.policies.actions import ResizeRequest
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
+from slurm_soda.policies.pipeline.actions import ResizeRequest
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
 

@@ -11,17 +11,17 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from slurm_soda.daemon.acting import Actor
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
-from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, TermsReader
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
+from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader
 from slurm_soda.daemon.cycle.epoch import SupersededError
+from slurm_soda.daemon.cycle.observation import SnapshotReader
+from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
-from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
-from slurm_soda.daemon.observing import Observer
-from slurm_soda.policies.pipeline import pipeline_of
+from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.snapshot_file.document import SnapshotDump
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -32,8 +32,11 @@ class CycleRunner:
     def __init__(self, settings: Settings, context: DaemonContext) -> None:
         self.settings = settings
         self._context, self._clock = context, context.clock
-        self._terms, self._observer = TermsReader(context.store, context.daemon_epoch), Observer(context)
-        self._actor, self._breaker = Actor(context, settings), CircuitBreaker(settings.change_limits)
+        self._terms, self._observer = (
+            EffectiveSettingsReader(context.store, context.daemon_epoch),
+            SnapshotReader(context),
+        )
+        self._actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
@@ -57,7 +60,7 @@ class CycleRunner:
     def _recall(self) -> None:
         """Read from the store what a daemon must know to go on."""
         self._stale = False
-        self._memory = DaemonMemory.recalled(self.settings, self._context)
+        self._memory = DaemonState.recalled(self.settings, self._context)
         self._actor.recall()
 
     def run(self) -> CycleReport:

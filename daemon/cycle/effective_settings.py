@@ -68,7 +68,7 @@ def effective_settings(
 
 
 @dataclass(frozen=True, slots=True)
-class TermsReader:
+class EffectiveSettingsReader:
     """Reads the terms of each cycle, for one life of the daemon."""
 
     store: Store

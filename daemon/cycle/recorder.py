@@ -14,13 +14,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.change_limits import AdmittedChanges, CircuitBreaker
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings
 from slurm_soda.daemon.cycle.json_values import to_json_values
 from slurm_soda.daemon.cycle.sending import RecordedChange
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
@@ -102,7 +102,7 @@ class CycleRecorder:
     breaker: CircuitBreaker
 
     def intend(
-        self, work: CycleResult, memory: DaemonMemory, terms: EffectiveSettings, *, now_s: float
+        self, work: CycleResult, memory: DaemonState, terms: EffectiveSettings, *, now_s: float
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
@@ -140,7 +140,7 @@ class CycleRecorder:
     def close(
         self,
         work: CycleResult,
-        memory: DaemonMemory,
+        memory: DaemonState,
         terms: EffectiveSettings,
         report: CycleReport,
         watch: Stopwatch,
@@ -224,7 +224,7 @@ class CycleRecorder:
 
 
 def cycle_report(
-    work: CycleResult, memory: DaemonMemory, terms: EffectiveSettings, settings: CycleSettings, *, acts: bool
+    work: CycleResult, memory: DaemonState, terms: EffectiveSettings, settings: CycleSettings, *, acts: bool
 ) -> CycleReport:
     """What the loop is told of a cycle that went well, before its timings are known."""
     now_s, states = work.slurm_state.now_s, work.snapshot.jobs.state

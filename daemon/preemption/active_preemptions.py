@@ -19,7 +19,7 @@ from slurm_soda.daemon.preemption.state_machine import (
 )
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.policies.actions import StartJob
+from slurm_soda.policies.pipeline.actions import StartJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.snapshot import is_preemptible

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.preemption import PreemptivePass, find_next_preemptible_s, find_preemptible
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.session.ranking import INFINITY, Ranking, RankingRules, RankKey, SessionJob
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn

@@ -81,7 +81,7 @@ class EarlierResize(IntEnum):
     """Slurm refused it."""
 
 
-class Earlier(NamedTuple):
+class EarlierChange(NamedTuple):
     """The newest change of ours of one job's CPUs."""
 
     outcome: EarlierResize
@@ -156,7 +156,7 @@ def fit_with_detail(job: WaitingJob, detail: RequestDetail, node: NodeCapacity, 
     return RequestFit(note, None if resized.cores == present else resized)
 
 
-def after_earlier(fit: RequestFit, detail: RequestDetail, earlier: Earlier | None) -> RequestFit | None:
+def after_earlier(fit: RequestFit, detail: RequestDetail, earlier: EarlierChange | None) -> RequestFit | None:
     """What is left of a change in the light of the one before; ``None`` while nobody knows what became of that."""
     if fit.resized is None or earlier is None:
         return fit
@@ -218,7 +218,7 @@ def _inconsistent(job: WaitingJob, detail: RequestDetail) -> str:
     return f"Slurm says {job.cpus} CPUs in one place and {detail.cpus} in another"
 
 
-def _refused_by_past(wanted: tuple[int, int, int, int], detail: RequestDetail, earlier: Earlier) -> str:
+def _refused_by_past(wanted: tuple[int, int, int, int], detail: RequestDetail, earlier: EarlierChange) -> str:
     """Why a change must not be made after what was done before; empty if it may."""
     if earlier.outcome == EarlierResize.UNDONE:
         return "a change of ours was taken back by hand"

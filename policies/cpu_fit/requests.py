@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.cpu_fit.fit import Earlier, EarlierResize, RequestDetail, WaitingJob
+from slurm_soda.policies.cpu_fit.fit import EarlierChange, EarlierResize, RequestDetail, WaitingJob
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
 from slurm_soda.policies.snapshot_file.identifiers import CategoryName, JobIdColumn, ModelName, Sentence, UserName, Word
 
@@ -96,16 +96,16 @@ class EarlierResizes:
     errors: tuple[Sentence, ...] = ()
     """What Slurm said, where it refused."""
 
-    def by_job(self) -> dict[int, Earlier]:
+    def by_job(self) -> dict[int, EarlierChange]:
         """By job id."""
         errors = (*self.errors, "")
         return {
-            job_id: Earlier._make((EarlierResize(outcome), *numbers, errors[error]))
+            job_id: EarlierChange._make((EarlierResize(outcome), *numbers, errors[error]))
             for job_id, outcome, *numbers, error in _rows(self)
         }
 
     @classmethod
-    def build(cls, earlier: Mapping[int, Earlier]) -> EarlierResizes:
+    def build(cls, earlier: Mapping[int, EarlierChange]) -> EarlierResizes:
         """From values by job id."""
         errors = tuple(sorted({one.error for one in earlier.values() if one.error}))
         rows = [(job_id, *one[:-1], errors.index(one.error) if one.error else -1) for job_id, one in earlier.items()]

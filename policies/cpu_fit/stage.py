@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slurm_soda.policies.actions import RequestedCpus, ResizeRequest
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
     CpuFitNote,
-    Earlier,
+    EarlierChange,
     RequestDetail,
     RequestFit,
     after_earlier,
@@ -20,6 +19,7 @@ from slurm_soda.policies.cpu_fit.fit import (
 )
 from slurm_soda.policies.cpu_fit.request_resize import ResizedRequest
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, WaitingCase
+from slurm_soda.policies.pipeline.actions import RequestedCpus, ResizeRequest
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -59,7 +59,9 @@ def fits_without_detail(requests: CpuRequests) -> Iterator[tuple[int, WaitingCas
         yield (job_id, *judged[at])
 
 
-def _fit_with_detail(case: WaitingCase, detail: RequestDetail | None, earlier: Earlier | None) -> RequestFit | None:
+def _fit_with_detail(
+    case: WaitingCase, detail: RequestDetail | None, earlier: EarlierChange | None
+) -> RequestFit | None:
     if detail is None or case.node is None:
         return UNREADABLE
     return after_earlier(fit_with_detail(case.job, detail, case.node, case.history), detail, earlier)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 

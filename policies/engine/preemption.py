@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import PreemptibleAllocations
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.victims import VictimSearch
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
 

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from slurm_soda.policies.node_limits.limits import Limits
-from slurm_soda.policies.node_limits.sample import CpuJob, GpuJob, Sample
+from slurm_soda.policies.node_limits.contention_sample import ContentionSample, CpuJob, GpuJob
+from slurm_soda.policies.node_limits.thresholds import ContentionThresholds
 
 MOST_RELAPSES = 4
 """A job that is throttled again after its release waits twice as long for the next one, this many times."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LimitedCpuJob:
     """A CPU job that is or was held back."""
 
     job_id: int
@@ -31,7 +31,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Stable:
+class StableUtilisation:
     """A GPU job's undisturbed utilisation: the mean of ``samples``."""
 
     job_id: int
@@ -40,27 +40,27 @@ class Stable:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class EliminatorState:
     """What the next decision needs of the earlier ones."""
 
     over: int = 0
     under: int = 0
     futile_samples: int = 0
     peak_bytes_per_s: float = 0.0
-    held: tuple[Held, ...] = ()
-    stable: tuple[Stable, ...] = ()
+    held: tuple[LimitedCpuJob, ...] = ()
+    stable: tuple[StableUtilisation, ...] = ()
 
-    def without(self, job_id: int) -> State:
+    def without(self, job_id: int) -> EliminatorState:
         """The state where a limit could not be set after all."""
         return replace(self, held=tuple(h for h in self.held if h.job_id != job_id))
 
-    def without_stable_levels(self, job_ids: Collection[int]) -> State:
+    def without_stable_levels(self, job_ids: Collection[int]) -> EliminatorState:
         """The state where these GPU jobs' stable levels are void: something else has changed them."""
         return replace(self, stable=tuple(s for s in self.stable if s.job_id not in job_ids))
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
+class ThrottleBandwidth:
     """Give a job this percentage of memory bandwidth (MBA)."""
 
     job_id: int
@@ -68,7 +68,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseBandwidth:
     """Take a job's MBA limit back."""
 
     job_id: int
@@ -89,15 +89,15 @@ class RestoreCores:
     job_id: int
 
 
-Action = Throttle | Release | LimitCores | RestoreCores
+LimitAction = ThrottleBandwidth | ReleaseBandwidth | LimitCores | RestoreCores
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LimitDecision:
     """What to do now, at most one job a sample except when all are released, and the state for the next sample."""
 
-    actions: tuple[Action, ...]
-    state: State
+    actions: tuple[LimitAction, ...]
+    state: EliminatorState
 
 
 class _Pressure(Enum):
@@ -107,7 +107,7 @@ class _Pressure(Enum):
     UNKNOWN = "unknown"
 
 
-def decide(sample: Sample, state: State, limits: Limits) -> Decision:
+def decide_limits(sample: ContentionSample, state: EliminatorState, limits: ContentionThresholds) -> LimitDecision:
     """Hold back or release CPU jobs of one node.
 
     After ``over_samples`` samples in a row over the threshold the CPU job with the highest bandwidth that can be held
@@ -125,15 +125,15 @@ def decide(sample: Sample, state: State, limits: Limits) -> Decision:
     match pressure:
         case _Pressure.OVER:
             state = replace(state, over=state.over + 1, under=0)
-            return _tighten(sample, state, limits) if state.over >= limits.over_samples else Decision((), state)
+            return _tighten(sample, state, limits) if state.over >= limits.over_samples else LimitDecision((), state)
         case _Pressure.UNDER:
             return _loosen(replace(state, over=0, under=state.under + 1, futile_samples=0), limits)
         case _Pressure.BETWEEN:
-            return Decision((), replace(state, over=0, under=0))
-    return Decision((), state)
+            return LimitDecision((), replace(state, over=0, under=0))
+    return LimitDecision((), state)
 
 
-def _forget_ended(sample: Sample, state: State) -> State:
+def _forget_ended(sample: ContentionSample, state: EliminatorState) -> EliminatorState:
     cpu, gpu = {job.job_id for job in sample.cpu_jobs}, {job.job_id for job in sample.gpu_jobs}
     return replace(
         state,
@@ -142,7 +142,9 @@ def _forget_ended(sample: Sample, state: State) -> State:
     )
 
 
-def _by_bandwidth(sample: Sample, state: State, limits: Limits) -> tuple[State, _Pressure]:
+def _by_bandwidth(
+    sample: ContentionSample, state: EliminatorState, limits: ContentionThresholds
+) -> tuple[EliminatorState, _Pressure]:
     if sample.node_bytes_per_s is None:
         return state, _Pressure.UNKNOWN
     state = replace(state, peak_bytes_per_s=max(state.peak_bytes_per_s, sample.node_bytes_per_s))
@@ -158,14 +160,16 @@ def _by_bandwidth(sample: Sample, state: State, limits: Limits) -> tuple[State, 
     return state, _Pressure.UNDER if ratio < limits.release_ratio else _Pressure.BETWEEN
 
 
-def _by_utilisation(sample: Sample, state: State, limits: Limits) -> tuple[State, _Pressure]:
+def _by_utilisation(
+    sample: ContentionSample, state: EliminatorState, limits: ContentionThresholds
+) -> tuple[EliminatorState, _Pressure]:
     known = {s.job_id: s for s in state.stable}
     falls = []
     for job in sample.gpu_jobs:
         level = known.get(job.job_id) or _first_level(job, limits)
         if job.util_ratio is not None and level.samples < limits.stable_samples:
             mean = (level.util_ratio * level.samples + job.util_ratio) / (level.samples + 1)
-            level = Stable(job.job_id, level.samples + 1, mean)
+            level = StableUtilisation(job.job_id, level.samples + 1, mean)
         elif job.util_ratio is not None:
             falls.append(level.util_ratio - job.util_ratio)
         known[job.job_id] = level
@@ -177,25 +181,25 @@ def _by_utilisation(sample: Sample, state: State, limits: Limits) -> tuple[State
     return state, _Pressure.UNDER if max(falls) < limits.drop_ratio / 2 else _Pressure.BETWEEN
 
 
-def _first_level(job: GpuJob, limits: Limits) -> Stable:
+def _first_level(job: GpuJob, limits: ContentionThresholds) -> StableUtilisation:
     if job.stable_util_ratio is None:
-        return Stable(job.job_id, 0, 0.0)
-    return Stable(job.job_id, limits.stable_samples, job.stable_util_ratio)
+        return StableUtilisation(job.job_id, 0, 0.0)
+    return StableUtilisation(job.job_id, limits.stable_samples, job.stable_util_ratio)
 
 
-def _tighten(sample: Sample, state: State, limits: Limits) -> Decision:
+def _tighten(sample: ContentionSample, state: EliminatorState, limits: ContentionThresholds) -> LimitDecision:
     held = {h.job_id: h for h in state.held}
     for job in sorted(sample.cpu_jobs, key=_worst_first):
-        before = held.get(job.job_id) or Held(job.job_id, 0)
+        before = held.get(job.job_id) or LimitedCpuJob(job.job_id, 0)
         after = _one_further(job, before, limits)
         if after is not None and _matters(job, sample, limits):
             if not before.level and job.job_id in held:
                 after = replace(after, relapses=min(before.relapses + 1, MOST_RELAPSES))
-            return Decision((_action(after, limits),), replace(_with(state, after), over=0, futile_samples=0))
+            return LimitDecision((_action(after, limits),), replace(_with(state, after), over=0, futile_samples=0))
     state = replace(state, futile_samples=state.futile_samples + 1)
     if limits.monitored or state.futile_samples < limits.give_up_samples:
-        return Decision((), state)
-    nothing_known = tuple(Stable(job.job_id, 0, 0.0) for job in sample.gpu_jobs)
+        return LimitDecision((), state)
+    nothing_known = tuple(StableUtilisation(job.job_id, 0, 0.0) for job in sample.gpu_jobs)
     return _release_all(replace(state, over=0, futile_samples=0, stable=nothing_known))
 
 
@@ -204,13 +208,13 @@ def _worst_first(job: CpuJob) -> tuple[bool, float, int]:
     return unknown, -(float(job.cores) if job.bytes_per_s is None else job.bytes_per_s), job.job_id
 
 
-def _matters(job: CpuJob, sample: Sample, limits: Limits) -> bool:
+def _matters(job: CpuJob, sample: ContentionSample, limits: ContentionThresholds) -> bool:
     if job.bytes_per_s is None or not sample.node_bytes_per_s:
         return True
     return job.bytes_per_s >= limits.least_share_ratio * sample.node_bytes_per_s
 
 
-def _one_further(job: CpuJob, held: Held, limits: Limits) -> Held | None:
+def _one_further(job: CpuJob, held: LimitedCpuJob, limits: ContentionThresholds) -> LimitedCpuJob | None:
     """The job one step further down, or None where there is none. A job held by one means stays with it."""
     by_cores = bool(held.cores) if held.level else not limits.mba_steps
     if not by_cores:
@@ -224,35 +228,35 @@ def _halved(cores: int, times: int) -> int:
     return max(-(-cores // (1 << times)), 1)
 
 
-def _loosen(state: State, limits: Limits) -> Decision:
+def _loosen(state: EliminatorState, limits: ContentionThresholds) -> LimitDecision:
     limited = [h for h in state.held if h.level]
     if not limited:
-        return Decision((), state)
+        return LimitDecision((), state)
     most = min(limited, key=lambda h: (-h.level, h.job_id))
     if state.under < limits.release_samples * 2**most.relapses:
-        return Decision((), state)
+        return LimitDecision((), state)
     gone = not most.cores and not limits.mba_steps  # MBA is not to be had any more: no step in between can be set
     after = replace(most, level=0 if gone else most.level - 1)
-    return Decision((_action(after, limits),), replace(_with(state, after), under=0))
+    return LimitDecision((_action(after, limits),), replace(_with(state, after), under=0))
 
 
-def _release_all(state: State) -> Decision:
+def _release_all(state: EliminatorState) -> LimitDecision:
     freed = [replace(h, level=0) for h in state.held if h.level]
-    return Decision(tuple(_free(h) for h in freed), _with(state, *freed))
+    return LimitDecision(tuple(_free(h) for h in freed), _with(state, *freed))
 
 
-def _action(held: Held, limits: Limits) -> Action:
+def _action(held: LimitedCpuJob, limits: ContentionThresholds) -> LimitAction:
     if not held.level:
         return _free(held)
     if held.cores:
         return LimitCores(held.job_id, _halved(held.cores, held.level))
-    return Throttle(held.job_id, limits.mba_steps[min(held.level, len(limits.mba_steps)) - 1])
+    return ThrottleBandwidth(held.job_id, limits.mba_steps[min(held.level, len(limits.mba_steps)) - 1])
 
 
-def _free(held: Held) -> Action:
-    return RestoreCores(held.job_id) if held.cores else Release(held.job_id)
+def _free(held: LimitedCpuJob) -> LimitAction:
+    return RestoreCores(held.job_id) if held.cores else ReleaseBandwidth(held.job_id)
 
 
-def _with(state: State, *changed: Held) -> State:
-    held: Iterable[Held] = {**{h.job_id: h for h in state.held}, **{h.job_id: h for h in changed}}.values()
+def _with(state: EliminatorState, *changed: LimitedCpuJob) -> EliminatorState:
+    held: Iterable[LimitedCpuJob] = {**{h.job_id: h for h in state.held}, **{h.job_id: h for h in changed}}.values()
     return replace(state, held=tuple(sorted(held, key=lambda h: h.job_id)))

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import find_allocation_entries, list_allocations, split_memory_mib
 from slurm_soda.policies.engine.demand import Demand
 from slurm_soda.policies.engine.demand import RequestColumns as JobRequests
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.pools.kinds import LARGE_FROM_GPUS, NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.node_division import PoolDivision, add_pool_columns, divide_nodes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.policies.pipeline import pipeline_of
+from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import find_entry, make_policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_soda.policies.engine.placement import NodeAllocation
-from slurm_soda.policies.node_limits.shares import GPU_PERCENT
+from slurm_soda.policies.node_limits.link_shares import GPU_PERCENT
 from slurm_soda.simulator.node.model_core_curves import INFERENCE
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.workload import Workload

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.actions import (
+from slurm_soda.policies.pipeline.actions import (
     WHOLE_QUEUE,
     OrderJobs,
     RequestedCpus,
@@ -26,9 +26,9 @@ from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmClient,
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.write.site_factors import (
+    BF_MIN_PRIO_RESERVE,
     PRIORITY_CEILING,
     PRIORITY_SPACING,
-    RESERVING_FROM,
     UNKNOWN_SITE_FACTOR,
     compute_site_factors,
 )
@@ -106,7 +106,7 @@ def _top_priority(pool: str, plan: Plan, jobs: JobTable) -> int:
 
 def _ceiling(pool: str) -> int:
     """No job of the pool for which nothing is reserved gets a larger priority."""
-    return PRIORITY_CEILING if pool == WHOLE_QUEUE else RESERVING_FROM - 1
+    return PRIORITY_CEILING if pool == WHOLE_QUEUE else BF_MIN_PRIO_RESERVE - 1
 
 
 def route_change(action: RouteJob, site_factor: int = 0, known: int | None = None) -> JobChange:
@@ -164,7 +164,7 @@ def order_changes(
     Most urgent first. An order that is right already needs no change. Jobs behind ``depth`` are left alone unless an old
     SiteFactor would put them in front. Each pool has its own band of priorities: jobs of different pools are in different
     partitions, so nothing is written to order them against each other, but only those at the head of a pool for which
-    backfill may reserve nodes get :data:`.RESERVING_FROM` or more.
+    backfill may reserve nodes get :data:`.BF_MIN_PRIO_RESERVE` or more.
     """
     starts, changes = set(plan.starts.tolist()), []
     for action in plan.actions:
@@ -172,7 +172,7 @@ def order_changes(
             queue = _Queue(action, snapshot.jobs, starts, depth)
             reserving = action.job_ids[: action.reserving]
             if len(reserving):
-                changes += queue.changes(reserving, reserving[:0], base=RESERVING_FROM, least=RESERVING_FROM)
+                changes += queue.changes(reserving, reserving[:0], base=BF_MIN_PRIO_RESERVE, least=BF_MIN_PRIO_RESERVE)
             rest = action.job_ids[action.reserving :]
             changes += queue.changes(rest, action.others, base=base, ceiling=_ceiling(action.pool))
     return changes

@@ -22,7 +22,7 @@ SITE_FACTOR_LIMIT = 2_147_483_645
 PRIORITY_CEILING = 2_000_000_000
 """No priority of ours goes above this: other components and Slurm's 32 bits need room."""
 
-RESERVING_FROM = 1_000_000_000
+BF_MIN_PRIO_RESERVE = 1_000_000_000
 """Priority from which backfill may reserve nodes for a waiting job of a pool.
 
 ``sodactl arrays apply`` sets bf_min_prio_reserve to it. A job for which Slurm reserves nodes gets whole ones, whatever it

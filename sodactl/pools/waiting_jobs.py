@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from slurm_soda.daemon.store.engine import Store, StoreError
-from slurm_soda.policies.actions import RouteJob
+from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.pools.pool_installer import PoolChangeOutcome
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
 from slurm_soda.daemon.cycle.cycle import CycleRunner
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.cycle.recorder import CycleReport
-from slurm_soda.daemon.memory import DaemonContext
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode

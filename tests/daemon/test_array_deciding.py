@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.daemon.pools.pool_stage import can_be_updated_alone, startable_s
-from slurm_soda.policies.actions import RouteJob
-from slurm_soda.policies.pipeline import pipeline_of
+from slurm_soda.daemon.pools.pools_reader import can_be_updated_alone, startable_s
+from slurm_soda.policies.pipeline.actions import RouteJob
+from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import DividesNodes
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
@@ -23,7 +23,7 @@ from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
 from slurm_soda.slurm_ext.write.job_changes import order_changes
-from slurm_soda.slurm_ext.write.site_factors import RESERVING_FROM
+from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 from tests.daemon.records import record
 
 NOW = 10_000.0
@@ -158,7 +158,7 @@ def test_priorities_stay_below_those_for_which_slurm_books_nodes() -> None:
     placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
     assert placed == sorted(placed, reverse=True)
     assert len(set(placed)) == 4
-    assert max(factors.values()) < RESERVING_FROM
+    assert max(factors.values()) < BF_MIN_PRIO_RESERVE
 
 
 def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
@@ -167,8 +167,8 @@ def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
         gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700),
         gpu_job(2, 4, 2, submit_s=NOW - 650, eligible_s=NOW - 650),
     ]
-    assert [i for i, factor in orders(waiting).items() if factor >= RESERVING_FROM - 1] == [1]
-    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= RESERVING_FROM - 1] == []
+    assert [i for i, factor in orders(waiting).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == [1]
+    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == []
 
 
 def test_rows_of_a_table_keep_what_they_hold() -> None:

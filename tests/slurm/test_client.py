@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from slurm_soda.policies.actions import StartJob
+from slurm_soda.policies.pipeline.actions import StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient

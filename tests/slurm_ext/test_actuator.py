@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import slurm_soda
-from slurm_soda.policies.actions import OrderJobs, RouteJob, StartJob
+from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob, StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
@@ -25,7 +25,7 @@ from slurm_soda.slurm_ext.write.job_changes import (
     signal_change,
     start_now_change,
 )
-from slurm_soda.slurm_ext.write.site_factors import RESERVING_FROM
+from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 from tests.slurm_ext.records import job
 
 
@@ -161,13 +161,13 @@ def test_of_several_requeued_jobs_the_first_in_the_plan_goes_first() -> None:
 
 
 def test_no_job_of_a_pool_goes_above_where_backfill_reserves() -> None:
-    world = snapshot({"job_id": 1, "priority": 1}, {"job_id": 2, "priority": RESERVING_FROM - 1})
+    world = snapshot({"job_id": 1, "priority": 1}, {"job_id": 2, "priority": BF_MIN_PRIO_RESERVE - 1})
     actions = (
         RouteJob(1, "back", first_in="main/cpu", ends_wait=True),
         OrderJobs("fifo", "main/cpu", world.jobs.job_id),
     )
     (change,) = request_changes(replace(plan([1, 2]), actions=actions), world)
-    assert int(change.new["SiteFactor"]) < RESERVING_FROM
+    assert int(change.new["SiteFactor"]) < BF_MIN_PRIO_RESERVE
 
 
 def test_the_next_jobs_of_a_pool_are_lifted_to_where_backfill_reserves() -> None:
@@ -175,7 +175,7 @@ def test_the_next_jobs_of_a_pool_are_lifted_to_where_backfill_reserves() -> None
     pool = OrderJobs("fifo", "main/large", world.jobs.job_id, reserving=2)
     changes = order_changes(replace(plan([1, 2, 3, 4]), actions=(pool,)), world)
     factors = {change.job_id: int(change.new["SiteFactor"]) for change in changes}
-    assert [job_id for job_id, factor in factors.items() if factor + 8 >= RESERVING_FROM] == [1, 2]
+    assert [job_id for job_id, factor in factors.items() if factor + 8 >= BF_MIN_PRIO_RESERVE] == [1, 2]
     assert factors[1] > factors[2]
 
 

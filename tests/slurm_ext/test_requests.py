@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.actions import RequestedCpus, ResizeRequest
+from slurm_soda.policies.pipeline.actions import RequestedCpus, ResizeRequest
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_soda.policies.actions import WHOLE_QUEUE, OrderJobs
+from slurm_soda.policies.pipeline.actions import WHOLE_QUEUE, OrderJobs
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.kinds import PoolKind
 from slurm_soda.policies.pools.stages.membership import PoolGroup, members_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_soda.policies.actions import RouteJob
+from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.layout.routing import route_job
 from slurm_soda.policies.pools.stages.in_force import SAME_LIST, PoolsInForce, WaitingPoolJob

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.ojpp.gang_placer import GangPlacer
 from slurm_soda.policies.sharing.ojpp.online_adjustment import WorkerMove, adjust_packing

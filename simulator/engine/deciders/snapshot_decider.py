@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.engine.placement import NodeAllocation
-from slurm_soda.policies.pipeline import pipeline_of
+from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob

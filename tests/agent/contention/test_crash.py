@@ -15,7 +15,13 @@ from slurm_soda.agent.contention import limit_enforcer as keeper_module
 from slurm_soda.agent.contention.limit_enforcer import LimitEnforcer
 from slurm_soda.agent.contention.limit_record import LimitRecord, write_limit_record
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlGroup
-from slurm_soda.policies.node_limits.eliminator import Action, LimitCores, Release, RestoreCores, Throttle
+from slurm_soda.policies.node_limits.eliminator import (
+    LimitAction,
+    LimitCores,
+    ReleaseBandwidth,
+    RestoreCores,
+    ThrottleBandwidth,
+)
 from tests.sampling import examples
 
 from .conftest import Machine
@@ -84,8 +90,8 @@ class DyingCores:
 
 job = st.sampled_from(sorted(JOBS))
 actions = st.one_of(
-    st.builds(Throttle, job, st.sampled_from([50, 20])),
-    st.builds(Release, job),
+    st.builds(ThrottleBandwidth, job, st.sampled_from([50, 20])),
+    st.builds(ReleaseBandwidth, job),
     st.builds(LimitCores, job, st.just(1)),
     st.builds(RestoreCores, job),
     job.map(lambda job_id: job_id),  # it ends
@@ -96,7 +102,7 @@ actions = st.one_of(
 @given(script=st.lists(actions, max_size=8), at=st.integers(1, 60), before=st.booleans(), again=st.integers(1, 20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 def test_whatever_a_dead_agent_left_the_next_one_takes_back(
-    server: Machine, script: list[Action | int | None], at: int, before: bool, again: int
+    server: Machine, script: list[LimitAction | int | None], at: int, before: bool, again: int
 ) -> None:
     """The second agent dies too, while it cleans up; the third has what is left."""
     server.tell(reset={"closids": 8})
@@ -126,7 +132,7 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         assert keeper_module.read_record(path) == LimitRecord()
 
 
-def _live(resource_controller: LimitEnforcer, script: list[Action | int | None]) -> None:
+def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | None]) -> None:
     resource_controller.recover()
     jobs = dict(JOBS)
     for entry in script:

@@ -11,9 +11,16 @@ import pytest
 from slurm_soda.agent.contention.limit_enforcer import LimitEnforcer, RefusedAction
 from slurm_soda.agent.contention.limit_record import LimitRecord, read_limit_record, write_limit_record
 from slurm_soda.agent.contention.resctrl import Resctrl
-from slurm_soda.policies.node_limits.eliminator import LimitCores, Release, RestoreCores, State, Throttle, decide
-from slurm_soda.policies.node_limits.limits import Limits
-from slurm_soda.policies.node_limits.sample import CpuJob, GpuJob, Sample
+from slurm_soda.policies.node_limits.contention_sample import ContentionSample, CpuJob, GpuJob
+from slurm_soda.policies.node_limits.eliminator import (
+    EliminatorState,
+    LimitCores,
+    ReleaseBandwidth,
+    RestoreCores,
+    ThrottleBandwidth,
+    decide_limits,
+)
+from slurm_soda.policies.node_limits.thresholds import ContentionThresholds
 from slurm_soda.wire.errors import SodaError
 
 from .conftest import Machine
@@ -66,13 +73,13 @@ def test_from_measured_to_throttled_and_back(node: Node) -> None:
     resource_controller = node.resource_controller()
     resource_controller.refresh({12: [7, 8]})
     assert node.machine.look()["mon_groups/soda-12"]["tasks"] == [7, 8]
-    assert resource_controller.carry_out([Throttle(12, 35)], {12: [7, 8]}) == ()
+    assert resource_controller.carry_out([ThrottleBandwidth(12, 35)], {12: [7, 8]}) == ()
     assert node.machine.look() == {
         "": {"tasks": [], "mb": [100, 100], "l3": [0xFFF, 0xFFF]},
         "soda-12": {"tasks": [7, 8], "mb": [40, 40], "l3": [0xFFF, 0xFFF]},
     }
     assert node.recorded() == ["soda-12"]
-    resource_controller.carry_out([Release(12)], {12: [7, 8]})
+    resource_controller.carry_out([ReleaseBandwidth(12)], {12: [7, 8]})
     assert sorted(node.machine.look()) == ["", "mon_groups/soda-12"]
     assert node.recorded() == ["mon_groups/soda-12"]
     resource_controller.refresh({})
@@ -83,15 +90,15 @@ def test_from_measured_to_throttled_and_back(node: Node) -> None:
 
 def test_a_group_is_limited_before_it_gets_threads(node: Node) -> None:
     node.machine.run({7: {}})
-    node.resource_controller().carry_out([Throttle(12, 50)], {12: [7]})
+    node.resource_controller().carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
     assert node.machine.log() == ["mkdir soda-12", "write soda-12/schemata MB:0=50;1=50", "write soda-12/tasks 7"]
 
 
 def test_a_throttled_job_goes_a_step_further_and_a_changed_limit_is_set_again(node: Node) -> None:
     node.machine.run({7: {}})
     resource_controller = node.resource_controller()
-    resource_controller.carry_out([Throttle(12, 50)], {12: [7]})
-    resource_controller.carry_out([Throttle(12, 20)], {12: [7]})
+    resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
+    resource_controller.carry_out([ThrottleBandwidth(12, 20)], {12: [7]})
     assert node.machine.look()["soda-12"]["mb"] == [20, 20]
     (node.machine.mount / "soda-12/schemata").write_text("MB:1=90\n")
     resource_controller.refresh({12: [7]})
@@ -103,7 +110,7 @@ def test_a_throttled_job_keeps_what_the_site_left_to_the_root(node: Node) -> Non
     (node.machine.mount / "schemata").write_text("L3:0=ff;1=f0\nMB:0=30;1=100\n")
     node.machine.run({7: {}})
     resource_controller = node.resource_controller()
-    resource_controller.carry_out([Throttle(12, 50)], {12: [7]})
+    resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
     assert node.machine.look()["soda-12"] == {"tasks": [7], "mb": [30, 50], "l3": [0xFF, 0xF0]}
     before = len(node.machine.log())
     resource_controller.refresh({12: [7]})
@@ -113,7 +120,7 @@ def test_a_throttled_job_keeps_what_the_site_left_to_the_root(node: Node) -> Non
 def test_a_refresh_writes_only_new_threads(node: Node) -> None:
     node.machine.run({7: {}, 8: {}})
     resource_controller = node.resource_controller()
-    resource_controller.carry_out([Throttle(12, 50)], {12: [7]})
+    resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
     before = len(node.machine.log())
     resource_controller.refresh({12: [7, 8]})
     resource_controller.refresh({12: [7, 8]})
@@ -122,14 +129,14 @@ def test_a_refresh_writes_only_new_threads(node: Node) -> None:
 
 def test_threads_that_end_while_they_are_moved(node: Node) -> None:
     node.machine.run({7: {}})
-    assert node.resource_controller().carry_out([Throttle(12, 50)], {12: [6, 7, 404]}) == ()
+    assert node.resource_controller().carry_out([ThrottleBandwidth(12, 50)], {12: [6, 7, 404]}) == ()
     assert node.machine.look()["soda-12"]["tasks"] == [7]
 
 
 def test_a_job_that_ends_while_throttled_leaves_nothing(node: Node) -> None:
     node.machine.run({7: {}, 8: {}})
     resource_controller = node.resource_controller()
-    resource_controller.carry_out([Throttle(12, 50), LimitCores(13, 2)], {12: [7], 13: [8]})
+    resource_controller.carry_out([ThrottleBandwidth(12, 50), LimitCores(13, 2)], {12: [7], 13: [8]})
     node.machine.tell(end=[7])
     resource_controller.end(12)
     resource_controller.end(13)
@@ -147,7 +154,7 @@ def test_a_node_full_of_foreign_groups_degrades_with_one_fault(node: Node) -> No
     jobs = {12: [7], 13: [8]}
     for _ in range(3):
         resource_controller.refresh(jobs)
-        refusals = resource_controller.carry_out([Throttle(12, 50), Throttle(13, 50)], jobs)
+        refusals = resource_controller.carry_out([ThrottleBandwidth(12, 50), ThrottleBandwidth(13, 50)], jobs)
         assert [(r.job_id, r.full) for r in refusals] == [(12, True), (13, True)]
     assert len(node.faults) == 1
     assert "4 control ids" in node.faults[0]
@@ -172,7 +179,7 @@ def test_a_group_that_vanishes_mid_write_is_made_once_more(node: Node) -> None:
     node.machine.run({7: {}})
     resource_controller = node.resource_controller()
     node.machine.tell(vanish="soda-12")
-    assert resource_controller.carry_out([Throttle(12, 50)], {12: [7]}) == ()
+    assert resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]}) == ()
     assert node.machine.look()["soda-12"] == {"tasks": [7], "mb": [50, 50], "l3": [0xFFF, 0xFFF]}
     (node.machine.mount / "soda-12").rmdir()
     resource_controller.refresh({12: [7]})
@@ -183,7 +190,7 @@ def test_a_limit_that_the_kernel_refuses_leaves_no_group(node: Node) -> None:
     node.machine.run({7: {}})
     resource_controller = node.resource_controller()
     node.machine.tell(limbo=True)
-    (refused,) = resource_controller.carry_out([Throttle(12, 50)], {12: [7]})
+    (refused,) = resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
     assert not refused.full
     assert "busy" in refused.why
     assert sorted(node.machine.look()) == [""]
@@ -195,10 +202,10 @@ def test_threads_in_somebody_elses_control_group_stay_there(node: Node) -> None:
     (node.machine.mount / "site").mkdir()
     (node.machine.mount / "site/tasks").write_text("7\n")
     resource_controller = node.resource_controller()
-    (refused,) = resource_controller.carry_out([Throttle(12, 50)], {12: [7]})
+    (refused,) = resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7]})
     assert "somebody else" in refused.why
     assert node.machine.look()["site"]["tasks"] == [7]
-    assert resource_controller.carry_out([Throttle(12, 50)], {12: [7, 8]}) == ()
+    assert resource_controller.carry_out([ThrottleBandwidth(12, 50)], {12: [7, 8]}) == ()
     assert (node.machine.look()["site"]["tasks"], node.machine.look()["soda-12"]["tasks"]) == ([7], [8])
     assert "site" in node.machine.look()
 
@@ -223,7 +230,7 @@ def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     node.machine.run({7: {}})
     resource_controller = node.resource_controller()
     node.path.with_name("limits.json.new").mkdir()
-    refusals = resource_controller.carry_out([Throttle(12, 50), LimitCores(13, 2)], {12: [7]})
+    refusals = resource_controller.carry_out([ThrottleBandwidth(12, 50), LimitCores(13, 2)], {12: [7]})
     assert [r.job_id for r in refusals] == [12, 13]
     assert sorted(node.machine.look()) == [""]
     assert node.cores.now == {}
@@ -294,7 +301,7 @@ def test_a_node_without_resctrl_limits_cores_only(node: Node, tmp_path: Path) ->
     resource_controller.recover()
     resource_controller.refresh({12: [7]})
     assert resource_controller.sample(1.0) is None
-    (refused,) = resource_controller.carry_out([Throttle(12, 50), LimitCores(12, 2)], {12: [7]})
+    (refused,) = resource_controller.carry_out([ThrottleBandwidth(12, 50), LimitCores(12, 2)], {12: [7]})
     assert refused.job_id == 12
     assert node.cores.now == {12: 2}
     resource_controller.close()
@@ -316,23 +323,23 @@ def _step(
     node: Node,
     resource_controller: LimitEnforcer,
     now_s: float,
-    state: State,
-    limits: Limits,
+    state: EliminatorState,
+    limits: ContentionThresholds,
     jobs: dict[int, list[int]],
-) -> State:
+) -> EliminatorState:
     """One turn of an agent: threads placed, time passes, counters read, decided, carried out."""
     resource_controller.refresh(jobs)
     node.machine.tell(advance=2)
     rates = resource_controller.sample(now_s)
     cpu = tuple(CpuJob(j, len(tids), rates.jobs.get(j) if rates else None) for j, tids in sorted(jobs.items()))
-    sample = Sample(
+    sample = ContentionSample(
         cpu,
         (GpuJob(900, 0.9),),
         rates.node if rates else None,
         max(rates.domains.values(), default=0.0) if rates else None,
         complete=rates.complete if rates else False,
     )
-    decision = decide(sample, state, limits)
+    decision = decide_limits(sample, state, limits)
     assert resource_controller.carry_out(decision.actions, jobs) == ()
     return decision.state
 
@@ -341,9 +348,9 @@ def test_a_whole_story_on_two_sockets(node: Node) -> None:
     """A GPU job at 20 GB/s, a calm CPU job, a loud one on both sockets: throttled within two samples, then released."""
     machine, resource_controller = node.machine, node.resource_controller()
     machine.run({1: {0: 20 * GB}, 7: {0: 5 * GB}, 8: {0: 70 * GB, 1: 30 * GB}, 9: {1: 40 * GB}})
-    limits = Limits(mba_steps=(50, 20, 10), node_bytes_per_s=200 * GB)
+    limits = ContentionThresholds(mba_steps=(50, 20, 10), node_bytes_per_s=200 * GB)
     jobs = {12: [7], 13: [8, 9]}
-    state = _step(node, resource_controller, 0.0, State(), limits, jobs)
+    state = _step(node, resource_controller, 0.0, EliminatorState(), limits, jobs)
     for turn in (1, 2):
         assert "soda-13" not in machine.look()
         state = _step(node, resource_controller, 2.0 * turn, state, limits, jobs)

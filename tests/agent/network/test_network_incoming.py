@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_soda.agent.network.network_controller import received_bytes
-from slurm_soda.policies.node_limits.incoming import Incoming
+from slurm_soda.policies.node_limits.incoming_congestion import IncomingCongestion
 
 LINK = 125e6
 
@@ -14,7 +14,7 @@ class Wire:
     """A link of 1 Gbit/s."""
 
     def __init__(self) -> None:
-        self.incoming, self.now_s, self.bytes = Incoming(LINK), 100.0, 5_000_000_000
+        self.incoming, self.now_s, self.bytes = IncomingCongestion(LINK), 100.0, 5_000_000_000
         self.gpu_bytes: int | None = 1000
         self.asked = 0
         self.incoming.observe(self.now_s, self.bytes, self.gpu_received)

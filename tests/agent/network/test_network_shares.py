@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.agent.settings.network import NetworkSettings
-from slurm_soda.policies.node_limits.shares import CPU, GPU, NOT_CPU, OTHER, ROOT, classes, contenders
+from slurm_soda.policies.node_limits.link_shares import (
+    CPU,
+    GPU,
+    NOT_CPU,
+    OTHER,
+    ROOT,
+    build_share_classes,
+    find_competing_jobs,
+)
 from slurm_soda.wire.errors import SodaError
 from slurm_soda.wire.records import JobOpened
 
@@ -29,18 +37,18 @@ WIDE, SMALL, PLAIN, PLAIN_WIDE = job(1, gpus=2, nodes=2), job(2, gpus=1), job(3)
 def test_jobs_are_told_apart(
     here: tuple[JobOpened, ...], gpu: tuple[JobOpened, ...], cpu: tuple[JobOpened, ...]
 ) -> None:
-    found = contenders(here)
+    found = find_competing_jobs(here)
     assert found is not None
     assert (found.gpu, found.cpu) == (gpu, cpu)
 
 
 @pytest.mark.parametrize("here", [(), (WIDE,), (WIDE, SMALL), (SMALL, PLAIN), (PLAIN, PLAIN_WIDE)])
 def test_nothing_is_shared_out_without_a_wide_gpu_job_and_a_cpu_job(here: tuple[JobOpened, ...]) -> None:
-    assert contenders(here) is None
+    assert find_competing_jobs(here) is None
 
 
 def rates(settings: NetworkSettings, mbit: float = 1000) -> dict[int, tuple[float, float]]:
-    return {c.minor: (c.rate * 8e-6, c.ceiling * 8e-6) for c in classes(settings, mbit)}
+    return {c.minor: (c.rate * 8e-6, c.ceiling * 8e-6) for c in build_share_classes(settings, mbit)}
 
 
 def test_the_papers_shares_and_what_is_kept_for_the_system() -> None:
@@ -66,7 +74,7 @@ def test_no_class_is_promised_more_than_the_one_above_has(
     mbit: float, gpu: float, borrow: bool, separate: bool
 ) -> None:
     settings = NetworkSettings("eth0", "eth1" if separate else "", 0.0, gpu, borrow)
-    tree = {c.minor: c for c in classes(settings, mbit)}
+    tree = {c.minor: c for c in build_share_classes(settings, mbit)}
     for parent in (ROOT, NOT_CPU):
         below = [c for c in tree.values() if c.parent == parent]
         assert sum(c.rate for c in below) <= tree[parent].rate + len(below)

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.actions import PreemptJob, RequestedCpus, ResizeRequest
-from slurm_soda.policies.cpu_fit.fit import CpuFitNote, Earlier, EarlierResize, JobForm, RequestDetail, WaitingJob
+from slurm_soda.policies.cpu_fit.fit import CpuFitNote, EarlierChange, EarlierResize, JobForm, RequestDetail, WaitingJob
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails
 from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity, PastFit
-from slurm_soda.policies.pipeline import Pipeline, empty_plan
+from slurm_soda.policies.pipeline.actions import PreemptJob, RequestedCpus, ResizeRequest
+from slurm_soda.policies.pipeline.stages import Pipeline, empty_plan
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 
 NODE = NodeCapacity(28, 64_000)
 CV = WaitingJob(gpus=1, nodes=1, tasks=1, cpus_per_task=20, cpus=20, category="cv")
 TOLD = RequestDetail(nodes=1, tasks_per_node=1, cpus=20, cpus_per_task=20, least_cpus_per_node=20)
-THREE = Earlier(EarlierResize.STANDS, cpus=3, cpus_per_task=3, least_cpus_per_node=3)
+THREE = EarlierChange(EarlierResize.STANDS, cpus=3, cpus_per_task=3, least_cpus_per_node=3)
 WIDE = CV._replace(gpus=4, nodes=2, tasks=4, cpus_per_task=10, cpus=40)
 WIDE_TOLD = RequestDetail(2, 2, 40, 10, 20)
 
@@ -30,7 +30,7 @@ def snapshot(
     *,
     node: NodeCapacity | None = NODE,
     past: tuple[PastFit, ...] = (),
-    earlier: Earlier | None = None,
+    earlier: EarlierChange | None = None,
 ) -> ClusterSnapshot:
     """One waiting job with the id 7; ``detail`` may be "unasked" or "unreadable"."""
     known = {} if detail == "unasked" else {7: None if isinstance(detail, str) else detail}
@@ -64,7 +64,7 @@ def planned(**case: Any) -> Plan:
          8, 8, 8, None, "default"),
         ({"job": WIDE, "detail": WIDE_TOLD}, 12, 3, 6, None, "default"),
         # What became of an earlier change leaves a new one standing.
-        ({"earlier": Earlier(EarlierResize.REFUSED, 5, 5, 5, 0, "no")}, 3, 3, 3, None, "default"),
+        ({"earlier": EarlierChange(EarlierResize.REFUSED, 5, 5, 5, 0, "no")}, 3, 3, 3, None, "default"),
         ({"earlier": THREE._replace(cpus=20)}, 3, 3, 3, None, "default"),
     ],
 )  # fmt: skip
@@ -158,5 +158,5 @@ def test_tables_give_back_what_they_were_built_from() -> None:
     assert [case.history for case in cases] == [past, FitHistory(()), past]
     details = {5: TOLD, 4: None, 6: TOLD._replace(tied_to="--exclusive", memory_per_cpu_mib=1)}
     assert RequestDetails.build(details).by_job() == details
-    earlier = {4: THREE, 9: Earlier(EarlierResize.REFUSED, 1, 2, 3, 4, "no")}
+    earlier = {4: THREE, 9: EarlierChange(EarlierResize.REFUSED, 1, 2, 3, 4, "no")}
     assert EarlierResizes.build(earlier).by_job() == earlier

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.actions import OrderJobs, PreemptJob, RouteJob
-from slurm_soda.policies.pipeline import Pipeline, empty_plan, pipeline_of
+from slurm_soda.policies.pipeline.actions import OrderJobs, PreemptJob, RouteJob
+from slurm_soda.policies.pipeline.stages import Pipeline, empty_plan, pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions

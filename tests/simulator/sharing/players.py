@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_soda.policies.actions import PreemptJob
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot

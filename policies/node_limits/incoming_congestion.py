@@ -20,7 +20,7 @@ LEAST_INTERVAL_S = 1.0
 
 
 @dataclass(slots=True)
-class Incoming:
+class IncomingCongestion:
     """Follows the bytes received on one link."""
 
     link_bytes_per_s: float

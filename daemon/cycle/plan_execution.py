@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.recorder import CycleResult
 from slurm_soda.daemon.cycle.sending import RecordedChange, resolve_outcome, send_recorded_changes
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
@@ -21,7 +21,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
 
 
-class Actor:
+class PlanExecutor:
     """Carries out plans, within the rails."""
 
     def __init__(self, context: DaemonContext, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class Actor:
 
     def weigh(
         self,
-        memory: DaemonMemory,
+        memory: DaemonState,
         slurm_state: SlurmState,
         snapshot: ClusterSnapshot,
         plan: Plan | None,
@@ -80,7 +80,7 @@ class Actor:
         )
 
     def send(
-        self, memory: DaemonMemory, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch
+        self, memory: DaemonState, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch
     ) -> None:
         """Send what is recorded, and take in what became of it.
 
@@ -112,7 +112,7 @@ class Actor:
         memory.count_preemptions()
 
 
-def _settle(memory: DaemonMemory, slurm_state: SlurmState) -> list[ChangeOutcome]:
+def _settle(memory: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
     """What became of changes whose outcome nobody saw, as far as this sight tells."""
     judged = [
         (

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
-from slurm_soda.daemon.memory import DaemonContext, DaemonMemory
-from slurm_soda.daemon.pools.pool_stage import requeued_by_us
+from slurm_soda.daemon.pools.pools_reader import requeued_by_us
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
-class Observer:
+class SnapshotReader:
     """The one reader of a daemon."""
 
     def __init__(self, context: DaemonContext) -> None:
         self._completion = context.completion
         self._slurm_reader, self.run_time_predictor = SlurmReader(context.client), RunTimePredictor(context.store)
 
-    def look(self, memory: DaemonMemory, now_s: float, watch: Stopwatch) -> SlurmState:
+    def look(self, memory: DaemonState, now_s: float, watch: Stopwatch) -> SlurmState:
         """Read Slurm once, and take it in.
 
         Raises:
@@ -39,7 +39,7 @@ class Observer:
 
     def snapshot(
         self,
-        memory: DaemonMemory,
+        memory: DaemonState,
         slurm_state: SlurmState,
         settings: Settings,
         watch: Stopwatch,
@@ -63,6 +63,6 @@ class Observer:
             requests = memory.cpu_requests.read(slurm_state, memory.job_cache, acts=acts) if asks else CpuRequests()
         return replace(snapshot, pools=pools, cpu_requests=requests)
 
-    def learn(self, memory: DaemonMemory, slurm_state: SlurmState) -> None:
+    def learn(self, memory: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""
         self.run_time_predictor.step(slurm_state.now_s, slurm_state.nodes, memory.job_cache)

@@ -27,7 +27,7 @@ class GpuJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ContentionSample:
     """The node between two readings. None: not known this time."""
 
     cpu_jobs: tuple[CpuJob, ...] = ()

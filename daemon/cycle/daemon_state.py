@@ -13,7 +13,7 @@ from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
-from slurm_soda.daemon.pools.pool_stage import PoolStage
+from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import UnsettledChange
@@ -36,12 +36,12 @@ class DaemonContext:
 
 
 @dataclass(slots=True)
-class DaemonMemory:
+class DaemonState:
     """What a daemon must know to go on."""
 
     job_cache: JobCache
     notes: JobNoteWriter
-    arrays: PoolStage
+    arrays: PoolsReader
     preemptions: ActivePreemptions
     cpu_requests: CpuRequestReader
     cpu_fits: CpuFitRecorder
@@ -49,14 +49,14 @@ class DaemonMemory:
     """Changes whose outcome nobody saw."""
 
     @classmethod
-    def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonMemory:
+    def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonState:
         """As the store has it."""
         preemptions = ActivePreemptions(settings.preemption)
         requests = CpuRequestReader(settings.cpu_fit, context.store, context.client)
         fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
         with context.store.read() as session:
-            arrays = PoolStage(Path(settings.state_dir), session, context.client)
+            arrays = PoolsReader(Path(settings.state_dir), session, context.client)
             preemptions.adopt(load_preemptions(session))
             return cls(
                 job_cache, JobNoteWriter(), arrays, preemptions, requests, fits, audit_log.unsettled_changes(session)

@@ -72,14 +72,14 @@ class ShareClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Contenders(Generic[JobT]):
+class CompetingJobs(Generic[JobT]):
     """Jobs on this node whose traffic is told apart."""
 
     gpu: tuple[JobT, ...] = ()
     cpu: tuple[JobT, ...] = ()
 
 
-def contenders(jobs: Iterable[JobT]) -> Contenders[JobT] | None:
+def find_competing_jobs(jobs: Iterable[JobT]) -> CompetingJobs[JobT] | None:
     """The jobs to tell apart, or None while there is nothing to share out.
 
     There is, while a GPU job of several nodes and a CPU job are both here: only the former wait for the network (Section
@@ -88,10 +88,10 @@ def contenders(jobs: Iterable[JobT]) -> Contenders[JobT] | None:
     known = tuple(jobs)
     gpu = tuple(job for job in known if job.gpus)
     cpu = tuple(job for job in known if not job.gpus)
-    return Contenders(gpu, cpu) if cpu and any(job.nodes > 1 for job in gpu) else None
+    return CompetingJobs(gpu, cpu) if cpu and any(job.nodes > 1 for job in gpu) else None
 
 
-def classes(settings: ShareSettings, link_mbit_per_s: float) -> tuple[ShareClass, ...]:
+def build_share_classes(settings: ShareSettings, link_mbit_per_s: float) -> tuple[ShareClass, ...]:
     """The tree for a link of this speed, parents first."""
     link = link_mbit_per_s * _BITS_PER_MBIT / 8
     cpu_percent = CPU_PERCENT_BESIDE if settings.separate else 100 - settings.gpu_percent

@@ -27,7 +27,7 @@ from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S, JobChange
 
 
-class PoolStage:
+class PoolsReader:
     """What sodad remembers of arrays from one cycle to the next. Without arrays every part of it does nothing."""
 
     def __init__(self, state_dir: Path, session: Session, client: SlurmClient) -> None:

@@ -8,7 +8,7 @@ from slurm_soda.policies.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContentionThresholds:
     """Thresholds, and what the node has.
 
     Raises:
