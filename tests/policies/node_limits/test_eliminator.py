@@ -61,11 +61,21 @@ def replay(
         ([node(80, (1, 4, 10), (2, 4, 40))] * 2, [ThrottleBandwidth(2, 50)]),
         ([node(80, (2, 4, 20), (1, 4, 20))] * 2, [ThrottleBandwidth(1, 50)]),
         ([node(80, (1, 4, 40))] * 8, [ThrottleBandwidth(1, 50), ThrottleBandwidth(1, 20), ThrottleBandwidth(1, 10)]),
-        ([node(80, (1, 4, 40)), node(80, (1, 4, 40)), node(80, (1, 4, 20), (2, 4, 30)), node(80, (2, 4, 30))],
-         [ThrottleBandwidth(1, 50), ThrottleBandwidth(2, 50)]),
+        (
+            [node(80, (1, 4, 40)), node(80, (1, 4, 40)), node(80, (1, 4, 20), (2, 4, 30)), node(80, (2, 4, 30))],
+            [ThrottleBandwidth(1, 50), ThrottleBandwidth(2, 50)],
+        ),
         # jobs without a counter come after those with one, most cores first
-        ([node(80, (1, 4, None), (2, 9, None), (3, 1, 6))] * 10,
-         [ThrottleBandwidth(3, 50), ThrottleBandwidth(3, 20), ThrottleBandwidth(3, 10), ThrottleBandwidth(2, 50), ThrottleBandwidth(2, 20)]),
+        (
+            [node(80, (1, 4, None), (2, 9, None), (3, 1, 6))] * 10,
+            [
+                ThrottleBandwidth(3, 50),
+                ThrottleBandwidth(3, 20),
+                ThrottleBandwidth(3, 10),
+                ThrottleBandwidth(2, 50),
+                ThrottleBandwidth(2, 20),
+            ],
+        ),
         # what fills the memory is none of these
         ([node(90, (1, 4, 4.4))] * 9, []),
         # a value that is missing changes nothing; a lower bound is enough to throttle
@@ -74,7 +84,7 @@ def replay(
         ([node(80, (1, 4, 40)), node(10, (1, 4, 5), complete=False), node(80, (1, 4, 40))], [ThrottleBandwidth(1, 50)]),
         ([node(80)] * 4, []),
     ],
-)  # fmt: skip
+)
 def test_throttled_within_two_samples_over_the_threshold(
     samples: list[ContentionSample], actions: list[LimitAction]
 ) -> None:
