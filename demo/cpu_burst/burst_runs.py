@@ -35,7 +35,7 @@ from slurm_soda.demo.cpu_burst.burst_settings import (
     daemon_configuration,
 )
 
-APPLY_COMMAND = ("arrays", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
+APPLY_COMMAND = ("pools", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
 """Words of sodactl that put the demo's arrays in force."""
 
 _ACCOUNTING_WITHIN_S = 60.0
@@ -77,7 +77,7 @@ def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: De
         soda = _run(cluster, "soda", jobs, watch)
         for line in daemon_problems(read_status(cluster)):
             watch.say(f"soda: {line}")
-        log = _sodactl(cluster, "arrays", "log", "--json").get("arrays", [])
+        log = _sodactl(cluster, "pools", "log", "--json").get("pools", [])
         revert_pools(cluster)
         return BurstResult(tuple(stock), tuple(soda), shown, read_layout(shown), log, read_versions(cluster))
     finally:
@@ -97,7 +97,7 @@ def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
         cluster.copy_in(add_scheduler_parameters(text).encode(), "/etc/slurm/slurm.conf", node=host)
     cluster.exec("root", ("scontrol", "reconfigure")).check()
     cluster.exec("root", (SODACTL, *APPLY_COMMAND), timeout_s=_APPLY_WITHIN_S).check()
-    return _sodactl(cluster, "arrays", "status", "--json")
+    return _sodactl(cluster, "pools", "status", "--json")
 
 
 def add_scheduler_parameters(slurm_conf: str) -> str:
@@ -112,7 +112,7 @@ def add_scheduler_parameters(slurm_conf: str) -> str:
 
 def revert_pools(cluster: ContainerCluster) -> None:
     """Take them back."""
-    cluster.exec("root", (SODACTL, "arrays", "revert", "--wait"), timeout_s=_APPLY_WITHIN_S).check()
+    cluster.exec("root", (SODACTL, "pools", "revert", "--wait"), timeout_s=_APPLY_WITHIN_S).check()
 
 
 def read_layout(shown: dict[str, Any]) -> PoolLayout:

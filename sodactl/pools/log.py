@@ -32,7 +32,7 @@ def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
     with site.store() as store, store.read() as session:
         found = pool_logs(session, since_s=now_s - hours * 3600, now_s=now_s)
     if as_json:
-        output.print_json({"now_s": now_s, "hours": hours, "arrays": [asdict(entry) for entry in found]})
+        output.print_json({"now_s": now_s, "hours": hours, "pools": [asdict(entry) for entry in found]})
     elif found:
         _draw(found)
     else:

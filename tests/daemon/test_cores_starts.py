@@ -110,7 +110,7 @@ def test_only_jobs_that_name_a_category_unless_the_site_wants_all(full: FakeSlur
     job, without_gpu = wait(full, cpus=20, hints=Hints()), wait(full, 3, gpus=0, cpus=20)
     daemon().follow(2)
     assert job.cpus == 20
-    daemon(cores={"rewrite": "all"}).follow(2)
+    daemon(cpu_fit={"rewrite": "all"}).follow(2)
     assert (job.cpus, without_gpu.cpus) == (5, 20)
 
 

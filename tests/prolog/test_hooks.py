@@ -136,9 +136,9 @@ def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, 
 
 def test_what_hangs_is_stopped_with_status_0() -> None:
     program = (
-        "import time\nfrom slurm_soda.wire.failsafe import run\n"
+        "import time\nfrom slurm_soda.wire.failsafe import run_failsafe\n"
         "def hang():\n    while True:\n        time.sleep(1)\n"
-        "run(hang, 'prolog', 0.2)\n"
+        "run_failsafe(hang, 'prolog', 0.2)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
     assert done.returncode == 0
@@ -149,7 +149,9 @@ def test_what_hangs_is_stopped_with_status_0() -> None:
     "error", ["SystemExit(3)", "KeyboardInterrupt()", "MemoryError()", "ValueError('a\\nb')", "RecursionError()"]
 )
 def test_whatever_is_raised_ends_with_status_0(error: str) -> None:
-    program = f"from slurm_soda.wire.failsafe import run\ndef step():\n    raise {error}\nrun(step, 'prolog')\n"
+    program = (
+        f"from slurm_soda.wire.failsafe import run_failsafe\ndef step():\n    raise {error}\nrun_failsafe(step, 'prolog')\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
     assert done.returncode == 0
     assert done.stderr.count(b"\n") == 1
@@ -157,9 +159,9 @@ def test_whatever_is_raised_ends_with_status_0(error: str) -> None:
 
 def test_a_blocked_alarm_signal_does_not_disarm_the_time_limit() -> None:
     program = (
-        "import time\nfrom slurm_soda.wire.failsafe import run\n"
+        "import time\nfrom slurm_soda.wire.failsafe import run_failsafe\n"
         "def hang():\n    time.sleep(20)\n    return ''\n"
-        "run(hang, 'epilog', 0.2)\n"
+        "run_failsafe(hang, 'epilog', 0.2)\n"
     )
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     try:

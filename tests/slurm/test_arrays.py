@@ -36,12 +36,12 @@ class Site:
         return self.cluster.exec("root", argv)
 
     def arrays(self, *argv: str, status: int = 0) -> Any:
-        done = self.root("sodactl", "arrays", *argv, "--json")
+        done = self.root("sodactl", "pools", *argv, "--json")
         assert done.status == status, (argv, done)
         return json.loads(done.stdout)
 
     def refused(self, *argv: str) -> str:
-        done = self.root("sodactl", "arrays", *argv)
+        done = self.root("sodactl", "pools", *argv)
         assert done.status == 1, (argv, done)
         return done.stderr
 
@@ -90,7 +90,7 @@ def before(cluster: ContainerCluster) -> Iterator[tuple[Site, dict[str, str]]]:
     site = Site(cluster)
     yield site, site.partitions()
     site.empty()
-    site.root("sodactl", "arrays", "revert", "--wait", "--force").check()
+    site.root("sodactl", "pools", "revert", "--wait", "--force").check()
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
         cluster.copy_in(add_scheduler_parameters(conf.decode()).encode(), "/etc/slurm/slurm.conf")
         cluster.exec("root", ("scontrol", "reconfigure")).check()
         cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
-        undo.callback(lambda: cluster.exec("root", ("sodactl", "arrays", "revert", "--wait"), timeout_s=120).check())
+        undo.callback(lambda: cluster.exec("root", ("sodactl", "pools", "revert", "--wait"), timeout_s=120).check())
         undo.callback(found.clear)
-        cluster.exec("root", ("sodactl", "arrays", "apply", "--cpu-cores", "8")).check()
+        cluster.exec("root", ("sodactl", "pools", "apply", "--cpu-cores", "8")).check()
         cluster.start_daemon(ENFORCE)
         found.wait(lambda: bool(found.store("select 1 from cycle where length(error) = 0")), "sodad has run a cycle")
         yield found
@@ -102,7 +102,7 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     assert set(known()) >= set(gave)
 
     def logged() -> tuple[int, int]:
-        cpu_array = next(entry for entry in said(site, "arrays", "log")["arrays"] if entry["kind"] == "cpu")
+        cpu_array = next(entry for entry in said(site, "pools", "log")["pools"] if entry["kind"] == "cpu")
         return cpu_array["aborts"], cpu_array["most_aborts"]
 
     site.wait(lambda: logged() == (len(known()), 1), "the array's log has each abort, none of a job twice")

@@ -261,17 +261,17 @@ def test_what_is_left_alone_what_is_one_and_an_agent_that_is_killed(site: Site) 
 HALVE = """
 import sys
 from pathlib import Path
-from slurm_soda.agent.cpusets.core_limits import CoreSets
+from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
 from slurm_soda.agent.job_events.run_event import RunKey
-from slurm_soda.agent.reporting.run_records import Run
-from slurm_soda.agent.sampling.job_processes import Members
+from slurm_soda.agent.reporting.run_records import NodeRun
+from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.wire.records import JobOpened
 job, root = int(sys.argv[1]), sys.argv[2]
 start_s = int(next(Path("/var/spool/slurm-soda").glob(f"{job}.*.usage")).name.split(".")[1])
-members = Members(root)
+members = JobProcesses(root)
 record = Path("/var/lib/slurm-soda-agent/cores.json")
-sets = CoreSets(root, record, lambda opened: members.processes([opened])[job], lambda gpus: frozenset())
-sets.see([Run(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
+sets = JobCoreLimits(root, record, lambda opened: members.processes([opened])[job], lambda gpus: frozenset())
+sets.see([NodeRun(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
 print(sets.room(job).limit, sets.limit(job, 1, "test"))
 """
 

@@ -198,11 +198,11 @@ def test_an_agent_that_is_killed_goes_on_with_its_sums(site: Site) -> None:
 
 FORGE = """
 import sys, urllib.request
-from slurm_soda.wire.munge import HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 body = b'{"node":"n1","agent_id":"evil","seq":1,"sent_s":1}'
 credential = Munge().seal(body)
 for sent in (body, body, body + b" "):
-    request = urllib.request.Request("http://localhost:6830/v1/reports", sent, {HEADER: credential})
+    request = urllib.request.Request("http://localhost:6830/v1/reports", sent, {CREDENTIAL_HEADER: credential})
     try:
         print(urllib.request.urlopen(request).status)
     except urllib.error.HTTPError as error:

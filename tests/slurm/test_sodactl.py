@@ -16,7 +16,15 @@ from slurm_soda.containers.container_commands import ContainerCommandResult
 pytestmark = pytest.mark.slurm
 
 USER = "bob"
-CONFIG = 'mode = "observe"\n[cycle]\ninterval_s = 1.0\n[policy]\nname = "smallest"\n[change_limits]\nmin_change_interval_s = 0.0\n'
+CONFIG = """\
+mode = "observe"
+[cycle]
+interval_s = 1.0
+[policy]
+name = "smallest"
+[change_limits]
+min_change_interval_s = 0.0
+"""
 SODA_TOML = "/etc/slurm-soda/soda.toml"
 ACCOUNTED_S = 60.0
 """slurmdbd takes a job's end when slurmctld has sent it; sodad then asks every few seconds."""

@@ -87,7 +87,7 @@ def wrecks(
             with patch.context() as now:
                 now.setattr(site.scontrol, "_change", dying.of(site.scontrol._change))
                 now.setattr(site.queue, "_apply", dying.of(site.queue._apply))
-                for name in ("write_whole", "remove"):
+                for name in ("write_state_file", "remove_state_file"):
                     now.setattr(pool_installer, name, dying.of(getattr(pool_installer, name)))
                 try:
                     act(site)

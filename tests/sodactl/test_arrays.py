@@ -33,12 +33,12 @@ def scontrol(soda: Bench) -> Scontrol:
 
 
 def test_plan_changes_nothing_and_shows_all(soda: Bench, folder: Path) -> None:
-    document = soda("arrays", "plan", "--large-nodes", "1", "--json").document
+    document = soda("pools", "plan", "--large-nodes", "1", "--json").document
     assert document["obstacles"] == document["remarks"] == document["warnings"] == []
     assert [step["partition"] for step in document["steps"]] == NAMES
     (share,) = document["shares"]
     assert (share["cpu_cores"], share["large_nodes"], share["nodes"]) == (8, 1, ["n1", "n2"])
-    text = soda("arrays", "plan").out
+    text = soda("pools", "plan").out
     assert "scontrol create PartitionName=gpu_cpu Nodes=n[1-2] " in text
     assert "  PartitionName=gpu_cpu Nodes=n[1-2] " in text
     assert "8 of 28" in text
@@ -48,29 +48,29 @@ def test_plan_changes_nothing_and_shows_all(soda: Bench, folder: Path) -> None:
 
 
 def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
-    assert soda("arrays", "status", status=3).out.startswith("no arrays")
-    assert "scontrol create PartitionName=gpu_small" in soda("arrays", "apply").out
-    assert soda("arrays", "apply").out == "nothing to change\n"
+    assert soda("pools", "status", status=3).out.startswith("no arrays")
+    assert "scontrol create PartitionName=gpu_small" in soda("pools", "apply").out
+    assert soda("pools", "apply").out == "nothing to change\n"
     soda.slurm.queue = [
         record(1, partition="gpu_small", state="RUNNING", cpus=6),
         record(2, partition="gpu_cpu_lend"),
     ]
-    document = soda("arrays", "status", "--json").document
+    document = soda("pools", "status", "--json").document
     rows = {row["name"]: row for row in document["partitions"]}
     assert (rows["gpu_small"]["running_jobs"], rows["gpu_small"]["cores_in_use"]) == (1, 6)
     assert rows["gpu_cpu_lend"]["waiting_jobs"] == 1
     assert (document["phase"], document["by"], document["divides"]) == ("applied", "root", ["gpu"])
-    assert "gpu_cpu_lend" in soda("arrays", "status").out
+    assert "gpu_cpu_lend" in soda("pools", "status").out
 
     scontrol(soda).used = {"gpu_small"}
-    left = soda("arrays", "revert", status=1).out
+    left = soda("pools", "revert", status=1).out
     assert "1 waiting jobs were moved" in left
     assert "jobs still run in gpu_small" in left
-    assert "jobs still run in gpu_small" in soda("arrays", "status", status=1).err
+    assert "jobs still run in gpu_small" in soda("pools", "status", status=1).err
     scontrol(soda).used = set()
-    soda("arrays", "revert", "--wait")
+    soda("pools", "revert", "--wait")
     assert list(scontrol(soda).partitions) == ["gpu"]
-    assert soda("arrays", "revert").out == "nothing to change\n"
+    assert soda("pools", "revert").out == "nothing to change\n"
 
 
 def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: Bench, folder: Path) -> None:
@@ -99,9 +99,9 @@ def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: B
     }
     soda.slurm.queue = [record(job_id, **fields) for job_id, (fields, _, _) in jobs.items()]
     scontrol(soda).waiting = {job_id: told for job_id, (_, told, _) in jobs.items() if told}
-    soda("arrays", "apply", "--large-nodes", "1")
+    soda("pools", "apply", "--large-nodes", "1")
     assert {job.partition for job in soda.slurm.queue} == {"gpu", "other"}
-    moved = soda("arrays", "apply", "--large-nodes", "1", "--move-waiting", "--json").document["moved"]
+    moved = soda("pools", "apply", "--large-nodes", "1", "--move-waiting", "--json").document["moved"]
     assert {job.job_id: job.partition for job in soda.slurm.queue} == {i: wanted for i, (_, _, wanted) in jobs.items()}
     assert moved == [i for i, (fields, _, wanted) in jobs.items() if wanted not in ("gpu", "other")]
     soda("undo", "--last", str(len(moved)))
@@ -114,11 +114,11 @@ def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -
         soda.add(job)
         soda.add(JobRun(job_pk=job.id, restart=0, start_s=NOW_S - 8000, end_s=NOW_S - 1000, node_names="n1", gpus=1))
     assert soda.store.url  # the jobs are in the store that the command reads
-    (share,) = soda("arrays", "plan", "--json").document["shares"]
+    (share,) = soda("pools", "plan", "--json").document["shares"]
     assert (share["cpu_cores"], share["large_nodes"]) == (20, 0)
     assert "30 GPU jobs" in share["reasons"][0]
-    soda("arrays", "apply", "--cpu-cores", "8")
-    (share,) = soda("arrays", "plan", "--json").document["shares"]
+    soda("pools", "apply", "--cpu-cores", "8")
+    (share,) = soda("pools", "plan", "--json").document["shares"]
     assert share["cpu_cores"] == 11
     assert "one step" in share["reasons"][0]
     assert isinstance(job, Job)
@@ -126,7 +126,7 @@ def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -
 
 def test_without_a_store_there_are_defaults_and_a_word(soda: Bench, folder: Path) -> None:
     soda.config.write_text(f'state_dir = "{folder}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
-    done = soda("arrays", "plan", status=0)
+    done = soda("pools", "plan", status=0)
     assert "shares without history" in done.err
     assert "8 of 28" in done.out
 
@@ -144,10 +144,10 @@ def test_without_a_store_there_are_defaults_and_a_word(soda: Bench, folder: Path
 )
 def test_what_slurm_needs_first(soda: Bench, folder: Path, key: str, value: str, words: str) -> None:
     scontrol(soda).config[key] = value
-    plan = soda("arrays", "plan", "--json", status=1).document
+    plan = soda("pools", "plan", "--json", status=1).document
     assert [o for o in plan["obstacles"] if words in o["remedy"]]
-    assert words in soda("arrays", "plan", status=1).out
-    refused = soda("arrays", "apply", status=1)
+    assert words in soda("pools", "plan", status=1).out
+    refused = soda("pools", "apply", status=1)
     assert refused.err.count("\n") == 1
     assert words in refused.err
     assert scontrol(soda).sent == []
@@ -155,22 +155,22 @@ def test_what_slurm_needs_first(soda: Bench, folder: Path, key: str, value: str,
 
 def test_without_the_line_in_slurm_conf_nothing_is_made(soda: Bench, folder: Path) -> None:
     (folder / "slurm.conf").write_text(f"#include {folder}/soda-pools.conf\ninclude elsewhere.conf\n")
-    assert "fail when slurmctld restarts" in soda("arrays", "apply", status=1).err
+    assert "fail when slurmctld restarts" in soda("pools", "apply", status=1).err
     # An include of an include will do, by a relative name too.
     (folder / "elsewhere.conf").write_text("include soda-pools.conf\n")
-    soda("arrays", "apply")
+    soda("pools", "apply")
 
 
 def test_status_warns_of_a_restart_that_would_lose_the_arrays(soda: Bench, folder: Path) -> None:
-    soda("arrays", "apply")
-    assert soda("arrays", "status", "--json").document["obstacles"] == []
+    soda("pools", "apply")
+    assert soda("pools", "status", "--json").document["obstacles"] == []
     include, conf = folder / "soda-pools.conf", folder / "slurm.conf"
     include.write_text("# emptied\n")
-    assert "does not say what is in force" in soda("arrays", "status", status=1).err
-    assert "nothing to change" in soda("arrays", "apply").out  # in Slurm; the file is written anew
-    soda("arrays", "status")
+    assert "does not say what is in force" in soda("pools", "status", status=1).err
+    assert "nothing to change" in soda("pools", "apply").out  # in Slurm; the file is written anew
+    soda("pools", "status")
     conf.write_text("ClusterName=x\n")
-    assert "fail when slurmctld restarts" in soda("arrays", "status", status=1).err
+    assert "fail when slurmctld restarts" in soda("pools", "status", status=1).err
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_status_warns_of_a_restart_that_would_lose_the_arrays(soda: Bench, folde
 )
 def test_other_partitions_on_the_nodes(soda: Bench, folder: Path, others: dict, words: str | None) -> None:  # type: ignore[type-arg]
     scontrol(soda).partitions |= others
-    plan = soda("arrays", "plan", "--json", status=None).document
+    plan = soda("pools", "plan", "--json", status=None).document
     if words:
         assert words in plan["obstacles"][0]["remedy"]
     else:
@@ -206,26 +206,26 @@ def test_cores_that_slurm_adds_after_routing_are_an_obstacle(
 ) -> None:
     scontrol(soda).partitions["gpu"] |= base
     scontrol(soda).config |= cluster
-    plan = soda("arrays", "plan", "--json", status=1 if check else 0).document
+    plan = soda("pools", "plan", "--json", status=1 if check else 0).document
     assert [obstacle["check"] for obstacle in plan["obstacles"]] == ([check] if check else [])
-    assert f"{check}" in soda("arrays", "apply", status=1 if check else 0).err
+    assert f"{check}" in soda("pools", "apply", status=1 if check else 0).err
     assert bool(scontrol(soda).sent) != bool(check)
 
 
 def test_borrowers_are_below_every_partition_on_their_nodes(soda: Bench, folder: Path) -> None:
     scontrol(soda).partitions["gpu"]["PriorityTier"] = "9"
     scontrol(soda).partitions["low"] = partition(Nodes="n[2-3]", PriorityTier="4")
-    steps = soda("arrays", "plan", "--json").document["steps"]
+    steps = soda("pools", "plan", "--json").document["steps"]
     assert {step["new"]["PriorityTier"] for step in steps if step["partition"] in ("gpu_small", "gpu_large")} == {"9"}
     assert {step["new"]["PriorityTier"] for step in steps if step["partition"].startswith("gpu_cpu")} == {"3"}
     scontrol(soda).config["PreemptType"] = "(null)"
-    plan = soda("arrays", "plan", "--json", status=1).document
+    plan = soda("pools", "plan", "--json", status=1).document
     assert "PreemptMode=OFF to low" in next(o for o in plan["obstacles"] if o["check"] == "PreemptMode")["remedy"]
 
 
 def test_bound_associations_are_an_obstacle(soda: Bench, folder: Path) -> None:
     scontrol(soda).bound = "\ngpu\n"
-    assert "partition=gpu" in soda("arrays", "apply", status=1).err
+    assert "partition=gpu" in soda("pools", "apply", status=1).err
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_partitions_that_cannot_be_divided(soda: Bench, folder: Path, argv: list
     scontrol(soda).partitions |= {"cpu": partition(Nodes="c1"), "long": partition(Nodes="n[1-2]")}
     assert isinstance(soda.slurm, QueueOfPartitions)
     soda.slurm.machines.append(machine("c1", gpus=0, cpus=64, gpu_type=""))
-    refused = soda("arrays", "apply", *argv, status=1)
+    refused = soda("pools", "apply", *argv, status=1)
     assert refused.err.count("\n") == 1
     assert words in refused.err
 
@@ -249,30 +249,30 @@ def test_two_partitions_of_their_own_nodes_and_named_once(soda: Bench, folder: P
     scontrol(soda).partitions |= {"big": partition(Nodes="b1")}
     assert isinstance(soda.slurm, QueueOfPartitions)
     soda.slurm.machines.append(machine("b1", gpus=8, cpus=64, gpu_type="h100"))
-    soda("arrays", "apply", "-p", "gpu", "-p", "big")
+    soda("pools", "apply", "-p", "gpu", "-p", "big")
     assert {"big_cpu", "big_small", "big_large", "big_cpu_lend", "gpu_cpu"} <= set(scontrol(soda).partitions)
-    assert soda("arrays", "plan", "--json").document["partitions"] == ["gpu", "big"]
+    assert soda("pools", "plan", "--json").document["partitions"] == ["gpu", "big"]
     # Taken off the list, its arrays go.
-    soda("arrays", "apply", "-p", "gpu")
+    soda("pools", "apply", "-p", "gpu")
     assert [name for name in scontrol(soda).partitions if name.startswith("big")] == ["big"]
 
 
 def test_slurm_down_is_one_line(soda: Bench, folder: Path) -> None:
     assert isinstance(soda.slurm, QueueOfPartitions)
     soda.slurm.down = True
-    assert soda("arrays", "apply", status=1).err.count("\n") == 1
+    assert soda("pools", "apply", status=1).err.count("\n") == 1
     assert not (folder / "pools.json").exists()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_of_others_is_printed_safely(soda: Bench, folder: Path, name: str) -> None:
-    soda("arrays", "apply")
+    soda("pools", "apply")
     scontrol(soda).partitions["gpu_cpu"]["AllowAccounts"] = name.replace("\n", " ").replace(" ", "_").strip("_") or "x"
-    shown = soda("arrays", "status", status=1).err
+    shown = soda("pools", "status", status=1).err
     assert all(char.isprintable() or char == "\n" for char in shown)
 
 
 def test_release_all_points_to_the_arrays(soda: Bench, folder: Path) -> None:
     assert soda("release-all", "-n", "--json").document["warnings"] == []
-    soda("arrays", "apply")
+    soda("pools", "apply")
     assert "sodactl pools revert" in soda("release-all", "-n", "--json").document["warnings"][0]

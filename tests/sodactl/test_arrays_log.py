@@ -33,22 +33,22 @@ def site(soda: Bench) -> Bench:
 
 
 def test_each_array_has_a_line(site: Bench) -> None:
-    cpu, small = site("arrays", "log", "--json").document["arrays"]
+    cpu, small = site("pools", "log", "--json").document["pools"]
     assert (cpu["base"], cpu["kind"], cpu["runs"], cpu["running"]) == ("gpu", "cpu", 2, 1)
     assert (cpu["aborts"], cpu["most_aborts"], cpu["queue_mean_s"]) == (2, 2, 35.0)
     assert (cpu["core_s"], cpu["borrowed_core_s"]) == (4 * 400, 4 * 300)
     assert (small["kind"], small["gpu_s"], small["borrowed_gpu_s"], small["aborts"]) == ("small", 600, 0, 0)
-    out = site("arrays", "log").out
+    out = site("pools", "log").out
     for text in ("gpu", "cpu", "small", "35 s"):
         assert text in out
 
 
 def test_further_back_there_is_more(site: Bench) -> None:
-    cpu, _ = site("arrays", "log", "--hours", "48", "--json").document["arrays"]
+    cpu, _ = site("pools", "log", "--hours", "48", "--json").document["pools"]
     assert cpu["core_s"] == 4 * 1400
 
 
 def test_without_arrays_it_says_where_to_look(soda: Bench) -> None:
     soda.daemon()
-    assert "sodactl pools status" in soda("arrays", "log").out
-    assert soda("arrays", "log", "--json").document["arrays"] == []
+    assert "sodactl pools status" in soda("pools", "log").out
+    assert soda("pools", "log", "--json").document["pools"] == []

@@ -10,8 +10,8 @@ import pytest
 
 _NOW = """
 import os, signal, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
-interruptible()
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
+raise_interrupt_on_signals()
 try:
     os.kill(os.getpid(), signal.{name})
     time.sleep(30)
@@ -21,7 +21,7 @@ except KeyboardInterrupt:
 
 _IN_A_LOCK = """
 import os, queue, signal, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
 
 class Lock:
     def __init__(self, real): self.real, self.acquire, self.release = real, real.acquire, real.release
@@ -31,7 +31,7 @@ class Lock:
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(1000): pass  # here Python runs the handler
 
-interruptible()
+raise_interrupt_on_signals()
 pool = queue.LifoQueue()
 pool.not_full._lock = Lock(pool.mutex)
 try:
@@ -43,11 +43,11 @@ except KeyboardInterrupt:
 
 _IN_A_FINALISER = """
 import os, signal, time, weakref
-from slurm_soda.sodactl.containers.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
 
 class Pool: pass
 
-interruptible()
+raise_interrupt_on_signals()
 pool = Pool()
 weakref.finalize(pool, os.kill, os.getpid(), signal.SIGTERM)
 try:
@@ -59,7 +59,7 @@ except KeyboardInterrupt:
 
 _IN_ANOTHER_FINALISER = """
 import io, os, signal, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
 
 def end():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -75,7 +75,7 @@ def events():
     try: yield
     finally: end()
 
-interruptible()
+raise_interrupt_on_signals()
 thing = {thing}
 hasattr(thing, "send") and next(thing)
 try:
@@ -87,8 +87,8 @@ except KeyboardInterrupt:
 
 _WHILE_CLEANING_UP = """
 import os, signal, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
-interruptible()
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
+raise_interrupt_on_signals()
 try:
     os.kill(os.getpid(), signal.SIGHUP)
     time.sleep(30)
@@ -101,9 +101,9 @@ except KeyboardInterrupt:
 
 _UNDER_NOHUP = """
 import os, signal, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-interruptible()
+raise_interrupt_on_signals()
 try:
     os.kill(os.getpid(), signal.SIGHUP)
     time.sleep(0.1)
@@ -116,8 +116,8 @@ except KeyboardInterrupt:
 
 _WHILE_WAITING = """
 import queue, signal, threading
-from slurm_soda.sodactl.containers.interrupts import interruptible
-interruptible()
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
+raise_interrupt_on_signals()
 threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGHUP)).start()
 try:
     queue.Queue().get(timeout=30)
@@ -128,8 +128,8 @@ except KeyboardInterrupt:
 
 _IN_AN_IMPORT = """
 import os, pathlib, signal, sys, tempfile, time
-from slurm_soda.sodactl.containers.interrupts import interruptible
-interruptible()
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
+raise_interrupt_on_signals()
 with tempfile.TemporaryDirectory() as folder:
     sys.path.insert(0, folder)
     pathlib.Path(folder, "optional.py").write_text(
@@ -148,11 +148,11 @@ _COMMAND = """
 import os, signal, sys, threading, types
 import click
 from slurm_soda.sodactl import main
-from slurm_soda.sodactl.containers.interrupts import interruptible
+from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals
 
 @click.command()
 def wait():
-    interruptible()
+    raise_interrupt_on_signals()
     threading.Thread(target=threading.Event().wait).start()
     try:
         os.kill(os.getpid(), signal.SIGTERM)

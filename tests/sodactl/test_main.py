@@ -130,7 +130,7 @@ def test_completion_knows_commands_and_options() -> None:
         return {line.split(",", 1)[1] for line in done.stdout.splitlines() if line}
 
     assert complete("he") == set()
-    assert complete("p") == {"policy", "profiles"}
+    assert complete("p") == {"policy", "pools", "profiles"}
     assert complete("d") == {"doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}

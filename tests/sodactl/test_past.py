@@ -60,9 +60,7 @@ class Scontrol:
 @pytest.fixture
 def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
-    monkeypatch.setattr(
-        view_source, "CHECK_TIMEOUT_S", 60.0
-    )  # these tests are about what it says, on a busy machine too
+    monkeypatch.setattr(view_source, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
@@ -309,12 +307,12 @@ HEAD = {"epoch": None, "daemon_alive": True, "mode": "observe", "policy": "fifo"
         (200, b"{", "not JSON"),
         (200, b"\xff", "not JSON"),
         (200, b"[" * 100_000, "not JSON"),
-        (200, b"[]", "Story is no dict"),
-        (200, b"{}", "Story has no head"),
-        (200, json.dumps({"head": {**HEAD, "daemon_alive": 1}}).encode(), "Story.head.daemon_alive is no bool"),
-        (200, json.dumps({"head": {**HEAD, "mode": None}}).encode(), "Story.head.mode is no str"),
-        (200, json.dumps({"head": HEAD, "job": {"id": "x"}}).encode(), "Story.job.id is no int"),
-        (200, json.dumps({"head": HEAD, "job": None, "runs": {}}).encode(), "Story.runs is no list"),
+        (200, b"[]", "JobDetailView is no dict"),
+        (200, b"{}", "JobDetailView has no head"),
+        (200, json.dumps({"head": {**HEAD, "daemon_alive": 1}}).encode(), "JobDetailView.head.daemon_alive is no bool"),
+        (200, json.dumps({"head": {**HEAD, "mode": None}}).encode(), "JobDetailView.head.mode is no str"),
+        (200, json.dumps({"head": HEAD, "job": {"id": "x"}}).encode(), "JobDetailView.job.id is no int"),
+        (200, json.dumps({"head": HEAD, "job": None, "runs": {}}).encode(), "JobDetailView.runs is no list"),
         (404, b"\x1b[31mnothing\nhere", "404 "),
         (302, b"", "302"),
     ],

@@ -36,8 +36,8 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process():
     program = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_generators import digest\n"
-        "from slurm_soda.simulator.generators.registry import generate, workload_names\n"
-        "print(*[digest(generate(name, 7, 300)) for name in workload_names()])"
+        "from slurm_soda.simulator.generators.registry import generate_workload, workload_names\n"
+        "print(*[digest(generate_workload(name, 7, 300)) for name in workload_names()])"
     )
     for hash_seed in ("0", "4711"):
         run = subprocess.run(
