@@ -65,7 +65,9 @@ def print_counts(modules: dict[str, Module], root: Path, name: str | None, *, as
         print(json.dumps(figures, indent=2))
         return
     for key, figure in figures.items():
-        text = ", ".join(f"{folder} {number}" for folder, number in figure.items()) if isinstance(figure, dict) else figure
+        text = (
+            ", ".join(f"{folder} {number}" for folder, number in figure.items()) if isinstance(figure, dict) else figure
+        )
         print(f"{key:26} {text}")
 
 

@@ -5,7 +5,8 @@ A table whose last column is headed "not" holds them between backticks, each bes
 - ``word``: as one word of a name, in singular and plural: ``sight``, ``ClusterSight``, ``--last-sights``;
 - ``two_words``: these words next to each other;
 - ``Word``: as the whole name of a class, a module, a table, a command or a section of the configuration. So a general word
-  such as Work is refused where it stands alone, and allowed in ``IterationWork``.
+  such as Work is refused where it stands alone, and allowed in ``IterationWork``;
+- ``word()``: as the whole name of a function.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class RefusedWord:
         refused = split_words(self.word)
         if self.word[0].isupper():
             return kind in WHOLE_NAME_KINDS and words == refused
+        if self.word.endswith("()"):
+            return kind == "function" and words == refused
         return any(
             all(word in (other, f"{other}s") for word, other in zip(words[at:], refused, strict=False))
             for at in range(len(words) - len(refused) + 1)

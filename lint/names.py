@@ -108,7 +108,9 @@ def _find_definitions(node: ast.stmt, path: str, is_configuration: bool) -> Iter
 
 def _find_command_words(call: ast.Call, path: str) -> Iterator[Name]:
     function = call.func
-    called = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    called = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
     words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     if called in _OPTION_CALLS:
         for word in words:

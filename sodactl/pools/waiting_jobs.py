@@ -31,7 +31,7 @@ def move_waiting_jobs(
                 "rewrite",
                 {"Partition": partitions},
                 {"Partition": jobs[job_id].partition},
-                "routed to its array",
+                "routed to its pool",
             ),
             jobs[job_id].submit_s,
         )

@@ -31,7 +31,7 @@ class GpuLoad(NamedTuple):
     bandwidth_s: float = 0.0
     """M, the sum over kernels of bandwidth use x time (Equation 4.2)."""
 
-    def beside(self, other: GpuLoad) -> GpuLoad:
+    def plus(self, other: GpuLoad) -> GpuLoad:
         """Sums over jobs on one GPU."""
         return GpuLoad(self.occupancy_s + other.occupancy_s, self.bandwidth_s + other.bandwidth_s)
 
@@ -178,7 +178,7 @@ def colocate(
         if not heap:
             break
         _, row, gpu = heap[0]
-        together = gpu.load.beside(jobs[job])
+        together = gpu.load.plus(jobs[job])
         if gpu.jobs and judge.predicted(together) < 1:
             break
         found[job] = row

@@ -41,7 +41,7 @@ class Slope:
 def test_c_and_m_are_sums_over_kernels() -> None:
     load = sum_kernel_loads([KernelLoad(0.01, 0.5, 0.2), KernelLoad(0.03, 0.1, 0.9)])
     assert load == (pytest.approx(0.008), pytest.approx(0.029))
-    assert load.beside(load) == (pytest.approx(0.016), pytest.approx(0.058))
+    assert load.plus(load) == (pytest.approx(0.016), pytest.approx(0.058))
     for senseless in (KernelLoad(-1.0, 0.5, 0.5), KernelLoad(1.0, 50.0, 0.5), KernelLoad(1.0, 0.5, float("nan"))):
         with pytest.raises(PolicyError):
             sum_kernel_loads([senseless])
@@ -74,7 +74,7 @@ def test_placement_is_that_of_the_algorithm(jobs: list[GpuLoad], held: list[tupl
         if not rows:
             break
         row = min(rows, key=lambda one: (state[one].load.occupancy_s, one))
-        together = state[row].load.beside(jobs[job])
+        together = state[row].load.plus(jobs[job])
         if state[row].jobs and judge.predicted(together) < 1:
             break
         state[row] = LoadedGpu(together, state[row].jobs + 1)
