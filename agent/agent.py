@@ -193,7 +193,7 @@ class Agent:
         )
         answer = await parts.uploader.send(report)
         parts.run_records.reported(batch)
-        parts.core_messages.told(measurements, fits)
+        parts.core_messages.mark_sent(measurements, fits)
         if answer is not None:
             parts.core_messages.take(answer.cores)
         self._uploaded_s = now_s

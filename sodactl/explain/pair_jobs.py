@@ -60,7 +60,7 @@ class PairJob:
             work = IterationWork(count, iteration_s)
         told = predict_run_time_left(self.attained_s, self.limit_s, iterations=work)
         if (told is None or told.by is RunTimeSource.LIMIT) and self.expected is not None:
-            row, error_s = self.expected.told, self.expected.error_s
+            row, error_s = self.expected.prediction, self.expected.error_s
             if row.told_by == RunTimeSource.HISTORY:
                 left = Estimate(self.expected.left_s, math.inf if error_s is None else error_s, Source.PREDICTED)
                 rest_s = max(self.limit_s - self.attained_s, 0.0)

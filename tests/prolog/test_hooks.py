@@ -149,7 +149,10 @@ def test_what_hangs_is_stopped_with_status_0() -> None:
     "error", ["SystemExit(3)", "KeyboardInterrupt()", "MemoryError()", "ValueError('a\\nb')", "RecursionError()"]
 )
 def test_whatever_is_raised_ends_with_status_0(error: str) -> None:
-    program = f"from slurm_soda.wire.failsafe import run_failsafe\ndef step():\n    raise {error}\nrun_failsafe(step, 'prolog')\n"
+    program = (
+        "from slurm_soda.wire.failsafe import run_failsafe\n"
+        f"def step():\n    raise {error}\nrun_failsafe(step, 'prolog')\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
     assert done.returncode == 0
     assert done.stderr.count(b"\n") == 1
