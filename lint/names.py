@@ -23,7 +23,7 @@ class Name:
     path: str
     line: int
     kind: str
-    """``module``, ``class``, ``function``, ``field``, ``table``, ``option``, ``command``; of a configuration ``key``, ``section``."""
+    """``module``, ``class``, ``function``, ``field``, ``table``, ``option``, ``command``, ``key``, ``section``."""
     name: str
 
 
