@@ -14,22 +14,26 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts unit slurm thorough venv bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst)
-	$(BIN)/sodactl demo$(if $(BURST), --arrays) --seed $(SEED) --out $(OUT)
+	$(BIN)/sodactl demo$(if $(BURST), --pools) --seed $(SEED) --out $(OUT)
 
 test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 
-lint: $(READY) ## ruff, mypy --strict, import contracts
+lint: $(READY) ## ruff, mypy --strict, import contracts, names by docs/glossary.md
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy install/roles.py
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m lint names
+
+counts: $(READY) ## What is to stay rare in the source, counted (python -m lint counts NAME lists the places)
+	$(BIN)/python -m lint counts
 
 # tests/slurm/conftest.py puts the files in order, long ones first.
 define SLURM_TESTS

@@ -45,7 +45,7 @@ class AgentDependencies:
     """The time of day, for what is told and kept."""
     steady: Callable[[], float]
     """A clock that nobody sets back, for everything that lasts."""
-    ledger: RunRecords
+    run_records: RunRecords
     cpu: CpuReader
     gpus: Gpus
     uploader: Uploader
@@ -112,39 +112,39 @@ class Agent:
         try:
             line = event_line_from_variables(line)
             event = parse_run_event(line)
-            run = self._parts.ledger.take(event, line, now_s)
+            run = self._parts.run_records.take(event, line, now_s)
         except (RecordError, SpoolError) as error:
             self._fault(str(error))
             return str(error)
         if isinstance(event.record, JobOpened) and run is not None and run.usage is not None:
-            self._parts.ledger.save(run, now_s)
+            self._parts.run_records.save(run, now_s)
         return ""
 
     def sample(self, *, gpus: bool = True) -> None:
         """Take one reading of every run, those that are closed get their last one; then the keepers take their turns."""
         now_s = self._parts.clock()
-        ledger = self._parts.ledger
-        ledger.adopt(now_s)
-        runs = ledger.active()
+        run_records = self._parts.run_records
+        run_records.adopt(now_s)
+        runs = run_records.active()
         self._parts.cpu.read(runs, now_s)
         unread = [run for run in runs if run.usage is not None and run.usage.gpu_covered_s == 0]
         readings = self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
         for run in runs:
             if run.closed is not None:
-                ledger.end(run)
+                run_records.end(run)
             elif self._lost(run, now_s):
-                ledger.end(run)
+                run_records.end(run)
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
-            ledger.save(run, now_s)
+            run_records.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_keepers("turn", lambda resource_controller: resource_controller.turn(sample))
-        if ledger.has_unreported() or self._parts.core_messages:
+        if run_records.has_unreported() or self._parts.core_messages:
             self._news.set()
-            ledger.trim(now_s)
+            run_records.trim(now_s)
 
     def sample_gpus(self, within_s: float) -> None:
         """Read the GPUs alone, for keepers that want a turn at least so often."""
-        runs = [run for run in self._parts.ledger.active() if run.closed is None]
+        runs = [run for run in self._parts.run_records.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
         self._ask_keepers(
             "turn",
@@ -174,7 +174,7 @@ class Agent:
             UploadError: the controller did not take it.
         """
         parts = self._parts
-        batch = parts.ledger.news()
+        batch = parts.run_records.news()
         measurements, fits = tuple(parts.core_messages.measurements), tuple(parts.core_messages.fits)
         now_s = parts.clock()
         self._seq += 1
@@ -192,12 +192,12 @@ class Agent:
             core_fits=fits,
         )
         answer = await parts.uploader.send(report)
-        parts.ledger.reported(batch)
-        parts.core_messages.told(measurements, fits)
+        parts.run_records.reported(batch)
+        parts.core_messages.mark_sent(measurements, fits)
         if answer is not None:
             parts.core_messages.take(answer.cores)
         self._uploaded_s = now_s
-        return parts.ledger.has_unreported()
+        return parts.run_records.has_unreported()
 
     def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
         """Slurm's name of this node: as configured, else as slurmd told prolog and epilog, else the host name."""
@@ -263,7 +263,7 @@ class Agent:
             0
             <= now_s - run.opened.at_s
             < self._config.young_s  # a run of the future began before the clock was set back
-            for run in self._parts.ledger.active()
+            for run in self._parts.run_records.active()
             if run.opened is not None
         )
         return self._config.young_interval_s if young else self._config.interval_s

@@ -1,7 +1,7 @@
 """What prolog and epilog take by themselves: ``python -m benchmarks.hooks``.
 
 The scripts that a site installs, with the environment that slurmd gives, against the agent's own socket. By the short
-way (``soda-hand-over``), by Python's (without that program), and with no agent, where the event goes into the spool; the
+way (``soda-deliver-event``), by Python's (without that program), and with no agent, where the event goes into the spool; the
 same beside processes that keep the machine busy. What Slurm adds is in ``python -m benchmarks``.
 """
 
@@ -83,7 +83,7 @@ def main(runs: int, busy: int) -> None:
         prefix, socket = Path(folder) / "opt", f"{folder}/agent.sock"
         install(prefix)
         serve(socket)
-        program = prefix / "libexec" / "soda-hand-over"
+        program = prefix / "libexec" / "soda-deliver-event"
         figures: dict[tuple[str, str], list[float]] = {}
         for half in range(2):
             others = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(busy * half)]

@@ -27,7 +27,7 @@ def slurm_config_files(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str
     names = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf", "plugstack.conf")
     values = _values(spec, cgroup)
     files = {name: _fill(name, values) for name in names if name != "gres.conf"}
-    return files | {"gres.conf": gres_conf_text(spec), "soda-pools.conf": "# array partitions; there are none yet\n"}
+    return files | {"gres.conf": gres_conf_text(spec), "soda-pools.conf": "# pool partitions; there are none yet\n"}
 
 
 def gres_conf_text(spec: ClusterSpec) -> str:

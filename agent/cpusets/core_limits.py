@@ -115,7 +115,7 @@ class JobCoreLimits:
                 faults.append(f"job {held.job_id}: {error}")
         return faults
 
-    def room(self, job_id: int) -> CoreRange:
+    def core_range(self, job_id: int) -> CoreRange:
         """What can be done with a job's cores.
 
         Raises:

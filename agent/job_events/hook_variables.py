@@ -1,4 +1,4 @@
-"""Makes the event of what ``soda-hand-over`` (``wire/hand_over.c``) sends: the variables that slurmd gave, as they are.
+"""Makes the event of what ``soda-deliver-event`` (``wire/deliver_event.c``) sends: slurmd's variables, as they are.
 
 The very functions of prolog and epilog do it, so that an event is the same whichever way it came. What a job's cgroup
 still says at its end is left out: the agent, unlike the epilog, reads the cgroups itself right after a closing.

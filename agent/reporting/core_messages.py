@@ -22,7 +22,7 @@ class CoreMessages:
     def __bool__(self) -> bool:
         return bool(self.measurements or self.fits)
 
-    def told(self, measurements: tuple[CoreMeasurement, ...], fits: tuple[CoreFit, ...]) -> None:
+    def mark_sent(self, measurements: tuple[CoreMeasurement, ...], fits: tuple[CoreFit, ...]) -> None:
         """The controller has these; by value, as more may have come meanwhile."""
         for one in measurements:
             if one in self.measurements:

@@ -116,13 +116,13 @@ class CoreTuningTrial:
         if now_s < self._busy_since_s + self._context.settings.warm_up_s:
             return
         try:
-            room = self._context.sets.room(self._run.key.job_id)
+            core_range = self._context.sets.core_range(self._run.key.job_id)
         except JobGoneError:  # its processes are not seen yet; a job that ended gets no more samples
             self._busy_since_s = None
             return
         known = self.progress
-        number, start = (known.number, min(known.start, room.limit)) if known else (0, room.start)
-        self._begin(CoreSearchProgress(*self._name(), number, start, room.limit, start), now_s)
+        number, start = (known.number, min(known.start, core_range.limit)) if known else (0, core_range.start)
+        self._begin(CoreSearchProgress(*self._name(), number, start, core_range.limit, start), now_s)
 
     def _begin(self, progress: CoreSearchProgress, now_s: float) -> None:
         """A search begins, with the cores that the run has."""
@@ -186,7 +186,7 @@ class CoreTuningTrial:
     def _hold(self, progress: CoreSearchProgress) -> None:
         """Give a settled run its cores; where those are what it came with, nothing is held."""
         sets, job_id = self._context.sets, progress.job_id
-        if progress.cores == sets.room(job_id).start:
+        if progress.cores == sets.core_range(job_id).start:
             sets.restore(job_id, HOLDER)
         else:
             sets.limit(job_id, progress.cores, HOLDER)

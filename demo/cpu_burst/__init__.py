@@ -1,1 +1,1 @@
-"""The burst: CPU jobs storm a cluster that trains, under stock Slurm and under arrays (SODA, Sections III-A and V-C)."""
+"""The burst: CPU jobs storm a cluster that trains, under stock Slurm and under pools (SODA, Sections III-A and V-C)."""

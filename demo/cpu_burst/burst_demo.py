@@ -47,7 +47,7 @@ def report_document(settings: BurstSettings, jobs: tuple[BurstJob, ...], burst: 
         "longest_queue_s": max(job["queue_s"] for run in runs.values() for job in run["per_job"]),
         "cluster": _node_document(NODE),
         "cpu_cores": {"stock": None, "soda": burst.layout.cpu_cores},
-        "arrays": burst.arrays,
+        "pools": burst.pools,
         "log": burst.log,
         "seed": settings.seed,
         "settings": {"scale": settings.scale, "policy": POLICY, "max_aborts": settings.max_aborts},

@@ -26,7 +26,7 @@ class BurstNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolLayout:
-    """The arrays in force; as it is without arguments: none."""
+    """The pools in force; as it is without arguments: none."""
 
     borrowing: frozenset[str] = frozenset()
     """Partitions whose jobs Slurm aborts for others."""
@@ -65,7 +65,7 @@ class BurstFigures:
 
 
 def compute_figures(jobs: Sequence[BurstJobRecord], node: BurstNode, layout: PoolLayout = NO_POOLS) -> BurstFigures:
-    """Figures of one run under these arrays.
+    """Figures of one run under these pools.
 
     Raises:
         ValueError: no training jobs, or no CPU jobs.
@@ -153,13 +153,13 @@ def _cores_suffice(
     return within and gpus + job.gpus <= node.gpus and cores + job.cores <= node.cores
 
 
-def check_promises(stock: Mapping[str, Any], arrays: Mapping[str, Any], max_aborts: int) -> list[dict[str, Any]]:
+def check_promises(stock: Mapping[str, Any], pools: Mapping[str, Any], max_aborts: int) -> list[dict[str, Any]]:
     """What the demo promises and what came of it: name, value, limit and whether it holds."""
     rows = [
-        ("GPU jobs' queueing, arrays over stock", _ratio(arrays, stock, "gpu_queue_s"), GPU_QUEUE_RATIO_AT_MOST),
-        ("CPU jobs' queueing, arrays over stock", _ratio(arrays, stock, "cpu_queue_s"), CPU_QUEUE_RATIO_AT_MOST),
-        ("Longest return of borrowed cores, s", float(arrays["longest_return_s"]), CORE_RETURN_WITHIN_S),
-        ("Most aborts of one job", float(arrays["most_aborts"]), float(max_aborts)),
+        ("GPU jobs' queueing, pools over stock", _ratio(pools, stock, "gpu_queue_s"), GPU_QUEUE_RATIO_AT_MOST),
+        ("CPU jobs' queueing, pools over stock", _ratio(pools, stock, "cpu_queue_s"), CPU_QUEUE_RATIO_AT_MOST),
+        ("Longest return of borrowed cores, s", float(pools["longest_return_s"]), CORE_RETURN_WITHIN_S),
+        ("Most aborts of one job", float(pools["most_aborts"]), float(max_aborts)),
     ]
     return [
         {"name": name, "value": round(value, 4), "at_most": limit, "holds": value <= limit}
@@ -167,8 +167,8 @@ def check_promises(stock: Mapping[str, Any], arrays: Mapping[str, Any], max_abor
     ]
 
 
-def _ratio(arrays: Mapping[str, Any], stock: Mapping[str, Any], key: str) -> float:
-    return float(arrays[key]) / float(stock[key]) if stock[key] else float("inf") if arrays[key] else 1.0
+def _ratio(pools: Mapping[str, Any], stock: Mapping[str, Any], key: str) -> float:
+    return float(pools[key]) / float(stock[key]) if stock[key] else float("inf") if pools[key] else 1.0
 
 
 def run_document(jobs: Sequence[BurstJobRecord], node: BurstNode, layout: PoolLayout = NO_POOLS) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The burst itself: the same jobs under stock Slurm and under arrays, on one real cluster."""
+"""The burst itself: the same jobs under stock Slurm and under pools, on one real cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from slurm_soda.demo.cpu_burst.burst_settings import (
 from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 
 APPLY_COMMAND = ("pools", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
-"""Words of sodactl that put the demo's arrays in force."""
+"""Words of sodactl that put the demo's pools in force."""
 
 _ACCOUNTING_WITHIN_S = 60.0
 _APPLY_WITHIN_S = 120.0
@@ -48,20 +48,20 @@ class BurstResult:
 
     stock: tuple[BurstJobRecord, ...]
     soda: tuple[BurstJobRecord, ...]
-    arrays: dict[str, Any]
-    """What ``sodactl pools`` said of the arrays in force."""
+    pools: dict[str, Any]
+    """What ``sodactl pools`` said of the pools in force."""
     layout: PoolLayout
     """The same, as the figures need it."""
     log: list[dict[str, Any]]
-    """The store's log of each array."""
+    """The store's log of each pool."""
     versions: dict[str, str]
 
 
 def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: DemoObserver) -> BurstResult:
-    """Bring a cluster up, run the burst under stock Slurm and under arrays, take the arrays back and the cluster down.
+    """Bring a cluster up, run the burst under stock Slurm and under pools, take the pools back and the cluster down.
 
     Raises:
-        ClusterError: the cluster cannot be brought up, or does not take the arrays.
+        ClusterError: the cluster cannot be brought up, or does not take the pools.
         DemoError: a job was refused or failed, or accounting did not hear of all of them.
     """
     cluster = ContainerCluster.up(settings.cluster, nodes=NODES, gpus=NODE.gpus, cpus=NODE.cores, progress=watch.say)
@@ -72,7 +72,7 @@ def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: De
         set_mode(cluster, "observe")
         stock = _run(cluster, "stock", jobs, watch)
         shown = apply_pools(cluster)
-        watch.say(f"soda: arrays {', '.join(part['name'] for part in shown['partitions'])}, sodad in mode enforce")
+        watch.say(f"soda: pools {', '.join(part['name'] for part in shown['partitions'])}, sodad in mode enforce")
         set_mode(cluster, "enforce")
         soda = _run(cluster, "soda", jobs, watch)
         for line in daemon_problems(read_status(cluster)):
@@ -88,9 +88,9 @@ def run_burst_twice(settings: BurstSettings, jobs: Sequence[BurstJob], watch: De
 
 
 def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
-    """Put arrays in force as an admin would; what ``sodactl pools status`` says of them.
+    """Put pools in force as an admin would; what ``sodactl pools status`` says of them.
 
-    Slurm's own parameters for arrays (docs/pools.md) are set only now: stock Slurm is to run with its defaults.
+    Slurm's own parameters for pools (docs/pools.md) are set only now: stock Slurm is to run with its defaults.
     """
     for host in cluster.spec.hosts:
         text = cluster.copy_out("/etc/slurm/slurm.conf", node=host).decode()
@@ -101,7 +101,7 @@ def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
 
 
 def add_scheduler_parameters(slurm_conf: str) -> str:
-    """slurm.conf with the scheduler's parameters that arrays want."""
+    """slurm.conf with the scheduler's parameters that pools want."""
     wanted = f",preempt_youngest_first,bf_min_prio_reserve={BF_MIN_PRIO_RESERVE}"
     lines = [
         line + wanted if line.startswith("SchedulerParameters=") and wanted not in line else line
@@ -116,7 +116,7 @@ def revert_pools(cluster: ContainerCluster) -> None:
 
 
 def read_layout(shown: dict[str, Any]) -> PoolLayout:
-    """The arrays that ``sodactl pools status`` shows; all nodes of the demo are of one class."""
+    """The pools that ``sodactl pools status`` shows; all nodes of the demo are of one class."""
     parts = shown["partitions"]
     return PoolLayout(
         borrowing=frozenset(part["name"] for part in parts if part["borrowing"]),

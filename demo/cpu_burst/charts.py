@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from slurm_soda.demo.cpu_burst.resource_usage import KINDS, cores_in_use, gpus_in_use
 
-TITLES = {"stock": "Stock Slurm: one partition", "soda": "slurm-soda: arrays"}
+TITLES = {"stock": "Stock Slurm: one partition", "soda": "slurm-soda: pools"}
 COLOURS = {"gpu": "#0b7d75", "cpu": "#b7a27a", "borrowed": "#e2b04a"}
 LABELS = {"gpu": "training jobs", "cpu": "CPU jobs", "borrowed": "CPU jobs, borrowed"}
 CHART_FILE = "burst.png"

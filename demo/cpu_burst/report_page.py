@@ -61,7 +61,7 @@ def _lead(report: Report) -> str:
     stock, cluster = report["runs"]["stock"], report["cluster"]
     return (
         f"<p>{stock['gpu_jobs']} training jobs and {stock['cpu_jobs']} CPU jobs on {cluster['nodes']} nodes with"
-        f" {cluster['gpus']} GPUs and {cluster['cores']} cores in all, twice: with stock Slurm, and with arrays"
+        f" {cluster['gpus']} GPUs and {cluster['cores']} cores in all, twice: with stock Slurm, and with pools"
         " (SODA, Section V-C). CPU jobs borrow the cores that GPU jobs leave idle, and give them back when one comes.</p>"
     )
 

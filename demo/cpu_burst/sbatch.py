@@ -9,9 +9,9 @@ from slurm_soda.demo.cpu_burst.burst_jobs import LIMIT_MIN, BurstJob
 
 
 def sbatch_argv(job: BurstJob) -> list[str]:
-    """Command line that submits a job whose script comes on standard input; the same under stock Slurm and under arrays.
+    """Command line that submits a job whose script comes on standard input; the same under stock Slurm and under pools.
 
-    A training job says that it saves its state at SIGTERM: only then it is lent GPUs of another array.
+    A training job says that it saves its state at SIGTERM: only then it is lent GPUs of another pool.
     """
     gpus = [f"--gres=gpu:{job.gpus}", "--soda-checkpoint=TERM"] if job.gpus else []
     return [

@@ -19,7 +19,7 @@ class GpuOccupancy:
 
     Attributes:
         node: row of the node of each device.
-        tenants: running jobs on each device, those that leave in this decision not counted.
+        jobs_on: running jobs on each device, those that leave in this decision not counted.
         taken: devices that nobody else may have: of jobs that complete or are suspended, of unusable nodes, or given to
             a job in this decision.
     """
@@ -28,7 +28,7 @@ class GpuOccupancy:
         self._snapshot, self._free_capacity = snapshot, free_capacity
         first = snapshot.devices.first
         self.node = np.repeat(np.arange(len(first) - 1), np.diff(first)).astype(np.int64)
-        self.tenants: list[list[int]] = [[] for _ in range(len(self.node))]
+        self.jobs_on: list[list[int]] = [[] for _ in range(len(self.node))]
         self.taken: BoolColumn = ~snapshot.nodes.usable[self.node]
         state = snapshot.jobs.state
         holding = np.flatnonzero(np.diff(snapshot.devices.held_start) > 0)
@@ -36,13 +36,13 @@ class GpuOccupancy:
             devices = snapshot.devices.of(row).tolist()
             if state[row] == JobState.RUNNING:
                 for device in devices:
-                    self.tenants[device].append(row)
+                    self.jobs_on[device].append(row)
             else:
                 self.taken[devices] = True
         self._empty: dict[int, list[int]] = {}
         """Devices of each node that nobody holds, descending."""
         for device in range(len(self.node) - 1, -1, -1):
-            if not self.tenants[device] and not self.taken[device]:
+            if not self.jobs_on[device] and not self.taken[device]:
                 self._empty.setdefault(int(self.node[device]), []).append(device)
 
     @property
@@ -65,7 +65,7 @@ class GpuOccupancy:
         """Give a job these devices, some of which others hold; returns what it takes of the room."""
         empty: dict[int, int] = {}
         for device in devices:
-            if not self.tenants[device]:
+            if not self.jobs_on[device]:
                 node = int(self.node[device])
                 self._empty[node].remove(device)
                 empty[node] = empty.get(node, 0) + 1
@@ -75,7 +75,7 @@ class GpuOccupancy:
     def settle(self, row: int, devices: Sequence[int]) -> None:
         """Others may join a job in the same decision on the devices that it was given."""
         for device in devices:
-            self.tenants[device].append(row)
+            self.jobs_on[device].append(row)
         self.taken[list(devices)] = False
 
     def pick(self, shape: RequestShape, ranked: Iterable[int]) -> tuple[list[int], list[NodeAllocation]] | None:
@@ -127,7 +127,7 @@ class GpuOccupancy:
 
 def jobs_on_devices(gpu_occupancy: GpuOccupancy, devices: Iterable[int]) -> list[int]:
     """Running jobs on any of these devices, ascending."""
-    return sorted({row for device in devices for row in gpu_occupancy.tenants[device]})
+    return sorted({row for device in devices for row in gpu_occupancy.jobs_on[device]})
 
 
 def joinable_devices(gpu_occupancy: GpuOccupancy, most: int) -> IntColumn:
@@ -135,8 +135,8 @@ def joinable_devices(gpu_occupancy: GpuOccupancy, most: int) -> IntColumn:
     return np.array(
         [
             at
-            for at, tenants in enumerate(gpu_occupancy.tenants)
-            if 0 < len(tenants) < most and not gpu_occupancy.taken[at]
+            for at, jobs_on in enumerate(gpu_occupancy.jobs_on)
+            if 0 < len(jobs_on) < most and not gpu_occupancy.taken[at]
         ],
         dtype=np.int64,
     )

@@ -105,7 +105,7 @@ class InterferenceView:
         """How many times longer a running job takes now than alone with its whole batch; infinite if nobody knows."""
         if row not in self._pace:
             beside = {
-                tuple(other for other in self._gpu_occupancy.tenants[device] if other != row)
+                tuple(other for other in self._gpu_occupancy.jobs_on[device] if other != row)
                 for device in self._snapshot.devices.of(row).tolist()
             }
             worst = max((self.slowdown(row, others) for others in beside if others), default=1.0)
@@ -155,8 +155,8 @@ class InterferenceView:
         """GPU memory that these running jobs leave on the worst of these devices; infinite where nobody knows theirs."""
         least = math.inf
         for device in devices:
-            held = [self.held_mib(row) for row in self._gpu_occupancy.tenants[device]]
-            if any(row in self._gpu_occupancy.tenants[device] for row in rows):
+            held = [self.held_mib(row) for row in self._gpu_occupancy.jobs_on[device]]
+            if any(row in self._gpu_occupancy.jobs_on[device] for row in rows):
                 left = float(self._snapshot.devices.memory_mib[device]) - math.fsum(mib or 0.0 for mib in held)
                 least = min(least, left if None not in held else math.inf)
         return least
@@ -178,7 +178,7 @@ class InterferenceView:
             return None
         new = running = None
         for device in devices:
-            rows = self._gpu_occupancy.tenants[device]
+            rows = self._gpu_occupancy.jobs_on[device]
             if partner not in rows:
                 continue
             kinds = [self.kind(one) for one in rows]

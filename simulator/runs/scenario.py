@@ -37,7 +37,7 @@ SAMPLES_PARAMETER = "samples_gpu_s"
 """The parameter by which policies learn from past jobs."""
 
 SHARES_PARAMETER = "shares"
-"""The parameter by which arrays divide nodes as past jobs used them."""
+"""The parameter by which pools divide nodes as past jobs used them."""
 
 MIN_RUN_PARAMETER = "min_run_s"
 """The parameter that keeps preemptions of one job apart."""
@@ -215,7 +215,7 @@ class PolicyChoice:
 
 
 def pool_shares_from(past: Workload, cluster: SimulatedCluster) -> dict[NodeClass, PoolShare]:
-    """How arrays divide a cluster's nodes after these jobs."""
+    """How pools divide a cluster's nodes after these jobs."""
     kinds = [cluster.gpu_types[code] if code >= 0 else "" for code in cluster.gpu_type.tolist()]
     classes = Counter(NodeClass(*row) for row in zip(kinds, cluster.gpus.tolist(), cluster.cpus.tolist(), strict=True))
     columns = (past.gpus, past.nodes, past.cpus, past.run_s, past.gpu_type)

@@ -24,7 +24,7 @@ SYSTEMS: tuple[NamedSystem, ...] = (
            "first in, first out; jobs keep the cores they ask for; KELP removes contention for memory"),
     NamedSystem("kelp-drf", "kelp-drf", NodeRules("asked", "memory"), "the same, with GPUs shared fairly between users"),
     NamedSystem("coda", "coda", NodeRules("adaptive", "memory"),
-           "arrays with borrowing, just enough cores for each training job, no contention for memory"),
+           "pools with borrowing, just enough cores for each training job, no contention for memory"),
     NamedSystem("soda", "coda", NodeRules("adaptive", "all"),
            "coda, and no contention for the network either; without SODA's placement of inference jobs"),
 )  # fmt: skip

@@ -35,7 +35,7 @@ class _RunningJob:
     cost: float
     """By gradient accumulation."""
     since_s: float
-    """When its company last changed."""
+    """When its co-runners last changed."""
     resumes_s: float
     xi: float = 1.0
     interference_view: frozenset[int] = frozenset()
@@ -63,7 +63,7 @@ class CoRunnerSlowdowns:
         self._seen: list[tuple[float, int, int, int, int]] = []
         """When a pair will have been seen: time, row and turn of the slowed one, kinds of both."""
         self._turns = 0
-        """Changes of company so far: what was to be seen in an earlier one is void."""
+        """Changes of co-runners so far: what was to be seen in an earlier one is void."""
         self._recorder = SharingRecorder(len(self._kinds.code), len(devices))
 
     def request(self, row: int) -> int | None:
@@ -76,7 +76,7 @@ class CoRunnerSlowdowns:
         del pieces
         devices, sub_batch = self.planned.pop(row)
         kind, cost = self._kinds.running(row, sub_batch), self._kinds.accumulation_cost(row, sub_batch)
-        others = self.devices.beside(devices) - self._failing.keys()
+        others = self.devices.jobs_on(devices) - self._failing.keys()
         self._take(row, devices, now_s)
         self._recorder.start(row, sub_batch)
         self._running[row] = _RunningJob(kind, cost, now_s, resumes_s)
@@ -106,19 +106,19 @@ class CoRunnerSlowdowns:
         self.devices.release(row)
         self._recorder.leave(devices)
         if failed is None:
-            others = self.devices.beside(devices) - self._failing.keys()
+            others = self.devices.jobs_on(devices) - self._failing.keys()
             for other in others:
                 self._meet(other, now_s)
             self._affected |= others
 
     def pace(self, row: int, now_s: float) -> float:
-        """Speed by company and accumulation."""
+        """Speed by co-runners and accumulation."""
         del now_s
         runner = self._running[row]
         return 1.0 / (runner.xi * runner.cost)
 
     def take_affected(self) -> list[int]:
-        """Those whose company changed."""
+        """Those whose co-runners changed."""
         affected = sorted(row for row in self._affected if row in self._running)
         self._affected.clear()
         return affected
@@ -156,7 +156,7 @@ class CoRunnerSlowdowns:
         )
 
     def _undisturbed(self, row: int, turn: int) -> _RunningJob | None:
-        """A job if it runs and has the company that it had then."""
+        """A job if it runs and has the co-runners that it had then."""
         runner = self._running.get(row)
         return runner if runner is not None and runner.turn == turn else None
 
@@ -166,7 +166,7 @@ class CoRunnerSlowdowns:
         self.devices.take(row, devices)
 
     def _meet(self, row: int, now_s: float) -> None:
-        """A job's company may have changed."""
+        """A job's co-runners may have changed."""
         runner = self._running[row]
         self._close(row, now_s)
         worst, interference_view, largest = 1.0, set(), 0
@@ -199,7 +199,7 @@ class CoRunnerSlowdowns:
     def _close(self, row: int, now_s: float) -> None:
         runner = self._running[row]
         if runner.interference_view:
-            self._recorder.beside(row, runner.interference_view, runner.xi, now_s - runner.since_s)
+            self._recorder.add_shared_time(row, runner.interference_view, runner.xi, now_s - runner.since_s)
         runner.since_s = now_s
 
     def _pair(self, slowed: int, other: int) -> float:

@@ -33,7 +33,7 @@ class GpuHolders:
         """What a job holds, ascending; nothing while it waits."""
         return self._held.get(row, ())
 
-    def beside(self, devices: Iterable[int]) -> set[int]:
+    def jobs_on(self, devices: Iterable[int]) -> set[int]:
         """Jobs on any of these."""
         return {row for device in devices for row in self._holders[device]}
 

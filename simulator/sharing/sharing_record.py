@@ -76,8 +76,8 @@ class SharingRecorder:
             self._stretches.append((device, since_s, now_s, jobs))
         self._since_s[device] = now_s
 
-    def beside(self, row: int, partners: frozenset[int], xi: float, time_s: float) -> None:
-        """A job ran so long beside these."""
+    def add_shared_time(self, row: int, partners: frozenset[int], xi: float, time_s: float) -> None:
+        """A job shared its GPUs with these partners for this long."""
         if time_s > 0:
             self._shared_s[row] += time_s
             self._xi_s[row] += xi * time_s

@@ -83,11 +83,11 @@ class CandidateRunner:
 
     def slurm(self) -> Costs:
         """What Slurm alone takes: its main loop starts the first in line at once, a moment after nodes are free."""
-        return Costs(start_s=self._site.hand_over_s)
+        return Costs(start_s=self._site.start_delay_s)
 
     def soda(self, restart_s: float) -> Costs:
         """What slurm-soda takes, which is woken by every event."""
-        lag_s = self._site.hand_over_s
+        lag_s = self._site.start_delay_s
         return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
 
     def stand_ins(self) -> Sequence[PolicyChoice]:

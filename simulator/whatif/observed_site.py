@@ -31,7 +31,7 @@ class ObservedSite:
     """Observed first start of each job."""
     end_s: FloatColumn
     """Observed last end."""
-    hand_over_s: float
+    start_delay_s: float
     """How long it takes from free nodes to the start of a job."""
     requeues: int = 0
     """Runs that ended in a requeue or a preemption."""
@@ -60,7 +60,7 @@ def make_observed_site(trace: JobTrace, runs: Sequence[SacctRun], cluster: Simul
         raise SimulatorError(f"{trace.workload.name} does not say when its jobs started and ended")
     requeues = sum(run.state in _REQUEUED for run in runs)
     return ObservedSite(
-        trace.workload, cluster, trace.observed_start_s, trace.observed_end_s, measure_hand_over_s(runs), requeues
+        trace.workload, cluster, trace.observed_start_s, trace.observed_end_s, measure_start_delay_s(runs), requeues
     )
 
 
@@ -89,7 +89,7 @@ def summarise_observed(site: ObservedSite) -> ObservedFigures:
     )
 
 
-def measure_hand_over_s(runs: Sequence[SacctRun]) -> float:
+def measure_start_delay_s(runs: Sequence[SacctRun]) -> float:
     """Mean time from the last thing that a start waited for, which can be seen, to the start itself.
 
     That is the latest of the run's own eligibility and the ends of earlier runs on its nodes. Starts that waited for

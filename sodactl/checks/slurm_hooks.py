@@ -13,7 +13,7 @@ LUA_MODULE = "soda.lua"
 LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
 """What soda.lua loads from its own folder."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
-HOOK_PROGRAM = "soda-hand-over"
+HOOK_PROGRAM = "soda-deliver-event"
 INSTALL_DIR = "/opt/slurm-soda"
 
 
@@ -113,7 +113,7 @@ def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
 
 
 def _slow_hook_note(paths: Sequence[str], script: str) -> str:
-    """What is said of our own prolog or epilog here that has no soda-hand-over beside it: it works, but slower."""
+    """What is said of our own prolog or epilog here that has no soda-deliver-event beside it: it works, but slower."""
     ours = [Path(path) for path in paths if Path(path).name == script and _file_problem(Path(path))]
     if script == "epilogctld" or all(_file_problem(path.parent / HOOK_PROGRAM) for path in ours):
         return ""

@@ -32,7 +32,7 @@ _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 @click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--keep", is_flag=True, help="Leave the cluster up, to look around in it.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
-@click.option("--arrays", is_flag=True, help="Another story: a burst of CPU jobs, without arrays and with them.")
+@click.option("--pools", is_flag=True, help="Another story: a burst of CPU jobs, without pools and with them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def demo(
@@ -45,7 +45,7 @@ def demo(
     out: Path,
     keep: bool,
     name: str,
-    arrays: bool,
+    pools: bool,
     as_json: bool,
 ) -> int:
     """The same jobs under stock Slurm and under slurm-soda.
@@ -59,7 +59,7 @@ def demo(
     8, a fifth are long, and they arrive faster than the cluster can serve them. Times in the report are Slurm's own
     accounting.
 
-    With --arrays it is a burst of CPU jobs amid training jobs (SODA, 2023): one partition against arrays that lend each
+    With --pools it is a burst of CPU jobs amid training jobs (SODA, 2023): one partition against pools that lend each
     other idle cores; exit status 1 if a promise of that page does not hold. Ctrl-C and kill take the cluster down.
 
     \b
@@ -69,11 +69,11 @@ def demo(
       sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
       sodactl demo --pools                   CPU jobs storm the cluster
     """  # noqa: D301 - click reads the control character
-    if arrays:
+    if pools:
         given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
         if given:
             option = given[0].replace("_", "-")
-            raise click.UsageError(f"--{option} belongs to the other story; leave it out with --arrays")
+            raise click.UsageError(f"--{option} belongs to the other story; leave it out with --pools")
         return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)
     settings = DemoSettings(seed, jobs, time_scale, policy, out, keep, name)
     with show_demo_progress(jobs) as watch:

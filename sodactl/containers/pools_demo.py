@@ -1,4 +1,4 @@
-"""``sodactl demo --pools``: a burst of CPU jobs, under stock Slurm and under arrays."""
+"""``sodactl demo --pools``: a burst of CPU jobs, under stock Slurm and under pools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_pools_demo(settings: BurstSettings, *, as_json: bool) -> int:
 
 def _draw(report: dict[str, Any]) -> None:
     runs = report["runs"]
-    columns = [Column(""), Column("stock Slurm", right=True), Column("arrays", right=True)]
+    columns = [Column(""), Column("stock Slurm", right=True), Column("pools", right=True)]
     rows = [
         [name, format_value(runs["stock"][key], unit), format_value(runs["soda"][key], unit)]
         for key, name, unit in ROWS

@@ -97,7 +97,7 @@ def _pool_warnings(site: SiteAccess) -> list[str]:
         divided = read_table(Path(site.settings.state_dir)).bases
     except SlurmError as error:
         return [str(error)]
-    return [f"arrays of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
+    return [f"pools of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
 
 
 def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:

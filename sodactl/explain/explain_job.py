@@ -1,4 +1,4 @@
-"""``sodactl explain``: one job's whole story, from Slurm, the plan and the audit trail."""
+"""``sodactl explain``: all about one job, from Slurm, the plan and the audit trail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TABLE_ROWS = 20
 @click.command()
 @click.argument("job_id", metavar="JOB", type=JOB_ID)
 @click.option(
-    "--beside",
+    "--with",
     "other_id",
     metavar="OTHER",
     type=JOB_ID,
@@ -47,14 +47,14 @@ def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | Non
     Says what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change that
     slurm-soda made to it, with reason and outcome.
 
-    With --beside: what is known of two jobs, how much they would slow each other down on one GPU, and whether both would end
+    With --with: what is known of two jobs, how much they would slow each other down on one GPU, and whether both would end
     sooner so than one after the other. Nothing is changed.
 
     \b
     Examples:
       sodactl explain 4711
       sodactl explain 4711 --json | jq -r '.reasons[]'
-      sodactl explain 4711 --beside 4712
+      sodactl explain 4711 --with 4712
     """  # noqa: D301 - click reads the control character
     document, draw = (describe_job(site, job_id), _draw) if other_id is None else _describe_pair(site, job_id, other_id)
     if as_json:
@@ -65,14 +65,14 @@ def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | Non
 
 def _describe_pair(site: SiteAccess, job_id: int, other_id: int) -> tuple[Document, Callable[[Document], None]]:
     if job_id == other_id:
-        raise click.UsageError(f"--beside: {other_id} is the same job; name another one")
+        raise click.UsageError(f"--with: {other_id} is the same job; name another one")
     from slurm_soda.sodactl.explain import pair_document, pair_table  # noqa: PLC0415 - brings numpy, which the rest does not need
 
     return pair_document.describe_pair(site, job_id, other_id), pair_table.print_pair
 
 
 def describe_job(site: SiteAccess, job_id: int) -> Document:
-    """One job's story as plain data.
+    """All about one job as plain data.
 
     Raises:
         SodaError: neither Slurm nor the store knows the job.
@@ -80,19 +80,19 @@ def describe_job(site: SiteAccess, job_id: int) -> Document:
     warnings: list[str] = []
     record = _record(site, job_id, warnings)
     try:
-        with open_view_source(site) as past:
-            story = past.story(job_id)
+        with open_view_source(site) as source:
+            view = source.job(job_id)
     except StoreError as error:
         if record is None:
             raise SodaError("; ".join((str(error), *warnings))) from error
         warnings.append(f"without the policy's view and the record of changes: {error}")
         return _document(site, None, record, warnings)
-    story = drop_stored_job_of_reused_id(story, record)
-    if story.job is None and record is None:
+    view = drop_stored_job_of_reused_id(view, record)
+    if view.job is None and record is None:
         raise unknown_job_error(job_id, warnings[0] if warnings else "")
-    if not story.head.daemon_alive:
+    if not view.head.daemon_alive:
         warnings.append("sodad is not running: what it says of the job is from when it did")
-    return _document(site, story, record, warnings)
+    return _document(site, view, record, warnings)
 
 
 def _record(site: SiteAccess, job_id: int, warnings: list[str]) -> SlurmJob | None:
@@ -105,26 +105,26 @@ def _record(site: SiteAccess, job_id: int, warnings: list[str]) -> SlurmJob | No
 
 
 def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | None, warnings: list[str]) -> Document:
-    story = told or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
+    view = told or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
     known = job_reasons.JobFacts(
-        job=story.job,
+        job=view.job,
         record=record,
-        runs=story.runs,
-        preemptions=story.preemptions,
-        standing=job_reasons.JobsAhead(story.waiting_before, story.gpus_before),
-        mode=story.head.mode,
-        policy=story.head.policy,
-        parameters=story.head.parameters,
+        runs=view.runs,
+        preemptions=view.preemptions,
+        standing=job_reasons.JobsAhead(view.waiting_before, view.gpus_before),
+        mode=view.head.mode,
+        policy=view.head.policy,
+        parameters=view.head.parameters,
         now_s=site.now_s(),
-        core_start=story.core_start,
-        core_fits=story.core_fits,
-        run_time=run_time_reasons.expected_run_time(story.run_time, story.runs, site.now_s()),
+        core_start=view.core_start,
+        core_fits=view.core_fits,
+        run_time=run_time_reasons.expected_run_time(view.run_time, view.runs, site.now_s()),
     )
-    job, said = story.job, job_reasons.explain_by_policy(known)
+    job, said = view.job, job_reasons.explain_by_policy(known)
     return {
         "now_s": known.now_s,
         "warnings": warnings,
-        "daemon_alive": None if told is None else story.head.daemon_alive,
+        "daemon_alive": None if told is None else view.head.daemon_alive,
         "mode": known.mode,
         "policy": known.policy,
         "job": _job_keys(job, record),
@@ -135,10 +135,10 @@ def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | N
         "reasons": list(job_reasons.list_job_reasons(known)),
         "run_time": run_time_reasons.run_time_document(known.run_time),
         "runs": [_run_keys(run) for run in known.runs],
-        "used": None if job is None else asdict(job_usage_totals(job, story.usage)),
+        "used": None if job is None else asdict(job_usage_totals(job, view.usage)),
         "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
-        "changes": [_action_keys(action) for action in story.actions],
-        "cores": None if story.core_start is None else _start_keys(story.core_start),
+        "changes": [_action_keys(action) for action in view.actions],
+        "cores": None if view.core_start is None else _start_keys(view.core_start),
     }
 
 

@@ -1,4 +1,4 @@
-"""``sodactl explain JOB --beside OTHER``: what two jobs of this site would do to each other on one GPU.
+"""``sodactl explain JOB --with OTHER``: what two jobs of this site would do to each other on one GPU.
 
 Arithmetic only: sodad puts no two jobs onto one GPU, and nothing is changed.
 """
@@ -37,10 +37,10 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
         StoreError: what sodad knows cannot be read.
     """
     warnings: list[str] = []
-    with open_view_source(site) as past:
-        one, other = pair_jobs.read_pair_jobs(site, past, (job_id, other_id), warnings)
+    with open_view_source(site) as source:
+        one, other = pair_jobs.read_pair_jobs(site, source, (job_id, other_id), warnings)
         new, running = (other, one) if one.runs and not other.runs else (one, other)
-        pair = past.look(_pair_view_request(new.kind, running.kind))
+        pair = source.read(_pair_view_request(new.kind, running.kind))
     found = assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair)
     parties = {party.side.job_id: _job_document(party, found) for party in (found.new, found.running)}
     return {

@@ -60,7 +60,7 @@ class PairJob:
             work = IterationWork(count, iteration_s)
         told = predict_run_time_left(self.attained_s, self.limit_s, iterations=work)
         if (told is None or told.by is RunTimeSource.LIMIT) and self.expected is not None:
-            row, error_s = self.expected.told, self.expected.error_s
+            row, error_s = self.expected.prediction, self.expected.error_s
             if row.told_by == RunTimeSource.HISTORY:
                 left = Estimate(self.expected.left_s, math.inf if error_s is None else error_s, Source.PREDICTED)
                 rest_s = max(self.limit_s - self.attained_s, 0.0)
@@ -69,7 +69,7 @@ class PairJob:
 
 
 def read_pair_jobs(
-    site: SiteAccess, past: ViewSource, ids: tuple[int, int], warnings: list[str]
+    site: SiteAccess, views: ViewSource, ids: tuple[int, int], warnings: list[str]
 ) -> tuple[PairJob, PairJob]:
     """The two jobs, on GPUs of one type.
 
@@ -78,7 +78,7 @@ def read_pair_jobs(
         StoreError: what sodad knows cannot be read.
     """
     listed = _list_slurm(site, warnings)
-    one, other = (_pair_job(job_id, past.story(job_id), listed, site.now_s()) for job_id in ids)
+    one, other = (_pair_job(job_id, views.job(job_id), listed, site.now_s()) for job_id in ids)
     mine, its = one.kind.gpu_type, other.kind.gpu_type
     if mine and its and mine.lower() != its.lower():
         raise SodaError(
@@ -117,18 +117,18 @@ def _list_slurm(site: SiteAccess, warnings: list[str]) -> _SlurmListing:
         return _SlurmListing({}, {}, warnings[-1])
 
 
-def _pair_job(job_id: int, story: JobDetailView, listed: _SlurmListing, now_s: float) -> PairJob:
+def _pair_job(job_id: int, view: JobDetailView, listed: _SlurmListing, now_s: float) -> PairJob:
     record = listed.jobs.get(job_id)
-    story = drop_stored_job_of_reused_id(story, record)
-    source = record if record is not None else story.job
+    view = drop_stored_job_of_reused_id(view, record)
+    source = record if record is not None else view.job
     if source is None:
         raise unknown_job_error(job_id, listed.trouble)
     hints = (
-        record.hints if record is not None else codec.hints_from_dict(story.job.hints if story.job is not None else {})
+        record.hints if record is not None else codec.hints_from_dict(view.job.hints if view.job is not None else {})
     )
-    _check_can_share(job_id, source.state, source.gpus, hints, ended=record is None and _has_ended(story))
-    runs = _runs(record, story)
-    attained_s, here_s = _attained(story, record, now_s, runs=runs)
+    _check_can_share(job_id, source.state, source.gpus, hints, ended=record is None and _has_ended(view))
+    runs = _runs(record, view)
+    attained_s, here_s = _attained(view, record, now_s, runs=runs)
     return PairJob(
         job_id=job_id,
         user=source.user,
@@ -145,12 +145,12 @@ def _pair_job(job_id: int, story: JobDetailView, listed: _SlurmListing, now_s: f
         attained_s=attained_s,
         # Each run has the whole limit for itself.
         limit_s=math.inf if record is None else record.time_limit_s + attained_s - here_s,
-        expected=expected_run_time(story.run_time, story.runs, now_s),
+        expected=expected_run_time(view.run_time, view.runs, now_s),
     )
 
 
-def _has_ended(story: JobDetailView) -> bool:
-    return story.job is not None and story.job.end_s is not None
+def _has_ended(view: JobDetailView) -> bool:
+    return view.job is not None and view.job.end_s is not None
 
 
 def _check_can_share(job_id: int, state: str, gpus: int, hints: Hints, *, ended: bool) -> None:
@@ -167,16 +167,16 @@ def _check_can_share(job_id: int, state: str, gpus: int, hints: Hints, *, ended:
         )
 
 
-def _runs(record: SlurmJob | None, story: JobDetailView) -> bool:
+def _runs(record: SlurmJob | None, view: JobDetailView) -> bool:
     if record is None:
-        return any(run.end_s is None for run in story.runs)
+        return any(run.end_s is None for run in view.runs)
     return policy_state(record.state, record.reason) in (JobState.RUNNING, JobState.SUSPENDED)
 
 
-def _attained(story: JobDetailView, record: SlurmJob | None, now_s: float, *, runs: bool) -> tuple[float, float]:
+def _attained(view: JobDetailView, record: SlurmJob | None, now_s: float, *, runs: bool) -> tuple[float, float]:
     """Run time so far over all runs, and that of the present one."""
-    ended_s = math.fsum(max(run.end_s - run.start_s, 0.0) for run in story.runs if run.end_s is not None)
-    starts = [run.start_s for run in story.runs if run.end_s is None]
+    ended_s = math.fsum(max(run.end_s - run.start_s, 0.0) for run in view.runs if run.end_s is not None)
+    starts = [run.start_s for run in view.runs if run.end_s is None]
     if runs and not starts and record is not None and math.isfinite(record.start_s):
         starts = [record.start_s]  # sodad has not seen this run yet
     here_s = max((now_s - start_s for start_s in starts), default=0.0)

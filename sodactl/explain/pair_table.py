@@ -21,7 +21,7 @@ def print_pair(document: Document) -> None:
         output.warn(line)
     one, other = document["jobs"]
     where = f" of type {document['gpu_type']}" if document["gpu_type"] else ""
-    output.print_line(f"Job {one['job_id']} beside job {other['job_id']} on one GPU{where}")
+    output.print_line(f"Job {one['job_id']} with job {other['job_id']} on one GPU{where}")
     columns = [Column(""), *(Column(f"job {job['job_id']}") for job in (one, other))]
     output.print_table(columns, [(name, cell(one), cell(other)) for name, cell in _ROWS])
     output.print_line()
@@ -84,6 +84,6 @@ _ROWS: tuple[tuple[str, Callable[[Document], str]], ...] = (
     ("an iteration alone", lambda job: _value_text(job["iteration_s"], output.format_duration)),
     ("work left, alone", _run_time_left_text),
     ("GPU memory", lambda job: _value_text(job["memory_mib"], _mib)),
-    ("beside the other, times as long", lambda job: _value_text(job["xi"], _factor)),
+    ("run time with the other", lambda job: _value_text(job["xi"], _factor)),
     ("its owner allows", _bounds),
 )

@@ -17,7 +17,7 @@ from slurm_soda.sodactl.output import Document
 class ExpectedRunTime:
     """A job's run time as it is expected now."""
 
-    told: RunTimePrediction
+    prediction: RunTimePrediction
     attained_s: float
     """What it has run so far, over all runs."""
     run_s: float
@@ -30,15 +30,17 @@ class ExpectedRunTime:
         return max(self.run_s - self.attained_s, 0.0)
 
 
-def expected_run_time(told: RunTimePrediction | None, runs: Sequence[JobRun], now_s: float) -> ExpectedRunTime | None:
+def expected_run_time(
+    prediction: RunTimePrediction | None, runs: Sequence[JobRun], now_s: float
+) -> ExpectedRunTime | None:
     """What is expected of a job that has run so long; None where nobody said anything."""
-    if told is None:
+    if prediction is None:
         return None
     attained_s = math.fsum(max((now_s if run.end_s is None else run.end_s) - run.start_s, 0.0) for run in runs)
-    run_s, error_s = told.run_s, told.error_s
-    if told.curve and attained_s:
-        run_s, error_s = _on_curve(told.curve, attained_s)
-    return ExpectedRunTime(told, attained_s, run_s, error_s)
+    run_s, error_s = prediction.run_s, prediction.error_s
+    if prediction.curve and attained_s:
+        run_s, error_s = _on_curve(prediction.curve, attained_s)
+    return ExpectedRunTime(prediction, attained_s, run_s, error_s)
 
 
 def _on_curve(curve: Sequence[Sequence[float]], attained_s: float) -> tuple[float, float]:
@@ -54,14 +56,14 @@ def list_run_time_reasons(job: Job, now: ExpectedRunTime | None) -> Iterator[str
     """Sentences; none where nobody said anything, or an ended job had its time limit only."""
     if now is None:
         return
-    by = source_text(now.told)
-    if now.told.told_by == "limit":
+    by = source_text(now.prediction)
+    if now.prediction.told_by == "limit":
         if job.end_s is None:
             yield f"Nobody knows how long it will run: at most {output.format_duration(now.run_s)}, {by}."
         return
     if job.end_s is not None:
-        if now.told.actual_s:
-            first, ran = output.format_duration(now.told.run_s), output.format_duration(now.told.actual_s)
+        if now.prediction.actual_s:
+            first, ran = output.format_duration(now.prediction.run_s), output.format_duration(now.prediction.actual_s)
             yield f"It was expected to run {first} when it came, {by}; it ran {ran}."
         return
     about = "" if now.error_s is None else f", give or take {output.format_duration(now.error_s)}"
@@ -69,12 +71,12 @@ def list_run_time_reasons(job: Job, now: ExpectedRunTime | None) -> Iterator[str
     yield f"It is expected to run {output.format_duration(now.run_s)}{about}, {by}{left}."
 
 
-def source_text(told: RunTimePrediction) -> str:
+def source_text(prediction: RunTimePrediction) -> str:
     """From whom it is known."""
-    if told.told_by == "history":
-        jobs = "1 like job" if told.jobs == 1 else f"{told.jobs} like jobs"
-        return f"learned from {jobs} ({told.basis})"
-    if told.told_by in ("progress", "iterations"):
+    if prediction.told_by == "history":
+        jobs = "1 like job" if prediction.jobs == 1 else f"{prediction.jobs} like jobs"
+        return f"learned from {jobs} ({prediction.basis})"
+    if prediction.told_by in ("progress", "iterations"):
         return "by its iterations and what each of them takes"
     return "by its time limit"
 
@@ -83,16 +85,16 @@ def run_time_document(now: ExpectedRunTime | None) -> Document | None:
     """The same as plain data."""
     if now is None:
         return None
-    told = now.told
+    prediction = now.prediction
     return {
-        "by": told.told_by,
+        "by": prediction.told_by,
         "run_s": now.run_s,
         "error_s": now.error_s,
         "attained_s": now.attained_s,
         "left_s": now.left_s,
-        "jobs": told.jobs,
-        "basis": told.basis,
-        "first_s": told.run_s,
-        "told_s": told.at_s,
-        "actual_s": told.actual_s,
+        "jobs": prediction.jobs,
+        "basis": prediction.basis,
+        "first_s": prediction.run_s,
+        "told_s": prediction.at_s,
+        "actual_s": prediction.actual_s,
     }

@@ -54,12 +54,12 @@ def fit(
 
     ASKED is what users submitted, GIVEN what slurm-soda made of it before the start, BEST the fewest cores with which the
     job's GPUs were as busy as they can be, found by trying while it ran. Groups show cores per GPU, single jobs cores per
-    node. GPU USE is shown when the search began and with the best. Jobs are sorted into arrays by their GPUs: small below
+    node. GPU USE is shown when the search began and with the best. Jobs are sorted into pools by their GPUs: small below
     4, large from 4 on. A user whose ASKED is far from BEST asks for too many or too few cores.
 
     \b
     Examples:
-      sodactl fit                         all users, by category and array
+      sodactl fit                         all users, by category and pool
       sodactl fit --user alice            one user, and what the next jobs start with
       sodactl fit --category cv --jobs    job by job
       sodactl fit --job 4711              every number of cores that was tried
@@ -68,8 +68,8 @@ def fit(
     filters = CpuFitFilters(job_id, user, category, model, since_s)
     # Groups are of all jobs; a list of jobs is as long as a person reads.
     keep = (DEFAULT_ROWS if limit is None else limit) if by_job or limit is not None else 0
-    with open_view_source(site) as past:
-        document = _document(past.cores(filters, keep), site, filters, by_job=by_job)
+    with open_view_source(site) as source:
+        document = _document(source.cores(filters, keep), site, filters, by_job=by_job)
     if as_json:
         output.print_json(document)
     else:
@@ -160,7 +160,7 @@ def _draw_groups(rows: Sequence[Document]) -> None:
         "GPU use in all",
         "median queue",
     )
-    columns = [Column("user"), Column("category"), Column("array"), *(Column(name, right=True) for name in names)]
+    columns = [Column("user"), Column("category"), Column("pool"), *(Column(name, right=True) for name in names)]
     output.print_table(columns, [_group_cells(CpuFitGroup(**row)) for row in rows], title="cores per GPU")
 
 

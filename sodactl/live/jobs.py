@@ -96,8 +96,8 @@ def list_jobs(site: SiteAccess) -> Document:
 def _from_store(site: SiteAccess, warnings: list[str]) -> _StoredJobs | None:
     found: dict[int, list[Job]] = {}
     try:
-        with open_view_source(site) as past:
-            known = past.live_jobs()
+        with open_view_source(site) as source:
+            known = source.live_jobs()
     except StoreError as error:
         warnings.append(f"without verdicts: {error}")
         return None

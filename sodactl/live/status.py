@@ -80,8 +80,8 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
 def _overview(site: SiteAccess, now_s: float, warnings: list[str]) -> StatusView:
     """What sodad knows; nothing where it never made a store: that is a state of a site, not an error."""
     try:
-        with open_view_source(site) as past:
-            return past.overview(cycles=MAX_TIMED_CYCLES, since_s=now_s - 3600)
+        with open_view_source(site) as source:
+            return source.overview(cycles=MAX_TIMED_CYCLES, since_s=now_s - 3600)
     except StoreMissingError as error:
         warnings.append(str(error))
         nobody = views.view_header(None, {}, site.settings, daemon_alive=False)

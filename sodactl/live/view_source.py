@@ -56,7 +56,7 @@ class ViewSource(Protocol):
         """The jobs that have not ended."""
         ...
 
-    def story(self, job_id: int) -> JobDetailView:
+    def job(self, job_id: int) -> JobDetailView:
         """All about one job."""
         ...
 
@@ -64,7 +64,7 @@ class ViewSource(Protocol):
         """Cores of GPU jobs, the newest so many; 0 is all that who is asked gives."""
         ...
 
-    def look(self, picture: ViewRequest[T]) -> T:
+    def read(self, request: ViewRequest[T]) -> T:
         """Something else that sodad shows, described where it is needed."""
         ...
 
@@ -110,7 +110,7 @@ class StoreViewSource:
         with self.store.read() as session:
             return views.job_list_view(session, read_view_header(session, self.site))
 
-    def story(self, job_id: int) -> JobDetailView:
+    def job(self, job_id: int) -> JobDetailView:
         with self.store.read() as session:
             return views.job_detail_view(session, read_view_header(session, self.site), job_id)
 
@@ -118,9 +118,9 @@ class StoreViewSource:
         with self.store.read() as session:
             return read_cpu_fit_report(session, filters, limit)
 
-    def look(self, picture: ViewRequest[T]) -> T:
+    def read(self, request: ViewRequest[T]) -> T:
         with self.store.read() as session:
-            return picture.read(session)
+            return request.read(session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +140,15 @@ class ApiViewSource:
     def live_jobs(self) -> JobListView:
         return self._ask(JobListView, "/v1/jobs", {})
 
-    def story(self, job_id: int) -> JobDetailView:
+    def job(self, job_id: int) -> JobDetailView:
         return self._ask(JobDetailView, f"/v1/jobs/{job_id}", {})
 
     def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
         query = {key: str(value) for key, value in asdict(filters).items() if value is not None}
         return self._ask(CpuFitReport, "/v1/fit", query | {"limit": str(min(limit or MAX_CPU_FITS, MAX_CPU_FITS))})
 
-    def look(self, picture: ViewRequest[T]) -> T:
-        return self._ask(picture.kind, picture.path, picture.query)
+    def read(self, request: ViewRequest[T]) -> T:
+        return self._ask(request.kind, request.path, request.query)
 
     def _ask(self, kind: type[T], path: str, query: Mapping[str, str]) -> T:
         refusals = []

@@ -33,7 +33,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def pools() -> None:
     """Divide a partition between CPU jobs, small and large GPU jobs.
 
-    A partition keeps its name and its settings. Beside it stand array partitions: PARTITION_cpu may hold some cores of each
+    A partition keeps its name and its settings. Beside it stand pool partitions: PARTITION_cpu may hold some cores of each
     node, PARTITION_small and PARTITION_large are for jobs with fewer than 4 GPUs and with more, and the partitions ending in
     _lend are for what is idle: Slurm requeues their jobs when the owners come. Users go on submitting to PARTITION; each
     job is routed at submission. docs/pools.md has the whole story.
@@ -70,7 +70,7 @@ def _layout_options(function: _F) -> _F:
             metavar="N",
             help="Nodes of each kind that jobs with 4 GPUs or more own.  [default: derived from history]",
         ),
-        click.option("--force", is_flag=True, help="Overwrite what somebody else changed in the array partitions."),
+        click.option("--force", is_flag=True, help="Overwrite what somebody else changed in the pool partitions."),
     ):
         function = option(function)
     return function
@@ -128,7 +128,7 @@ def apply(
     force: bool,
     move_waiting: bool,
 ) -> int:
-    """Make the arrays in the running Slurm, or bring them up to date.
+    """Make the pools in the running Slurm, or bring them up to date.
 
     What is to be made is recorded first, in the state directory. If Slurm refuses a call, those before it are undone. A
     second time nothing is changed, unless history now says otherwise. Running jobs stay where they are; jobs submitted from
@@ -145,7 +145,7 @@ def apply(
     if found.obstacles:
         first = found.obstacles[0]
         more = f" ({len(found.obstacles) - 1} more: sodactl pools plan)" if len(found.obstacles) > 1 else ""
-        raise SodaError(f"arrays cannot be applied yet: {first.check}: {first.found}; {first.remedy}{more}")
+        raise SodaError(f"pools cannot be applied yet: {first.check}: {first.found}; {first.remedy}{more}")
     outcome = _installer(site).apply(found.wanted, force=force)
     if move_waiting:
         outcome = waiting_jobs.move_waiting_jobs(site, outcome, found.wanted.table, found.wanted.rules, warnings)
@@ -154,11 +154,11 @@ def apply(
 
 
 @pools.command()
-@click.option("--wait", is_flag=True, help="Go on until the last job has left the array partitions.")
-@click.option("--force", is_flag=True, help="Also where somebody else changed the array partitions.")
+@click.option("--wait", is_flag=True, help="Go on until the last job has left the pool partitions.")
+@click.option("--force", is_flag=True, help="Also where somebody else changed the pool partitions.")
 @on_any_site
 def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
-    """Take the arrays back. No job is ended.
+    """Take the pools back. No job is ended.
 
     Jobs are no longer routed. Waiting jobs go back to their partition. Array partitions without jobs are deleted; one that
     jobs still run in takes no more, and goes when `revert` is run again after they have ended. Works with sodad down.
@@ -182,9 +182,9 @@ def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
 @pools.command()
 @on_any_site
 def status(site: SiteAccess, *, as_json: bool) -> int:
-    """Show the arrays in force: shares, nodes, jobs in each, and what somebody else changed.
+    """Show the pools in force: shares, nodes, jobs in each, and what somebody else changed.
 
-    Exit status: 0 if arrays are in force as recorded, 1 if not, 3 if there are none.
+    Exit status: 0 if pools are in force as recorded, 1 if not, 3 if there are none.
 
     \b
     Examples:

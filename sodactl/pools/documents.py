@@ -59,7 +59,7 @@ def outcome_document(done: PoolChangeOutcome) -> Document:
 
 
 def no_pools_document() -> Document:
-    """The status without arrays."""
+    """The status without pools."""
     return {
         "phase": "none",
         "changed_s": None,
@@ -80,7 +80,7 @@ def status_document(
     jobs: Sequence[SlurmJob],
     obstacles: Sequence[PoolObstacle],
 ) -> Document:
-    """The arrays in force beside what Slurm shows now."""
+    """The pools in force beside what Slurm shows now."""
     running = Counter(job.partition for job in jobs if job.state in ("RUNNING", "COMPLETING"))
     waiting = Counter(name for job in jobs if job.state == "PENDING" for name in job.partition.split(","))
     cores = Counter[str]()

@@ -1,4 +1,4 @@
-"""``sodactl pools log``: what each array did lately, from sodad's store."""
+"""``sodactl pools log``: what each pool did lately, from sodad's store."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_site
 )
 @on_site
 def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
-    """Queue times, borrowed time and aborts of each array.
+    """Queue times, borrowed time and aborts of each pool.
 
     Core and GPU time of runs counts as far as it lies within the hours. An abort is a run that Slurm ended because it had
-    borrowed what a job of another array needed.
+    borrowed what a job of another pool needed.
 
     \b
     Examples:
       sodactl pools log
-      sodactl pools log --hours 168 --json | jq '.arrays[] | {kind, aborts}'
+      sodactl pools log --hours 168 --json | jq '.pools[] | {kind, aborts}'
     """  # noqa: D301 - click reads the control character
     now_s = site.now_s()
     with site.store() as store, store.read() as session:
@@ -36,15 +36,13 @@ def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
     elif found:
         _draw(found)
     else:
-        output.print_line(
-            f"no job ran in an array within {hours:g} hours; `sodactl pools status` shows what is in force"
-        )
+        output.print_line(f"no job ran in a pool within {hours:g} hours; `sodactl pools status` shows what is in force")
 
 
 def _draw(found: list[PoolLog]) -> None:
     columns = [
         Column("partition"),
-        Column("array"),
+        Column("pool"),
         Column("starts", right=True),
         Column("running", right=True),
         Column("queued, mean", right=True),

@@ -55,7 +55,7 @@ def print_outcome(document: Document) -> None:
 def print_status(document: Document) -> None:
     """What is in force."""
     if document["phase"] == "none":
-        output.print_line("no arrays; `sodactl pools plan` shows what there could be")
+        output.print_line("no pools; `sodactl pools plan` shows what there could be")
         return
     by = f"by {document['by']} at {output.format_instant(document['changed_s'])}"
     output.print_line(f"{document['phase']} {by}; divides {', '.join(document['divides'])}")

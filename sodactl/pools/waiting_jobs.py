@@ -27,7 +27,7 @@ def move_waiting_jobs(
     jobs = {job.job_id: job for job in slurm.jobs()}
     wanted = [
         ManualChange(
-            route_change(RouteJob(job_id, "routed to its array", partitions, jobs[job_id].partition)),
+            route_change(RouteJob(job_id, "routed to its pool", partitions, jobs[job_id].partition)),
             jobs[job_id].submit_s,
         )
         for job_id, partitions in route_waiting_jobs(table, rules, jobs.values(), waiting).items()

@@ -24,13 +24,13 @@ def print_values(document: Document) -> None:
     if not rows:
         output.print_line("nothing of that is known; jobs that name a --soda-model teach it when they end")
         return
-    beside = any(row["with"] for row in rows)
+    has_partner = any(row["with"] for row in rows)
     columns = [
         Column("model"),
         Column("batch", right=True),
         Column("GPU"),
         Column("GPUs", right=True),
-        *([Column("beside"), Column("batch", right=True)] if beside else []),
+        *([Column("with"), Column("batch", right=True)] if has_partner else []),
         Column("quantity"),
         Column("value", right=True),
         Column("error", right=True),
@@ -39,17 +39,17 @@ def print_values(document: Document) -> None:
         Column("since"),
         Column("from"),
     ]
-    output.print_table(columns, [_cells(row, beside=beside) for row in rows])
+    output.print_table(columns, [_cells(row, has_partner=has_partner) for row in rows])
 
 
-def _cells(row: Document, *, beside: bool) -> list[str]:
+def _cells(row: Document, *, has_partner: bool) -> list[str]:
     unit = QUANTITIES[row["quantity"]].unit if row["quantity"] in QUANTITIES else ""
     return [
         row["model"] or "any",
         _batch(row["batch"]),
         row["gpu_type"] or "any",
         str(row["gpus"]),
-        *([row["with"], _batch(row["with_batch"])] if beside else []),
+        *([row["with"], _batch(row["with_batch"])] if has_partner else []),
         row["quantity"],
         f"{row['value']:.4g} {unit}".rstrip(),
         _error(row["error"]),

@@ -196,10 +196,10 @@ def _write(
         return
     from slurm_soda.sodactl.simulation import report_files  # noqa: PLC0415 - most runs leave no files
 
-    story = report_files.build_report_story(rows, scenario_input, document)
+    content = report_files.build_report_content(rows, scenario_input, document)
     if html_path is not None:
-        report_files.write_page(story, html_path)
+        report_files.write_page(content, html_path)
     if png_folder is not None:
-        report_files.write_pictures(story, png_folder)
+        report_files.write_charts(content, png_folder)
     if out is not None:
-        report_files.write_all(story, document, out)
+        report_files.write_all(content, document, out)

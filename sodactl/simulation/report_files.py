@@ -21,10 +21,10 @@ def _history_text(told: Mapping[str, Any]) -> str:
     return f"the first {told['learn_days']:g} days of the trace" if told["learn_days"] else told["history"] or ""
 
 
-def build_report_story(
+def build_report_content(
     rows: Sequence[PolicyRuns], scenario_input: ScenarioInput, told: Mapping[str, Any]
 ) -> ReportContent:
-    """The page's and the pictures' material."""
+    """What the page and the charts show."""
     costs = ", ".join(f"{name.removesuffix('_s')} {value:g} s" for name, value in told["costs"].items() if value)
     facts = {
         "Jobs": scenario_input.source,
@@ -61,18 +61,18 @@ def write_report(document: Mapping[str, Any], path: Path) -> None:
     write_atomically(path, (json.dumps(output.without_nonfinite_numbers(document), indent=1) + "\n").encode())
 
 
-def write_page(told: ReportContent, path: Path) -> None:
+def write_page(content: ReportContent, path: Path) -> None:
     """The page as a file.
 
     Raises:
         SimulatorError: it cannot be written.
     """
     # Names of jobs may hold bytes that are not UTF-8.
-    write_atomically(path, render_page(told).encode("utf-8", "backslashreplace"))
+    write_atomically(path, render_page(content).encode("utf-8", "backslashreplace"))
 
 
-def write_pictures(told: ReportContent, folder: Path) -> None:
-    """The pictures as files.
+def write_charts(content: ReportContent, folder: Path) -> None:
+    """The charts as files.
 
     Raises:
         SimulatorError: they cannot be written, or matplotlib is not there.
@@ -80,18 +80,16 @@ def write_pictures(told: ReportContent, folder: Path) -> None:
     try:
         from slurm_soda.simulator.report.charts.png_charts import save_png_charts  # noqa: PLC0415 - matplotlib takes a second
     except ImportError as error:
-        raise SimulatorError(
-            f"pictures need matplotlib: {error}; reinstall slurm-soda with its dependencies"
-        ) from error
-    save_png_charts(told, folder)
+        raise SimulatorError(f"charts need matplotlib: {error}; reinstall slurm-soda with its dependencies") from error
+    save_png_charts(content, folder)
 
 
-def write_all(told: ReportContent, document: Mapping[str, Any], folder: Path) -> None:
+def write_all(content: ReportContent, document: Mapping[str, Any], folder: Path) -> None:
     """Report, page and pictures in one folder.
 
     Raises:
         SimulatorError: they cannot be written.
     """
     write_report(document, folder / REPORT_FILE)
-    write_page(told, folder / PAGE_FILE)
-    write_pictures(told, folder)
+    write_page(content, folder / PAGE_FILE)
+    write_charts(content, folder)

@@ -62,7 +62,7 @@ def sharing_document(outcome: SimulationOutcome, row: int) -> dict[str, Any] | N
         "shared_s": float(record.shared_s[row]),
         "xi": None if math.isnan(xi) else xi,
         "worst_xi": None if math.isnan(worst) else worst,
-        "beside": [
+        "with": [
             {"job": outcome.workload.label[one.row], "start_s": one.start_s, "end_s": one.end_s}
             for one in find_shared_periods(outcome, row)
         ],
@@ -72,10 +72,10 @@ def sharing_document(outcome: SimulationOutcome, row: int) -> dict[str, Any] | N
 def print_sharing(outcome: SimulationOutcome, row: int) -> None:
     """The same for people; nothing where it met nobody."""
     found = sharing_document(outcome, row)
-    if not found or not found["beside"]:
+    if not found or not found["with"]:
         return
     xi, worst = found["xi"], found["worst_xi"]
     said = "" if xi is None else f"; meanwhile it took {xi:.2f} times as long as alone (at worst {worst:.2f})"
     output.print_line(f"It shared GPUs for {found['shared_s']:,.0f} s{said}:")
-    for one in found["beside"]:
+    for one in found["with"]:
         output.print_line(f"  from {one['start_s']:,.0f} s to {one['end_s']:,.0f} s with job {one['job']}")

@@ -95,7 +95,7 @@ def simulate(
       sodactl simulate --trace jobs.csv --cluster 16x4 --policy srsf
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
       sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
-      sodactl simulate --workload soda-month --system coda      SODA's month: arrays, and cores as jobs need them
+      sodactl simulate --workload soda-month --system coda      SODA's month: pools, and cores as jobs need them
       sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
       sodactl simulate --trace w.csv --profiles models --cluster 16x4 --round-s 60 --start-cost-s 30 --restart-cost-s 30
           --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit     as Pollux' simulator counts
@@ -192,15 +192,15 @@ def _write(
         from slurm_soda.simulator.report.run_results import group_runs_by_policy, reduce_outcome  # noqa: PLC0415
         from slurm_soda.sodactl.simulation import report_files  # noqa: PLC0415
 
-        story = report_files.build_report_story(
+        content = report_files.build_report_content(
             group_runs_by_policy([reduce_outcome(outcome, document["policy"])]), scenario_input, document
         )
         if places.html:
-            report_files.write_page(story, places.html)
+            report_files.write_page(content, places.html)
         if places.png:
-            report_files.write_pictures(story, places.png)
+            report_files.write_charts(content, places.png)
         if places.out:
-            report_files.write_all(story, document, places.out)
+            report_files.write_all(content, document, places.out)
 
 
 def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:

@@ -265,7 +265,7 @@ class _Report:
             "doubts": list(self.doubts),
             "restart_s": found.restart_s,
             "restart_is_guessed": found.restart_is_guessed,
-            "hand_over_s": found.site.hand_over_s,
+            "start_delay_s": found.site.start_delay_s,
             "workloads": found.members,
             "sacct": None if self.path is None else str(self.path),
             "jobs": len(found.site.workload),

@@ -109,7 +109,7 @@ class Bench:
         parts = AgentDependencies(
             clock=lambda: self.now_s,
             steady=self.steady,
-            ledger=RunRecords(Spool(config.spool), faults, config.spool_files),
+            run_records=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
             uploader=HttpUploader(
@@ -129,7 +129,7 @@ class Bench:
         self.steady_s += 0.125
         return self.steady_s
 
-    async def hand_over(self, event: dict[str, object]) -> str:
+    async def deliver(self, event: dict[str, object]) -> str:
         return await asyncio.to_thread(deliver_event, event, self.config.socket, self.config.spool)
 
 
@@ -153,10 +153,10 @@ def test_a_run_from_prolog_to_epilog(tmp_path: Path, controller: Controller) -> 
         stop = asyncio.Event()
         working = asyncio.create_task(bench.agent().run(stop))
         await until((tmp_path / "sock").exists)
-        assert await bench.hand_over(OPEN) == ""
+        assert await bench.deliver(OPEN) == ""
         await until(lambda: any(r.usage and r.usage[0].gpu_util_ratio == 0.5 for r in controller.reports))
         bench.now_s = 1010.0
-        assert await bench.hand_over(CLOSE) == ""
+        assert await bench.deliver(CLOSE) == ""
         await until(lambda: any(r.closed for r in controller.reports))
         await until(lambda: not list((tmp_path / "spool").iterdir()))
         stop.set()
@@ -182,8 +182,8 @@ def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller
         stop = asyncio.Event()
         working = asyncio.create_task(bench.agent().run(stop))
         await until((tmp_path / "sock").exists)
-        await bench.hand_over(OPEN)
-        await bench.hand_over(CLOSE)
+        await bench.deliver(OPEN)
+        await bench.deliver(CLOSE)
         await asyncio.sleep(0.3)
         assert {path.name for path in (tmp_path / "spool").iterdir()} == {
             f"{JOB}.1000.{k}" for k in ("open", "close", "usage")
@@ -205,7 +205,7 @@ def test_an_end_without_a_beginning_is_reported_at_once(tmp_path: Path, controll
         stop = asyncio.Event()
         working = asyncio.create_task(bench.agent().run(stop))
         await until(lambda: controller.reports)
-        await bench.hand_over(CLOSE)
+        await bench.deliver(CLOSE)
         await until(lambda: any(report.closed for report in controller.reports))
         stop.set()
         await working
@@ -234,7 +234,7 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controlle
         bench.now_s = 1000.4
         killed.sample()
         bench.now_s = 1001.0
-        assert "is away" in await bench.hand_over(CLOSE)  # nobody listens: the epilog keeps its event itself
+        assert "is away" in await bench.deliver(CLOSE)  # nobody listens: the epilog keeps its event itself
         heir = bench.agent()
         heir.sample()
         while await heir.upload():

@@ -34,7 +34,7 @@ class Node:
 
     def cpu_s(self) -> float:
         """CPU seconds as the controller is told."""
-        [usage] = self.agent._parts.ledger.news().usage
+        [usage] = self.agent._parts.run_records.news().usage
         return usage.cpu_s
 
 

@@ -58,7 +58,7 @@ def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, contr
         stop = asyncio.Event()
         working = asyncio.create_task(bench.agent().run(stop))
         await until((tmp_path / "sock").exists)
-        await bench.hand_over(OPEN)
+        await bench.deliver(OPEN)
         await until(lambda: any(sample.runs and sample.gpus for sample in diary.samples))
         await until(lambda: any(len(report.faults) == 2 for report in controller.reports))
         stop.set()

@@ -1,4 +1,4 @@
-"""Raw lines that soda-hand-over would not write. What it does write: tests/prolog/test_hand_over.py."""
+"""Raw lines that soda-deliver-event would not write. What it does write: tests/prolog/test_deliver_event.py."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Installed:
 
     @property
     def program(self) -> Path:
-        """Where soda-hand-over is, if it is installed."""
-        return self.prefix / "libexec" / "soda-hand-over"
+        """Where soda-deliver-event is, if it is installed."""
+        return self.prefix / "libexec" / "soda-deliver-event"
 
     def run(self, hook: str, environ: dict[str, str] | dict[bytes, bytes]) -> subprocess.CompletedProcess[bytes]:
         """Run a hook as slurmd does: no arguments but our places, no PATH, nothing in the environment but ``environ``."""
@@ -48,26 +48,26 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def hand_over_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """soda-hand-over, but it waits for the agent as long as a busy machine may take."""
+def deliver_event_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """soda-deliver-event, but it waits for the agent as long as a busy machine may take."""
     return _compiled(tmp_path_factory, "-DTIMEOUT_MS=20000")
 
 
 @pytest.fixture(scope="session")
 def impatient_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """soda-hand-over with the time limit that sites have."""
+    """soda-deliver-event with the time limit that sites have."""
     return _compiled(tmp_path_factory)
 
 
 def _compiled(tmp_path_factory: pytest.TempPathFactory, *more: str) -> Path:
     """It stops at whatever the sanitizers find."""
     if shutil.which("gcc") is None or shutil.which("make") is None:
-        pytest.skip("soda-hand-over is C: install gcc and make")
-    build = tmp_path_factory.mktemp("hand-over")
+        pytest.skip("soda-deliver-event is C: install gcc and make")
+    build = tmp_path_factory.mktemp("deliver-event")
     flags = " ".join(("-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all", *more))
     argv = ["make", "-s", "-C", str(CHECKOUT / "wire"), f"BUILD={build}", f"CFLAGS={flags}", "HARDENING="]
     subprocess.run(argv, check=True, timeout=120)
-    return build / "soda-hand-over"
+    return build / "soda-deliver-event"
 
 
 class Desk:
@@ -113,7 +113,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 @pytest.fixture(params=["with the program", "Python alone"])
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
-    """As a site has it, and as one without soda-hand-over."""
+    """As a site has it, and as one without soda-deliver-event."""
     installed = make_installed(tmp_path)
     if request.param == "with the program":
         shutil.copy(request.getfixturevalue("impatient_program"), installed.program)
@@ -121,7 +121,7 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
 
 
 def make_installed(tmp_path: Path) -> Installed:
-    """Hooks and package, without soda-hand-over."""
+    """Hooks and package, without soda-deliver-event."""
     prefix = tmp_path / "opt"
     packages = prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     for folder in (prefix / "bin", prefix / "libexec", packages):

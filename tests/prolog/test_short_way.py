@@ -1,4 +1,4 @@
-"""The hooks with soda-hand-over beside them: it is enough where the agent is there, and Python steps in where not."""
+"""The hooks with soda-deliver-event beside them: it is enough where the agent is there, and Python steps in where not."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ KINDS = {"prolog": "open", "epilog": "close"}
 
 @pytest.mark.parametrize("hook", KINDS)
 def test_with_the_agent_there_python_is_not_needed(
-    hand_over_program: Path, desk: Desk, tmp_path: Path, hook: str
+    deliver_event_program: Path, desk: Desk, tmp_path: Path, hook: str
 ) -> None:
     site = replace(make_installed(tmp_path), socket=desk.path)
-    shutil.copy(hand_over_program, site.program)
+    shutil.copy(deliver_event_program, site.program)
     (site.prefix / "bin" / "python").unlink()
     done = site.run(hook, PROLOG_ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -52,7 +52,7 @@ def test_a_broken_program_leaves_it_to_python(desk: Desk, tmp_path: Path, hook: 
     assert event == python_s_event(KINDS[hook], PROLOG_ENV, event["at_s"])
 
 
-def test_a_second_copy_by_python_changes_nothing(hand_over_program: Path, desk: Desk, tmp_path: Path) -> None:
+def test_a_second_copy_by_python_changes_nothing(deliver_event_program: Path, desk: Desk, tmp_path: Path) -> None:
     """The agent took the event, its ``ok`` came too late, and Python handed it over again."""
     python = replace(make_installed(tmp_path), socket=desk.path)
     spool = Spool(str(tmp_path / "ledger"))
@@ -66,7 +66,7 @@ def test_a_second_copy_by_python_changes_nothing(hand_over_program: Path, desk: 
         return kept.key, kept.revision, kept.opened, kept.closed, kept.over, content
 
     for hook, kind in KINDS.items():
-        subprocess.run([hand_over_program, kind, desk.path], env=EPILOG_ENV, check=True, timeout=30)
+        subprocess.run([deliver_event_program, kind, desk.path], env=EPILOG_ENV, check=True, timeout=30)
         first = take()
         assert python.run(hook, EPILOG_ENV).returncode == 0
         assert take() == first
@@ -75,11 +75,11 @@ def test_a_second_copy_by_python_changes_nothing(hand_over_program: Path, desk: 
 
 
 def test_what_the_agent_could_not_keep_prolog_and_epilog_keep_themselves(
-    hand_over_program: Path, desk: Desk, tmp_path: Path
+    deliver_event_program: Path, desk: Desk, tmp_path: Path
 ) -> None:
     """The agent's first no makes Python hand the event over: the second answer must not be an ``ok`` for nothing."""
     site = replace(make_installed(tmp_path), socket=desk.path)
-    shutil.copy(hand_over_program, site.program)
+    shutil.copy(deliver_event_program, site.program)
     spool = Spool(str(tmp_path / "ledger"))
     ledger = RunRecords(spool, RecentFaults(), 100)
 

@@ -241,7 +241,7 @@ def test_the_command_line_refuses_in_one_line(words: tuple[str, ...], said: str)
         (("cluster", "up"), signal.SIGINT, "starting Slurm"),
         (("cluster", "up"), signal.SIGTERM, "starting Slurm"),
         (("cluster", "up"), signal.SIGHUP, "starting sodad"),
-        (("demo", "--arrays"), signal.SIGTERM, "starting Slurm"),
+        (("demo", "--pools"), signal.SIGTERM, "starting Slurm"),
     ],
 )
 def test_a_stopped_command_line_leaves_nothing_behind(

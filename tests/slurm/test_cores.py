@@ -288,7 +288,7 @@ members = JobProcesses(root)
 record = Path("/var/lib/slurm-soda-agent/cores.json")
 sets = JobCoreLimits(root, record, lambda opened: members.processes([opened])[job], lambda gpus: frozenset())
 sets.see([NodeRun(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
-print(sets.room(job).limit, sets.limit(job, 1, "test"))
+print(sets.core_range(job).limit, sets.limit(job, 1, "test"))
 """
 
 

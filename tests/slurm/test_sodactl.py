@@ -238,7 +238,7 @@ def test_what_two_jobs_would_do_to_each_other(site: Site) -> None:
     site.run("profiles", "set", "resnet50", "xi", "1.25", "--with", "vgg16", *where)
     try:
         by_store, by_sodad = (
-            site.json("explain", str(first), "--beside", str(second), user=user, node=node)
+            site.json("explain", str(first), "--with", str(second), user=user, node=node)
             for user, node in (("root", CONTROLLER), ("alice", "n1"))
         )
     finally:

@@ -252,7 +252,7 @@ def test_a_prolog_without_the_program_beside_it_is_slower(
     (tmp_path / "slurm-soda").mkdir()
     (tmp_path / "slurm-soda" / "prolog").write_text("")
     if there:
-        (tmp_path / "slurm-soda" / "soda-hand-over").write_text("")
+        (tmp_path / "slurm-soda" / "soda-deliver-event").write_text("")
     recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/slurm-soda/prolog")
     state, found, _ = finding(soda("doctor", "--json"), "prolog")
     assert (state, "Python's way" in found) == ("ok", not there)

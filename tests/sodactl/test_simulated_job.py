@@ -47,10 +47,10 @@ def test_a_job_that_joins_another_one_has_the_pairs_arithmetic(simulate: Any) ->
 def test_a_job_that_others_join_is_told_who_slowed_it_and_by_how_much(simulate: Any) -> None:
     options = ("--policy", "sjf-bsbf", "--pair-slowdown", "1.3", "--explain", "first")
     shared = json.loads(simulate(*options, "--json")[0])["explained"]["shared"]
-    assert shared["beside"][0] == {"job": "second", "start_s": 10.0, "end_s": 270.0}
-    assert [one["job"] for one in shared["beside"]] == ["second", "third"]
+    assert shared["with"][0] == {"job": "second", "start_s": 10.0, "end_s": 270.0}
+    assert [one["job"] for one in shared["with"]] == ["second", "third"]
     assert shared["xi"] == shared["worst_xi"] == pytest.approx(1.3)
-    assert shared["shared_s"] == pytest.approx(sum(one["end_s"] - one["start_s"] for one in shared["beside"]))
+    assert shared["shared_s"] == pytest.approx(sum(one["end_s"] - one["start_s"] for one in shared["with"]))
     text = simulate(*options)[0]
     assert "; meanwhile it took 1.30 times as long as alone (at worst 1.30):" in text
     assert "\n  from 10 s to 270 s with job second\n" in text

@@ -124,7 +124,7 @@ def fit_throughput(observations: Sequence[MeasuredIteration], *, exchanges: bool
     settings = _Settings.of([(seen.batch, seen.sub_batch) for seen in observations], unit)
     problem = _Problem(settings, measured / scale, unknowns)
     x, residuals, jacobian = problem.solved()
-    fit = _believed(x, residuals, jacobian[:, :unknowns], scale, unit)
+    fit = _checked_fit(x, residuals, jacobian[:, :unknowns], scale, unit)
     if fit.misfit_ratio > MOST_MISFIT_RATIO:
         raise PolicyError(
             f"iteration times are off the model by {fit.misfit_ratio:.0%} on average (most allowed "
@@ -193,7 +193,7 @@ class _Problem:
         return x, residuals, jacobian
 
 
-def _believed(
+def _checked_fit(
     x: FloatColumn, residuals: FloatColumn, jacobian: FloatColumn, scale: float, unit: float
 ) -> ThroughputFit:
     fixed, per_sample, comm, overlap = (float(value) for value in x)

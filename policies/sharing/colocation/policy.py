@@ -117,7 +117,7 @@ def collect_load_samples(known: KindEstimates, loads: Mapping[JobKind, GpuLoad])
             slowed = known.xi(one, (other,)), known.xi(other, (one,))
             if slowed[0] is not None and slowed[1] is not None:
                 worst = max(slowed[0].value, slowed[1].value, 1.0)
-                found.append((loads[one].beside(loads[other]), 2.0 / worst))
+                found.append((loads[one].plus(loads[other]), 2.0 / worst))
     return found
 
 
@@ -138,7 +138,7 @@ class _Pass:
         self._placing = PlacementPass(snapshot)
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
-        self._agreement = ColocationConstraints(snapshot.known, self._interference_view, policy.bound_caution)
+        self._constraints = ColocationConstraints(snapshot.known, self._interference_view, policy.bound_caution)
         known, sharing = snapshot.known, snapshot.sharing
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
         loads = {kind: estimate_load(known, kind, mps=policy.mps) for kind in there}
@@ -151,7 +151,7 @@ class _Pass:
             np.zeros(devices),
             np.zeros(devices, dtype=np.int64),
         )
-        for device, rows in enumerate(self._gpu_occupancy.tenants):
+        for device, rows in enumerate(self._gpu_occupancy.jobs_on):
             for row in rows:
                 self._settle(row, device)
         self._devices: dict[int, tuple[int, ...]] = {}
@@ -235,7 +235,7 @@ class _Pass:
         yield from self._gpu_occupancy.free(self._gpu_occupancy.classes.mask(self._placing.demand.shapes[code]))
         devices = np.flatnonzero(ok)
         for device in devices[np.argsort(self._sum[devices], kind="stable")].tolist():
-            if self._agreement.allowed(row, self._gpu_occupancy.tenants[device]):
+            if self._constraints.allowed(row, self._gpu_occupancy.jobs_on[device]):
                 yield device
 
     def _alone(self, row: int, shape: RequestShape) -> bool:
@@ -260,17 +260,17 @@ class _Pass:
         if isinstance(self._judge, OccupancyThreshold):
             facts["occupancy_limit"] = self._judge.most_occupancy_s
         made = make_sharing_plan(plan, self._snapshot.jobs.job_id, self._devices, facts)
-        return replace(made, decisions=self._grounds().asked())
+        return replace(made, decisions=self._reasons().asked())
 
-    def _grounds(self) -> ColocationReasons:
+    def _reasons(self) -> ColocationReasons:
         gpu_occupancy, code = self._gpu_occupancy, self._placing.demand.code
-        encounters = CoRunnersLookup(self._snapshot, self._interference_view, gpu_occupancy.tenants, self._devices)
-        terms = ColocationCriteria(
+        lookup = CoRunnersLookup(self._snapshot, self._interference_view, gpu_occupancy.jobs_on, self._devices)
+        criteria = ColocationCriteria(
             self._judge,
             self._policy.most,
             self._own,
-            self._agreement.allowed,
-            self._agreement.worst,
+            self._constraints.allowed,
+            self._constraints.worst,
             lambda row: np.flatnonzero(self._mask(int(code[row])) & ~gpu_occupancy.taken),
         )
-        return ColocationReasons(encounters, terms, self._beside, self._refused)
+        return ColocationReasons(lookup, criteria, self._beside, self._refused)

@@ -51,15 +51,15 @@ class ColocationReasons:
     """Tells of the jobs of one finished decision, by what held when it came to each."""
 
     def __init__(
-        self, encounters: CoRunnersLookup, terms: ColocationCriteria, beside: Sequence[int], refused: Mapping[int, int]
+        self, lookup: CoRunnersLookup, criteria: ColocationCriteria, beside: Sequence[int], refused: Mapping[int, int]
     ) -> None:
         """``beside``: rows that were put beside others; ``refused``: of each row that was, how many had places."""
-        self._encounters, self._terms, self._beside, self._refused = encounters, terms, beside, refused
+        self._lookup, self._criteria, self._beside, self._refused = lookup, criteria, beside, refused
 
     def asked(self) -> LazyCoRunnersReports:
         """Of jobs that share, or wait. Those on free GPUs are not told of: free GPUs come first, so nothing was weighed."""
         return LazyCoRunnersReports(
-            {self._encounters.job_id(row): row for row in (*self._beside, *self._refused)}, self._tell
+            {self._lookup.job_id(row): row for row in (*self._beside, *self._refused)}, self._tell
         )
 
     def _tell(self, row: int) -> CoRunnersReport:
@@ -67,55 +67,55 @@ class ColocationReasons:
         if row in self._refused:
             return self._waits(row, self._refused[row])
         reason = "shares: no GPUs are free for it, and of those where sharing is told to gain these hold least"
-        seen = self._encounters.seen(row)
-        return self._meeting(row, self._encounters.devices(row), seen, reason, share=True)
+        seen = self._lookup.seen(row)
+        return self._report(row, self._lookup.devices(row), seen, reason, share=True)
 
-    def _meeting(self, row: int, devices: Sequence[int], seen: int, reason: str, *, share: bool) -> CoRunnersReport:
-        course = self._encounters.co_run_times(row, devices, seen)
-        co_runners = self._encounters.co_runners(row, self._encounters.met(row, devices, seen))
+    def _report(self, row: int, devices: Sequence[int], seen: int, reason: str, *, share: bool) -> CoRunnersReport:
+        times = self._lookup.co_run_times(row, devices, seen)
+        co_runners = self._lookup.co_runners(row, self._lookup.met(row, devices, seen))
         measures = self._measures(row, devices, seen)
         return CoRunnersReport(
-            share, tuple(devices), course.alone_s, co_runners, course.sequential, course.together, measures, reason
+            share, tuple(devices), times.alone_s, co_runners, times.sequential, times.together, measures, reason
         )
 
     def _waits(self, row: int, seen: int) -> CoRunnersReport:
         """On the GPU in use where fewest bounds are broken, then of least summed occupancy."""
-        if math.isinf(self._terms.own(row).occupancy_s):
-            return self._meeting(row, (), seen, f"waits for GPUs of its own: {_UNKNOWN}", share=False)
-        used = [device for device in self._terms.open_to(row).tolist() if self._encounters.before(device, seen)]
+        if math.isinf(self._criteria.own(row).occupancy_s):
+            return self._report(row, (), seen, f"waits for GPUs of its own: {_UNKNOWN}", share=False)
+        used = [device for device in self._criteria.open_to(row).tolist() if self._lookup.before(device, seen)]
         if not used:
-            return self._meeting(row, (), seen, "waits: others use no GPU that it might have", share=False)
+            return self._report(row, (), seen, "waits: others use no GPU that it might have", share=False)
         broken = {device: self._broken(row, device, seen) for device in used}
         held = {device: self._together(row, device, seen).occupancy_s for device in used}
         nearest = min(used, key=lambda device: (math.isinf(held[device]), len(broken[device]), held[device], device))
         way = describe_obstacles(list(broken.values()), _TOGETHER)
-        return self._meeting(row, (nearest,), seen, f"waits: {way}", share=False)
+        return self._report(row, (nearest,), seen, f"waits: {way}", share=False)
 
     def _broken(self, row: int, device: int, seen: int) -> list[str]:
         """What stands in the way on one GPU."""
         if math.isinf(self._together(row, device, seen).occupancy_s):
             return [_UNKNOWN_THERE]
         found = [one.name for one in self._measures(row, (device,), seen) if not one.holds]
-        return found if self._terms.allowed(row, self._encounters.before(device, seen)) else [*found, _OWNERS]
+        return found if self._criteria.allowed(row, self._lookup.before(device, seen)) else [*found, _OWNERS]
 
     def _together(self, row: int, device: int, seen: int) -> GpuLoad:
         """Summed load of a device with the job; in the order of arrival, as the policy adds it."""
         total = NO_LOAD
-        for one in (*self._encounters.before(device, seen), row):
-            total = total.beside(self._terms.own(one))
+        for one in (*self._lookup.before(device, seen), row):
+            total = total.plus(self._criteria.own(one))
         return total
 
     def _measures(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
         """On the worst of those devices that others use."""
-        judge = self._terms.judge
-        here = {device: self._encounters.before(device, seen) for device in devices}
+        judge = self._criteria.judge
+        here = {device: self._lookup.before(device, seen) for device in devices}
         shared = [device for device, rows in here.items() if rows]
         if not shared:
             return ()
         loads = [self._together(row, device, seen) for device in shared]
         limit = judge.most_occupancy_s if isinstance(judge, OccupancyThreshold) else None
         found = [
-            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._terms.most),
+            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._criteria.most),
             BoundCheck("summed occupancy (C)", max(load.occupancy_s for load in loads), limit),
             BoundCheck("summed bandwidth (M)", max(load.bandwidth_s for load in loads)),
         ]
@@ -124,18 +124,18 @@ class ColocationReasons:
                 BoundCheck("speed-up told by C and M (delta)", min(map(judge.predicted, loads)), 1.0, least=True)
             )
         found.append(BoundCheck("speed-up by slowdowns (delta)", min(self._delta([*here[at], row]) for at in shared)))
-        jobs = self._encounters.snapshot.sharing
+        jobs = self._lookup.snapshot.sharing
         for one in sorted({row, *(one for device in shared for one in here[device])}):
             if math.isfinite(jobs.max_slowdown[one]):
                 there = [[*here[at], row] for at in shared if one in (*here[at], row)]
-                worst = max(self._terms.worst(one, [other for other in rows if other != one]) for rows in there)
+                worst = max(self._criteria.worst(one, [other for other in rows if other != one]) for rows in there)
                 bound = float(jobs.max_slowdown[one])
-                found.append(BoundCheck("slowdown (owner's bound)", worst, bound, job_id=self._encounters.job_id(one)))
+                found.append(BoundCheck("slowdown (owner's bound)", worst, bound, job_id=self._lookup.job_id(one)))
         return tuple(found)
 
     def _delta(self, rows: Sequence[int]) -> float:
         """For equal work: as many as there are, over the largest slowdown (Equation 4.1); NaN: nobody knows."""
         worst = max(
-            self._encounters.interference_view.slowdown(one, [other for other in rows if other != one]) for one in rows
+            self._lookup.interference_view.slowdown(one, [other for other in rows if other != one]) for one in rows
         )
         return len(rows) / worst if math.isfinite(worst) else math.nan

@@ -20,7 +20,7 @@ class GpuLoad(NamedTuple):
     bandwidth_s: float = 0.0
     """M, the sum over kernels of bandwidth use x time (Equation 4.2)."""
 
-    def beside(self, other: GpuLoad) -> GpuLoad:
+    def plus(self, other: GpuLoad) -> GpuLoad:
         """Sums over jobs on one GPU."""
         return GpuLoad(self.occupancy_s + other.occupancy_s, self.bandwidth_s + other.bandwidth_s)
 

@@ -71,8 +71,9 @@ class CoRunnersReport:
     Attributes:
         share: it starts beside others, or moves.
         devices: those in question; none if there is no GPU in use that it might have.
-        alone_s: work of the job, then what each mate still needs without it, in the order of ``mates``; NaN: nobody knows.
-        sequential: the job starts after the last mate; None where work is not known, as ``together``.
+        alone_s: work of the job, then what each co-runner still needs without it, in the order of ``co_runners``; NaN: not
+            known.
+        sequential: the job starts after the last co-runner; None where work is not known, as ``together``.
         together: it starts now; None also where slowdowns are not known.
         measures: of the job on its devices; of one that moves, on the GPU that it moves to.
     """

@@ -22,7 +22,7 @@ from slurm_soda.policies.snapshot import JobState
 
 
 class CoRunTimes(NamedTuple):
-    """When a job and those whom it meets end, as in :class:`.meeting.Meeting`."""
+    """When a job and those whom it meets end, as in :class:`.report.Meeting`."""
 
     alone_s: tuple[float, ...]
     sequential: CompletionSchedule | None
@@ -36,12 +36,12 @@ class CoRunnersLookup:
         self,
         snapshot: SharingSnapshot,
         interference_view: InterferenceView,
-        tenants: Sequence[Sequence[int]],
+        jobs_on: Sequence[Sequence[int]],
         placed: Mapping[int, tuple[int, ...]],
     ) -> None:
-        """``tenants``: rows on each device at the end; ``placed``: devices by row, in the order in which they were given."""
+        """``jobs_on``: rows on each device at the end; ``placed``: devices by row, in the order in which they were given."""
         self.snapshot, self.interference_view = snapshot, interference_view
-        self._tenants, self._placed = tenants, placed
+        self._jobs_on, self._placed = jobs_on, placed
         self._at = {row: at for at, row in enumerate(placed)}
 
     def job_id(self, row: int) -> int:
@@ -53,7 +53,7 @@ class CoRunnersLookup:
 
     def before(self, device: int, seen: int) -> list[int]:
         """Rows on a device, in the order in which they came."""
-        return [row for row in self._tenants[device] if self._at.get(row, -1) < seen]
+        return [row for row in self._jobs_on[device] if self._at.get(row, -1) < seen]
 
     def initially_on(self, device: int) -> list[int]:
         """Running jobs that the snapshot has on a device."""

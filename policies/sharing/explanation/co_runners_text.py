@@ -1,4 +1,4 @@
-"""A meeting in words and numbers that a person can check: whom a job meets, each bound, and what a move costs."""
+"""A report in words and numbers that a person can check: whom a job meets, each bound, and what a move costs."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ JobNames = Callable[[int], str]
 """What people call a job, by its id."""
 
 
-def format_report(meeting: CoRunnersReport, name: JobNames = str) -> tuple[str, ...]:
+def format_report(report: CoRunnersReport, name: JobNames = str) -> tuple[str, ...]:
     """What is known of the pairs and the bounds, and what came of it. Times in seconds from the decision."""
-    said = [] if meeting.shift is None else _move(meeting.shift, name)
-    said.append(_alone(meeting))
-    if meeting.co_runners:
-        if meeting.sequential is not None:
-            said.append(format_sequential(meeting.sequential))
-        if meeting.together is not None:
-            said.append(_together(meeting.together, allowed=meeting.share))
-    said += [_slowdown(co_runner, name) for co_runner in meeting.co_runners]
-    if meeting.bound_checks:
-        where = ", ".join(map(str, meeting.devices if meeting.shift is None else (meeting.shift.target,)))
-        said.append(f"On GPU {where}, with it: " + "; ".join(_measure(one, name) for one in meeting.bound_checks) + ".")
-    said.append(f"So: {meeting.reason}.")
+    said = [] if report.shift is None else _move(report.shift, name)
+    said.append(_alone(report))
+    if report.co_runners:
+        if report.sequential is not None:
+            said.append(format_sequential(report.sequential))
+        if report.together is not None:
+            said.append(_together(report.together, allowed=report.share))
+    said += [_slowdown(co_runner, name) for co_runner in report.co_runners]
+    if report.bound_checks:
+        where = ", ".join(map(str, report.devices if report.shift is None else (report.shift.target,)))
+        said.append(f"On GPU {where}, with it: " + "; ".join(_measure(one, name) for one in report.bound_checks) + ".")
+    said.append(f"So: {report.reason}.")
     return tuple(said)
 
 
-def _alone(meeting: CoRunnersReport) -> str:
-    own, *others = map(_seconds, meeting.alone_s)
+def _alone(report: CoRunnersReport) -> str:
+    own, *others = map(_seconds, report.alone_s)
     needs = "needs" if len(others) == 1 else "need"
     return f"Alone it takes {own}" + (f"; whom it meets still {needs} {', '.join(others)}." if others else ".")
 
@@ -81,17 +81,17 @@ def _move(shift: WorkerMoveReport, name: JobNames) -> list[str]:
     ]
 
 
-def report_as_dict(meeting: CoRunnersReport) -> dict[str, Any]:
+def report_as_dict(report: CoRunnersReport) -> dict[str, Any]:
     """The same as plain data; numbers that JSON lacks may be among them."""
-    shift = meeting.shift
+    shift = report.shift
     return {
-        "share": meeting.share,
-        "gpus": list(meeting.devices),
-        "alone_s": list(meeting.alone_s),
-        "sequential": _schedule(meeting.sequential),
-        "together": _schedule(meeting.together),
-        "mates": [_co_runner(co_runner) for co_runner in meeting.co_runners],
-        "measures": [
+        "share": report.share,
+        "gpus": list(report.devices),
+        "alone_s": list(report.alone_s),
+        "sequential": _schedule(report.sequential),
+        "together": _schedule(report.together),
+        "co_runners": [_co_runner(co_runner) for co_runner in report.co_runners],
+        "bound_checks": [
             {
                 "name": one.name,
                 "job_id": one.job_id,
@@ -100,7 +100,7 @@ def report_as_dict(meeting: CoRunnersReport) -> dict[str, Any]:
                 "least": one.least,
                 "holds": one.holds,
             }
-            for one in meeting.bound_checks
+            for one in report.bound_checks
         ],
         "move": None
         if shift is None
@@ -114,7 +114,7 @@ def report_as_dict(meeting: CoRunnersReport) -> dict[str, Any]:
             "cost_gpu_s": shift.cost_gpu_s,
             "budget_gpu_s": shift.budget_gpu_s,
         },
-        "reason": meeting.reason,
+        "reason": report.reason,
     }
 
 

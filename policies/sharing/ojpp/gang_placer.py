@@ -37,7 +37,7 @@ class GangPlacer:
         self.demands = JobDemands(snapshot, self.interference_view, caution, opportunistic=opportunistic)
         self.packing = Packing(self.demands.jobs, self.demands.slowdown, len(self.gpu_occupancy.node), rules)
         places: dict[int, list[int]] = {}
-        for device, rows in enumerate(self.gpu_occupancy.tenants):
+        for device, rows in enumerate(self.gpu_occupancy.jobs_on):
             for row in rows:
                 places.setdefault(row, []).append(device)
         self.packing.fill(places)
@@ -101,7 +101,7 @@ class GangPlacer:
     def _ranked(self, row: int, ok: BoolColumn, low: float, high: float) -> IntColumn:
         own = self.packing.slowdowns_if_joined(row)
         found = np.flatnonzero(ok & (own >= low - _ROUNDING) & (own <= high + _ROUNDING))
-        free_capacity = self.packing.room_after(row)[found]
+        free_capacity = self.packing.capacity_after(row)[found]
         keys = (
             (found, free_capacity, np.round(self.packing.after(row)[found], 12))
             if self.rules.least_slowdown_first

@@ -32,7 +32,7 @@ class MemoryDemandSource(Protocol):
 class JobDemands:
     """The jobs of a snapshot as :class:`.packing.Packing` takes them, row for row.
 
-    A job that nobody knows, that accumulates gradients, or whose owner does not share, is a stranger: it has the last
+    A job that nobody knows, that accumulates gradients, or whose owner does not share, never shares: it has the last
     row of the table of slowdowns, and meets nobody. So do kinds of which nobody can say that they fit into a GPU together:
     there must be a demand or a footprint of both, or somebody who saw that they fit. The share of computing power is 0:
     measured slowdowns say more than utilisation. Memory counts by its peak, since an allocation that does not fit fails on a
@@ -54,15 +54,15 @@ class JobDemands:
         memory_mib = float(snapshot.devices.memory_mib.min(initial=np.inf))
         demands = [self._demand(kind, memory_mib, opportunistic) for kind in self.kinds]
         self._sure = np.array([demand is not None for demand in demands] + [False])
-        stranger = len(self.kinds)
-        model = _models(snapshot, stranger)
+        unknown_model = len(self.kinds)
+        model = _models(snapshot, unknown_model)
         known = [*(demand or MemoryDemand(0.0) for demand in demands), MemoryDemand(1.0)]
         base, extra, probability = np.array([(one.base, one.extra, one.probability) for one in known])[model].T
         bound = np.minimum(sharing.max_slowdown - 1.0, _BOUND)
         self.jobs = PackingJobs(
             np.maximum(jobs.gpus, 1), np.zeros(len(jobs)), base, extra, probability, model, np.maximum(bound, 0.0)
         )
-        self.never_shares = model == stranger
+        self.never_shares = model == unknown_model
         self.slowdown = self._table(model)
 
     def fit(self, joins: int, there: Sequence[int]) -> bool:
@@ -102,11 +102,11 @@ class JobDemands:
         return mutual
 
 
-def _models(snapshot: SharingSnapshot, stranger: int) -> IntColumn:
+def _models(snapshot: SharingSnapshot, unknown_model: int) -> IntColumn:
     sharing, state = snapshot.sharing, snapshot.jobs.state
     accumulates = (state == JobState.RUNNING) & (sharing.sub_batch > 0) & (sharing.sub_batch != sharing.batch)
     unknown = (sharing.kind < 0) | ~sharing.shares | accumulates
-    return np.where(unknown, stranger, sharing.kind).astype(np.int64)
+    return np.where(unknown, unknown_model, sharing.kind).astype(np.int64)
 
 
 def _peak(known: KindEstimates, kind: JobKind, memory_mib: float) -> MemoryDemand | None:

@@ -84,6 +84,6 @@ def _target(packing: Packing, job: int, source: int, may: BoolColumn | None) -> 
     if upset or not len(candidates):
         packing.join(job, source)
         return None
-    target = int(candidates[np.argmax(packing.room_after(job)[candidates])])
+    target = int(candidates[np.argmax(packing.capacity_after(job)[candidates])])
     packing.join(job, target)
     return target

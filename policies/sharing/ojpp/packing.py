@@ -200,7 +200,7 @@ class Packing:
         row: FloatColumn = self._after[self.jobs.model[job]]
         return row
 
-    def room_after(self, job: int) -> FloatColumn:
+    def capacity_after(self, job: int) -> FloatColumn:
         """Shares of computing power and memory left on each device, added, if a worker of the job joined."""
         jobs = self.jobs
         memory = self._base + np.maximum(self._extra, jobs.extra[job]) + jobs.base[job]

@@ -91,7 +91,7 @@ class Ojpp(OjppSettings):
         return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """As :meth:`.lodging.Lodging.place`, and O(jobs on GPUs x models) to begin with."""
+        """As :meth:`.gang_placer.GangPlacer.place`, and O(jobs on GPUs x models) to begin with."""
         if not isinstance(snapshot, SharingSnapshot):
             return mark_unshared(Fifo(skip=True).decide(snapshot), self.name)
         gang_placer = self.gang_placer(snapshot)

@@ -43,29 +43,29 @@ class GangPlacementReasons:
     """
 
     def __init__(self, gang_placer: GangPlacer, moved: Sequence[PlannedMove]) -> None:
-        self._lodging, self._moved = gang_placer, {one.move.job: one for one in moved}
-        self._encounters = CoRunnersLookup(
+        self._gang_placer, self._moved = gang_placer, {one.move.job: one for one in moved}
+        self._lookup = CoRunnersLookup(
             gang_placer.snapshot, gang_placer.interference_view, gang_placer.packing.residents, gang_placer.devices
         )
 
     def asked(self) -> LazyCoRunnersReports:
         """Of jobs with GPUs that were placed, refused or moved."""
-        rows = [*self._lodging.devices, *self._lodging.refused]
-        return LazyCoRunnersReports({self._encounters.job_id(row): row for row in rows}, self._tell)
+        rows = [*self._gang_placer.devices, *self._gang_placer.refused]
+        return LazyCoRunnersReports({self._lookup.job_id(row): row for row in rows}, self._tell)
 
     def _tell(self, row: int) -> CoRunnersReport:
         """Complexity: O(GPUs x jobs on one) for a job that is refused, else O(its GPUs x jobs on one)."""
-        gang_placer = self._lodging
+        gang_placer = self._gang_placer
         devices = gang_placer.devices.get(row, ())
-        seen = gang_placer.refused[row] if row in gang_placer.refused else self._encounters.seen(row)
+        seen = gang_placer.refused[row] if row in gang_placer.refused else self._lookup.seen(row)
         if row in self._moved:
             return self._moves(row, self._moved[row], seen)
-        if self._encounters.met(row, devices, seen):
+        if self._lookup.met(row, devices, seen):
             where = "it is disturbed least" if gang_placer.rules.least_slowdown_first else "the least room is left"
-            return self._meeting(row, devices, seen, f"shares: all bounds hold there, and {where}")
+            return self._report(row, devices, seen, f"shares: all bounds hold there, and {where}")
         return self._refused(row, devices, seen)
 
-    def _meeting(
+    def _report(
         self,
         row: int,
         devices: Sequence[int],
@@ -75,18 +75,18 @@ class GangPlacementReasons:
         share: bool = True,
         shift: WorkerMoveReport | None = None,
     ) -> CoRunnersReport:
-        course = self._encounters.co_run_times(row, devices, seen)
-        co_runners = self._encounters.co_runners(row, self._encounters.met(row, devices, seen))
+        times = self._lookup.co_run_times(row, devices, seen)
+        co_runners = self._lookup.co_runners(row, self._lookup.met(row, devices, seen))
         # Where it moves to, bounds hold; on GPUs that it keeps they may be exceeded.
         measured = devices if shift is None else (shift.target,)
         measures = self._measures(row, measured, seen) if measured else ()
         return CoRunnersReport(
             share,
             tuple(devices),
-            course.alone_s,
+            times.alone_s,
             co_runners,
-            course.sequential,
-            course.together,
+            times.sequential,
+            times.together,
             measures,
             reason,
             shift,
@@ -94,27 +94,27 @@ class GangPlacementReasons:
 
     def _refused(self, row: int, own: Sequence[int], seen: int) -> CoRunnersReport:
         """On the GPU in use where fewest bounds are broken, then the calmest; for a job that waits or has its GPUs alone."""
-        gang_placer = self._lodging
+        gang_placer = self._gang_placer
         but = "starts on GPUs of its own" if own else "waits"
         if gang_placer.demands.never_shares[row]:
-            return self._meeting(row, (), seen, f"{but}: {_NEVER_SHARES}", share=False)
+            return self._report(row, (), seen, f"{but}: {_NEVER_SHARES}", share=False)
         nodes = (
             gang_placer.nodes_of(int(gang_placer.placing.demand.code[row]))[gang_placer.gpu_occupancy.node]
             & ~gang_placer.gpu_occupancy.taken
         )
-        used = [device for device in nodes.nonzero()[0].tolist() if self._encounters.before(device, seen)]
+        used = [device for device in nodes.nonzero()[0].tolist() if self._lookup.before(device, seen)]
         if not used:
-            return self._meeting(row, (), seen, f"{but}: others use no GPU that it might have", share=False)
+            return self._report(row, (), seen, f"{but}: others use no GPU that it might have", share=False)
         looks = {device: self._look(row, device, seen) for device in used}
         nearest = min(
             used, key=lambda device: (math.isinf(looks[device].theta), len(looks[device].broken), looks[device].theta)
         )
         way = describe_obstacles([look.broken for look in looks.values()], _TOGETHER)
-        return self._meeting(row, (nearest,), seen, f"{but}: {way}", share=False)
+        return self._report(row, (nearest,), seen, f"{but}: {way}", share=False)
 
     def _look(self, row: int, device: int, seen: int) -> _GpuCheck:
         """Whether one GPU would do."""
-        demands, there = self._lodging.demands, self._encounters.before(device, seen)
+        demands, there = self._gang_placer.demands, self._lookup.before(device, seen)
         if demands.never_shares[there].any():
             return _GpuCheck(math.inf, (_UNSHARED_JOB,))
         measures = self._measures(row, (device,), seen)
@@ -125,8 +125,8 @@ class GangPlacementReasons:
 
     def _measures(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
         """Equations 3 to 8, with the job on these devices; the worst of them."""
-        rules, jobs = self._lodging.rules, self._lodging.demands.jobs
-        here = {device: [*self._encounters.before(device, seen), row] for device in devices}
+        rules, jobs = self._gang_placer.rules, self._gang_placer.demands.jobs
+        here = {device: [*self._lookup.before(device, seen), row] for device in devices}
         slowed: dict[int, dict[int, float]] = {}
         for device, rows in here.items():
             for one in rows:
@@ -145,42 +145,42 @@ class GangPlacementReasons:
         if any(one is not None for one in balance):
             found.append(BoundCheck("balance (theta')", max(one for one in balance if one is not None), rules.balance))
         for one, values in sorted(slowed.items()):
-            bound = float(self._lodging.snapshot.sharing.max_slowdown[one])
+            bound = float(self._gang_placer.snapshot.sharing.max_slowdown[one])
             if math.isfinite(bound):
                 worst = 1 + max(values.values())
-                found.append(BoundCheck("slowdown (owner's bound)", worst, bound, job_id=self._encounters.job_id(one)))
+                found.append(BoundCheck("slowdown (owner's bound)", worst, bound, job_id=self._lookup.job_id(one)))
         return tuple(map(_unbounded, found))
 
     def _balance(self, row: int, one: int, grown: Mapping[int, float], seen: int) -> float | None:
         """How much more a job is slowed on these devices than its least slowed worker; None if it has no others."""
-        places = self._encounters.devices(one) if one != row or row in self._moved else grown
+        places = self._lookup.devices(one) if one != row or row in self._moved else grown
         if len(places) < 2:
             return None
-        others = [self._beside(one, self._encounters.before(place, seen)) for place in places if place not in grown]
+        others = [self._beside(one, self._lookup.before(place, seen)) for place in places if place not in grown]
         return max(grown.values()) - min([*grown.values(), *others])
 
     def _beside(self, one: int, there: Sequence[int]) -> float:
         """Slowdowns of pairs, added; infinite: nobody knows."""
-        demands = self._lodging.demands
+        demands = self._gang_placer.demands
         models = demands.jobs.model
         total = math.fsum(demands.slowdown[models[one], models[other]] for other in there if other != one)
         return total if total < NEVER_TOGETHER / 2 else math.inf
 
     def _moves(self, row: int, moved: PlannedMove, seen: int) -> CoRunnersReport:
-        there = self._encounters.initially_on(moved.move.source)
+        there = self._lookup.initially_on(moved.move.source)
         theta = max(self._beside(one, there) for one in there)
         shift = WorkerMoveReport(
             moved.move.source,
             moved.move.target,
-            self._encounters.co_runners(row, [one for one in there if one != row]),
+            self._lookup.co_runners(row, [one for one in there if one != row]),
             theta,
             moved.average if math.isfinite(theta) else math.inf,
-            self._lodging.rules.interference,
+            self._gang_placer.rules.interference,
             moved.move.cost,
             moved.budget_gpu_s,
         )
         reason = "moves: of those on a GPU that is disturbed for long it costs least, to where most room is left"
-        return self._meeting(row, self._lodging.devices[row], seen, reason, shift=shift)
+        return self._report(row, self._gang_placer.devices[row], seen, reason, shift=shift)
 
 
 def _unbounded(measure: BoundCheck) -> BoundCheck:

@@ -20,8 +20,8 @@ class SlowdownBalance:
         self._least[job] = _Least.of(self._values[job])
 
     def least_elsewhere(self, job: int, device: int) -> float:
-        """Slowdown of the calmest worker of a job that is not on this device; infinite if there is none."""
-        return self._least[job].beside(device)
+        """Slowdown of the least slowed worker of a job that is not on this device; infinite if there is none."""
+        return self._least[job].apart_from(device)
 
     def update_device(self, device: int, values: Mapping[int, float], left: int | None) -> set[int]:
         """Devices on which a worker may now be slowed more, or less, since one of its job on ``device`` is.
@@ -39,7 +39,7 @@ class SlowdownBalance:
             before, now = self._least.get(job, _NOBODY), _Least.of(self._values[job])
             if now != before:
                 self._least[job] = now
-                found.update(place for place in self._values[job] if before.beside(place) != now.beside(place))
+                found.update(place for place in self._values[job] if before.apart_from(place) != now.apart_from(place))
         return found
 
 
@@ -59,7 +59,7 @@ class _Least(NamedTuple):
             values[device], device, min((other for place, other in values.items() if place != device), default=math.inf)
         )
 
-    def beside(self, device: int) -> float:
+    def apart_from(self, device: int) -> float:
         """Of the workers that are not on this device."""
         return self.elsewhere if device == self.device else self.value
 

@@ -143,7 +143,7 @@ def _carry_out(gang_placer: GangPlacer, one: WorkerMove) -> None:
     pieces = before if home == node else [before[0]._replace(node=node)]
     extra = pieces[0] if home != node else NodeAllocation(node, 1, 0, 0)
     gang_placer.placing.free_capacity.hold(gpu_occupancy.take([one.target], [extra._replace(gpus=1)]))
-    gpu_occupancy.tenants[one.source].remove(row)
+    gpu_occupancy.jobs_on[one.source].remove(row)
     devices = tuple(sorted(gang_placer.packing.places[row]))
     gpu_occupancy.taken[[one.source, *devices]] = True
     gang_placer.placing.verdict[row] = JobVerdict.PREEMPT

@@ -27,7 +27,7 @@ class SpeedTable:
     """Steps per second by workload; a batch of 0 is a model's only one.
 
     Attributes:
-        alone: without company; 0 where it does not fit on that type of GPU.
+        alone: alone on the GPU; 0 where it does not fit on that type of GPU.
         shared: of both, on the same GPUs; zeros where they do not fit together. A pair may be in it in either order, or
             both; if so, they fit in both orders or in none.
         error_ratio: how far off a ratio of its speeds may be, relative to it.

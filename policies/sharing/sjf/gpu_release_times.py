@@ -19,7 +19,7 @@ class GpuReleaseTimes:
 
     def __init__(self, gpu_occupancy: GpuOccupancy, interference_view: InterferenceView) -> None:
         """``tenancy``: as it is before anybody gets a place in this decision."""
-        held = [(device, rows) for device, rows in enumerate(gpu_occupancy.tenants) if rows]
+        held = [(device, rows) for device, rows in enumerate(gpu_occupancy.jobs_on) if rows]
         self._node = gpu_occupancy.node[[device for device, _ in held]]
         self._free_s = np.array([max(map(interference_view.left_s, rows)) for _, rows in held], dtype=np.float64)
         self._sorted: dict[bytes, FloatColumn] = {}

@@ -69,7 +69,7 @@ class PartnerScreen:
         self._snapshot, self._gpu_occupancy, self._interference_view = snapshot, gpu_occupancy, interference_view
         by_rows: dict[tuple[int, ...], list[int]] = {}
         for device in joinable_devices(gpu_occupancy, most).tolist():
-            by_rows.setdefault(tuple(gpu_occupancy.tenants[device]), []).append(device)
+            by_rows.setdefault(tuple(gpu_occupancy.jobs_on[device]), []).append(device)
         willing = {rows: devices for rows, devices in by_rows.items() if all(map(self._willing, rows))}
         self.groups = [SharedGpuGroup(rows, tuple(devices)) for rows, devices in willing.items()]
         self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
@@ -114,7 +114,7 @@ class PartnerScreen:
         if key not in self._may_meet:
             members = np.zeros(len(self._kind), dtype=np.bool_)
             for option in self._of(row, kind):
-                members[self._meeting(option, consent.max_slowdown).members] = True
+                members[self._slowdowns(option, consent.max_slowdown).members] = True
             self._may_meet[key] = np.logical_and.reduceat(members, self._start)
         return self._may_meet[key]
 
@@ -130,7 +130,7 @@ class PartnerScreen:
         work_s = float(self._snapshot.jobs.remaining_s[row])
         together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
-            members, new_xi, running_xi = self._meeting(option, consent.max_slowdown)
+            members, new_xi, running_xi = self._slowdowns(option, consent.max_slowdown)
             mean, _ = mean_pair_completions_s(
                 np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
             )
@@ -138,7 +138,7 @@ class PartnerScreen:
         after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
         return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
 
-    def _meeting(self, option: SubBatchOption, max_slowdown: float) -> PartnerSlowdowns:
+    def _slowdowns(self, option: SubBatchOption, max_slowdown: float) -> PartnerSlowdowns:
         """Members of groups who, and whose memory, bear a job with this sub-batch, and whom it bears."""
         bearable: BoolColumn = np.isfinite(option.new_xi) & (option.new_worst * option.work_ratio <= max_slowdown)
         members = np.flatnonzero(bearable[self._kind] & (option.memory_mib <= self._free_mib))

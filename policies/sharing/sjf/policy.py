@@ -84,7 +84,7 @@ class SharingSjf:
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; then O(log m) for a job with GPUs of its own, and O(GPUs + running jobs x sub-batches) in
-        numpy for one that looks for company. A job that was refused speaks for all longer ones of its kind, so there are at
+        numpy for one that looks for partners. A job that was refused speaks for all longer ones of its kind, so there are at
         most as many such looks as GPUs that are joined, plus one a kind and size. Of each two kinds that meet so, knowledge
         is asked once for each sub-batch.
         """
@@ -101,8 +101,8 @@ class _Pass:
         self._placing = PlacementPass(snapshot)
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
-        self._screen: PartnerScreen | None = None
-        self._newcomers: ShorterJobs | None = None
+        self._partner_screen: PartnerScreen | None = None
+        self._shorter_jobs: ShorterJobs | None = None
         self._long_jobs: LongJobs | None = None
         self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._gpu_occupancy.node]))
         self._by_day = policy.ours and policy.daytime and self._quieter_hours_come()
@@ -126,13 +126,13 @@ class _Pass:
         jobs, placing = self._snapshot.jobs, self._placing
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
         if self._policy.ours:
-            self._heed_shorter_ones(score)
+            self._count_shorter_jobs(score)
         ranked = rank_rows(find_rankable_rows(self._snapshot), score, jobs.submit_s)
         rows = placing.candidates(ranked)
         refusals = RefusedShapes()
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
             shape = placing.demand.shapes[code]
-            held_back = self._held_back(row, float(score[row])) if shape.wants_gpus else None
+            held_back = self._wait_decision(row, float(score[row])) if shape.wants_gpus else None
             if held_back is not None:
                 self._decisions[row] = held_back
                 continue
@@ -147,7 +147,7 @@ class _Pass:
                 self._long_jobs.start(float(score[row]), int(jobs.gpus[row]))
         return self._plan(ranked, score)
 
-    def _heed_shorter_ones(self, run_s: FloatColumn) -> None:
+    def _count_shorter_jobs(self, run_s: FloatColumn) -> None:
         jobs, verdict = self._snapshot.jobs, self._placing.verdict
         waits: BoolColumn = verdict == JobVerdict.WAIT
         runs: BoolColumn = verdict == JobVerdict.RUN
@@ -155,25 +155,27 @@ class _Pass:
             limit_gpus = self._policy.long_share * self._usable_gpus
             self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
         sharing = jobs_on_devices(
-            self._gpu_occupancy, np.flatnonzero([len(tenants) > 1 for tenants in self._gpu_occupancy.tenants])
+            self._gpu_occupancy, np.flatnonzero([len(jobs_on) > 1 for jobs_on in self._gpu_occupancy.jobs_on])
         )
-        in_want, lacks = waits.copy(), waits.astype(np.float64)
-        in_want[sharing] = True
-        lacks[sharing] = [1.0 - 1.0 / self._interference_view.pace(row) for row in sharing]
+        waits_or_shares, lost_speed = waits.copy(), waits.astype(np.float64)
+        waits_or_shares[sharing] = True
+        lost_speed[sharing] = [1.0 - 1.0 / self._interference_view.pace(row) for row in sharing]
         patience, least_loss = (DAYTIME_PATIENCE, LEAST_LOSS) if self._by_day else (PATIENCE, 0.0)
-        self._newcomers = ShorterJobs(run_s, jobs.gpus, in_want, lacks, runs, patience=patience, least_loss=least_loss)
+        self._shorter_jobs = ShorterJobs(
+            run_s, jobs.gpus, waits_or_shares, lost_speed, runs, patience=patience, least_loss=least_loss
+        )
 
-    def _held_back(self, row: int, run_s: float) -> SharingDecision | None:
+    def _wait_decision(self, row: int, run_s: float) -> SharingDecision | None:
         """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
-        if self._newcomers is None:
+        if self._shorter_jobs is None:
             return None
         jobs = self._snapshot.jobs
         gpus, waited_s, work_s = int(jobs.gpus[row]), float(jobs.waited_s[row]), float(jobs.remaining_s[row])
         free_gpus = int(self._placing.free_capacity.now.gpus.sum())
-        if self._newcomers.should_leave_gpus(run_s, gpus, waited_s, free_gpus):
-            wanted_gpus = self._newcomers.wanted_gpus(run_s, gpus)
+        if self._shorter_jobs.should_leave_gpus(run_s, gpus, waited_s, free_gpus):
+            wanted_gpus = self._shorter_jobs.wanted_gpus(run_s, gpus)
             return wait_decisions.wait_for_shorter_jobs(
-                work_s, wanted_gpus, self._newcomers.max_wait_s(run_s) - waited_s
+                work_s, wanted_gpus, self._shorter_jobs.max_wait_s(run_s) - waited_s
             )
         if self._long_jobs is not None and self._long_jobs.should_wait(run_s, gpus, waited_s):
             held_gpus, limit_gpus = self._long_jobs.held_gpus(run_s), self._long_jobs.limit_gpus
@@ -190,7 +192,7 @@ class _Pass:
         self._placing.claim(row, JobPlacement(list(pieces), at_once=True))
 
     def _join(self, row: int, code: int, shape: RequestShape) -> None:
-        """Find company for a job, or let it wait."""
+        """Find partners for a job, or let it wait."""
         work_s = float(self._snapshot.jobs.remaining_s[row])
         consent = self._interference_view.consent(row)
         if not consent.shares or not math.isfinite(work_s) or self._interference_view.kind(row) is None:
@@ -198,15 +200,15 @@ class _Pass:
         key = (self._interference_view.kind(row), int(self._snapshot.sharing.batch[row]), code, consent.max_slowdown)
         if work_s >= self._refused.get(key, math.inf):
             return
-        if self._screen is None:
-            self._screen = PartnerScreen(
+        if self._partner_screen is None:
+            self._partner_screen = PartnerScreen(
                 self._snapshot,
                 self._gpu_occupancy,
                 self._interference_view,
                 self._policy.most,
                 max(self._policy.caution, self._policy.bound_caution),
             )
-        for devices, pieces in self._places(row, code, shape, self._screen):
+        for devices, pieces in self._places(row, code, shape, self._partner_screen):
             decision = self._judge(row, devices)
             if row not in self._decisions or decision.share:
                 self._decisions[row] = decision
@@ -216,7 +218,7 @@ class _Pass:
         self._refused[key] = work_s
 
     def _places(
-        self, row: int, code: int, shape: RequestShape, screen: PartnerScreen
+        self, row: int, code: int, shape: RequestShape, partner_screen: PartnerScreen
     ) -> Iterator[tuple[list[int], list[NodeAllocation]]]:
         """Devices for a job, best first: shared ones before free ones, as free ones would not make it end earlier."""
         if code not in self._masks:
@@ -226,11 +228,11 @@ class _Pass:
         _, cpus, memory_mib = shape.least
         now = self._placing.free_capacity.now
         roomy: BoolColumn = nodes & (now.cpus >= cpus) & (now.memory_mib >= memory_mib)
-        if not self._enough(shape, gpus, roomy, screen.gpus_by_node(np.arange(len(screen)))):
+        if not self._enough(shape, gpus, roomy, partner_screen.gpus_by_node(np.arange(len(partner_screen)))):
             return
-        order = self._order(row, nodes, screen)
-        enough = self._enough(shape, gpus, roomy, screen.gpus_by_node(order))
-        picked = self._gpu_occupancy.pick(shape, self._ranked(order, roomy, screen)) if enough else None
+        order = self._order(row, nodes, partner_screen)
+        enough = self._enough(shape, gpus, roomy, partner_screen.gpus_by_node(order))
+        picked = self._gpu_occupancy.pick(shape, self._ranked(order, roomy, partner_screen)) if enough else None
         if picked is not None:
             yield picked
 
@@ -241,27 +243,27 @@ class _Pass:
             return int(per_node.sum()) >= gpus
         return int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
 
-    def _order(self, row: int, nodes: BoolColumn, screen: PartnerScreen) -> IntColumn:
+    def _order(self, row: int, nodes: BoolColumn, partner_screen: PartnerScreen) -> IntColumn:
         """Groups of devices that a job may join: the first ones first, or those where it gains, best first."""
         if self._policy.name == SJF_FFS:
-            return np.flatnonzero(screen.may_share(row))
+            return np.flatnonzero(partner_screen.may_share(row))
         gpus = int(self._snapshot.jobs.gpus[row])
-        together, after, apart = screen.mean_completions_s(row)
+        together, after, apart = partner_screen.mean_completions_s(row)
         if self._releases is not None:
             missing = gpus - int(self._placing.free_capacity.now.gpus[nodes].sum())
             after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
         gains = np.flatnonzero(together < after)
         if not self._policy.ours:
             return gains[np.argsort(together[gains], kind="stable")]
-        used = np.minimum(screen.free_capacity(nodes)[gains], gpus)
+        used = np.minimum(partner_screen.free_capacity(nodes)[gains], gpus)
         cost = (together - apart)[gains] / np.maximum(used, 1)
         if not self._by_day:
             return gains[np.argsort(cost, kind="stable")]
         # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
         return gains[np.lexsort((apart[gains], np.round(cost, _DIGITS)))]
 
-    def _ranked(self, order: IntColumn, nodes: BoolColumn, screen: PartnerScreen) -> Iterator[int]:
-        yield from screen.devices(order, nodes)
+    def _ranked(self, order: IntColumn, nodes: BoolColumn, partner_screen: PartnerScreen) -> Iterator[int]:
+        yield from partner_screen.devices(order, nodes)
         yield from self._gpu_occupancy.free(nodes)
 
     def _judge(self, row: int, devices: Sequence[int]) -> SharingDecision:
@@ -270,7 +272,7 @@ class _Pass:
         rows = jobs_on_devices(self._gpu_occupancy, devices)
         new = interference_view.new_job(row)
         batch = int(self._snapshot.sharing.batch[row])
-        own = [[device for device in devices if one in self._gpu_occupancy.tenants[device]] for one in rows]
+        own = [[device for device in devices if one in self._gpu_occupancy.jobs_on[device]] for one in rows]
         partners = [interference_view.partner(one, mine) for one, mine in zip(rows, own, strict=True)]
         decision = decide_sharing(
             new,

@@ -37,8 +37,8 @@ class ShorterJobs:
         self,
         run_s: FloatColumn,
         gpus: IntColumn,
-        in_want: BoolColumn,
-        lacks: FloatColumn,
+        waits_or_shares: BoolColumn,
+        lost_speed: FloatColumn,
         runs: BoolColumn,
         *,
         patience: float = PATIENCE,
@@ -48,13 +48,13 @@ class ShorterJobs:
         whether it runs. ``least_loss``: what those in want must be without together, in speeds of a job.
         """
         self._patience, self._least_loss = patience, least_loss
-        counted = (gpus > 0) & (in_want | runs) & np.isfinite(run_s)
+        counted = (gpus > 0) & (waits_or_shares | runs) & np.isfinite(run_s)
         order = np.argsort(run_s[counted], kind="stable")
         sizes = gpus[counted][order]
-        wants = in_want[counted][order]
+        wants = waits_or_shares[counted][order]
         self._run_s = run_s[counted][order]
         self._wanted = prefix_sums(np.where(wants, sizes, 0))
-        lost = np.where(wants, lacks[counted][order], 0.0)
+        lost = np.where(wants, lost_speed[counted][order], 0.0)
         self._lost = prefix_sums(lost)
         self._lacking = prefix_sums(sizes * lost)
         self._held = prefix_sums(np.where(wants, 0, sizes))

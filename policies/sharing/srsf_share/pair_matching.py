@@ -1,7 +1,7 @@
 """Who runs with whom, and who waits: jobs on GPUs so that the sum of weighted speeds is large.
 
-A seat is what one job, or two that share, hold: all seats of one call are for jobs of one size. Local search: every two
-seats exchange members, and every seat with everyone who waits, as long as the sum grows. On seats for one GPU it comes
+A slot is what one job, or two that share, hold: all slots of one call are for jobs of one size. Local search: every two
+slots exchange members, and every slot with everyone who waits, as long as the sum grows. On slots for one GPU it comes
 within 2 % of an exact matching's average completion time.
 """
 
@@ -15,18 +15,18 @@ import numpy as np
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 BLOCK = 128
-"""Seats that are compared with each other at once: a sweep costs O(seats x BLOCK)."""
+"""Slots that are compared with each other at once: a sweep costs O(slots x BLOCK)."""
 MAX_SWEEPS = 12
 _LEAST = 1e-9
 """Part of the heaviest weight by which an exchange must gain, so that rounding cannot go in circles."""
 _NEVER = -1e300
 _REGROUPED = 8
-"""Of those who wait, so many pairs try to take a seat in each block and sweep."""
+"""Of those who wait, so many pairs try to take a slot in each block and sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairMatchingInput:
-    """Jobs of one size that want seats.
+    """Jobs of one size that want slots.
 
     Attributes:
         weight: what a second of a job at full speed is worth.
@@ -53,37 +53,37 @@ class PairMatchingInput:
 
 
 class PairMatching:
-    """Seats in the making. Job number ``len(contest)`` is nobody."""
+    """Slots in the making. Job number ``len(matching_input)`` is nobody."""
 
-    def __init__(self, contest: PairMatchingInput, seats: int, *, keep: bool = False) -> None:
-        """The first ``seats`` jobs begin alone, those that are fixed before the others; the rest waits.
+    def __init__(self, matching_input: PairMatchingInput, slots: int, *, keep: bool = False) -> None:
+        """The first ``slots`` jobs begin alone, those that are fixed before the others; the rest waits.
 
         ``keep``: those that run go before those that wait, beside whom they are now.
         """
-        self._nobody = nobody = len(contest)
-        self._weight = np.append(contest.weight, 0.0)
-        self._kind = np.append(contest.kind, len(contest.speed))
-        self._kinds = len(contest.speed) + 1
-        self._fast, self._slow = _speeds(contest.speed)
-        self._least_speed = np.append(contest.least_speed, 0.0)
-        self._mate = np.append(np.where(contest.co_runner < 0, nobody, contest.co_runner), nobody)
-        self._running = np.append(contest.running, False)
-        self._fixed = np.append(contest.fixed, False)
-        cost = np.append(contest.move_cost, 0.0)
+        self._nobody = nobody = len(matching_input)
+        self._weight = np.append(matching_input.weight, 0.0)
+        self._kind = np.append(matching_input.kind, len(matching_input.speed))
+        self._kinds = len(matching_input.speed) + 1
+        self._fast, self._slow = _speeds(matching_input.speed)
+        self._least_speed = np.append(matching_input.least_speed, 0.0)
+        self._mate = np.append(np.where(matching_input.co_runner < 0, nobody, matching_input.co_runner), nobody)
+        self._running = np.append(matching_input.running, False)
+        self._fixed = np.append(matching_input.fixed, False)
+        cost = np.append(matching_input.move_cost, 0.0)
         self._idle = np.where(self._fixed, _NEVER, -cost)
         self._moved = np.where(self._fixed, np.inf, cost)
-        late = np.where(contest.fixed, 0, np.where(contest.running & keep, 1, 2))
+        late = np.where(matching_input.fixed, 0, np.where(matching_input.running & keep, 1, 2))
         order = np.argsort(late, kind="stable")
-        guests = contest.co_runner > np.arange(nobody) if keep else np.zeros(nobody, dtype=np.bool_)
-        hosts = order[~guests[order]]
-        self.first = hosts[:seats].copy()
+        joining = matching_input.co_runner > np.arange(nobody) if keep else np.zeros(nobody, dtype=np.bool_)
+        hosts = order[~joining[order]]
+        self.first = hosts[:slots].copy()
         self.second = self._mate[self.first] if keep else np.full(len(self.first), nobody, dtype=np.int64)
         seated = np.isin(order, np.concatenate((self.first, self.second)))
         self.waiting = order[~seated]
         self._least = _LEAST * float(np.max(self._weight, initial=0.0))
 
     def value(self, one: IntColumn, other: IntColumn) -> FloatColumn:
-        """What a seat with these two is worth; they broadcast."""
+        """What a slot with these two is worth; they broadcast."""
         pair = self._kind[one] * self._kinds + self._kind[other]
         fast, slow = self._fast.take(pair), self._slow.take(pair)
         bad = fast < self._least_speed[one]
@@ -104,53 +104,53 @@ class PairMatching:
         return worth
 
     def total(self) -> float:
-        """What all seats are worth, less what it costs to stop those who wait."""
+        """What all slots are worth, less what it costs to stop those who wait."""
         return float(self.value(self.first, self.second).sum() + self._idle[self.waiting].sum())
 
     def settle(self) -> list[tuple[int, int]]:
-        """Exchange until nobody gains; returns the seats, -1 for an empty place."""
+        """Exchange until nobody gains; returns the slots, -1 for an empty place."""
         for sweep in range(MAX_SWEEPS):
             gains = 0
-            for seats, waiting in self._fronts(sweep):
-                gains += self._admit(seats, waiting)
-            for seats in _blocks(len(self.first), sweep):
-                gains += self._exchange(seats)
-            for seats, waiting in self._fronts(sweep):
-                gains += self._regroup(seats, waiting)
+            for slots, waiting in self._fronts(sweep):
+                gains += self._admit(slots, waiting)
+            for slots in _blocks(len(self.first), sweep):
+                gains += self._exchange(slots)
+            for slots, waiting in self._fronts(sweep):
+                gains += self._regroup(slots, waiting)
             if not gains:
                 break
         pairs = np.where(np.stack((self.first, self.second)) == self._nobody, -1, np.stack((self.first, self.second)))
         return list(zip(*pairs.tolist(), strict=True))
 
     def _fronts(self, sweep: int) -> Iterator[tuple[IntColumn, IntColumn]]:
-        """Seats, and those who wait, side by side in blocks."""
+        """Slots, and those who wait, side by side in blocks."""
         blocks = list(_blocks(len(self.first), sweep))
-        for number, seats in enumerate(blocks):
-            yield seats, np.arange(number, len(self.waiting), len(blocks), dtype=np.int64)[: 2 * BLOCK]
+        for number, slots in enumerate(blocks):
+            yield slots, np.arange(number, len(self.waiting), len(blocks), dtype=np.int64)[: 2 * BLOCK]
 
-    def _admit(self, seats: IntColumn, waiting: IntColumn) -> int:
+    def _admit(self, slots: IntColumn, waiting: IntColumn) -> int:
         """Who waits joins somebody, or takes a place; at once wherever it gains, the largest gain first."""
-        if not len(seats) or not len(waiting):
+        if not len(slots) or not len(waiting):
             return 0
-        a, b, c = self.first[seats, None], self.second[seats, None], self.waiting[None, waiting]
+        a, b, c = self.first[slots, None], self.second[slots, None], self.waiting[None, waiting]
         now = self.value(a, b) + self._idle[c]
         beside_first = self.value(a, c) + self._idle[b] - now
         beside_second = self.value(b, c) + self._idle[a] - now
         moves = self._best_first(np.maximum(beside_first, beside_second), apart=True)
         for s, w in moves:
-            seat, place = seats[s], waiting[w]
+            slot, place = slots[s], waiting[w]
             job = self.waiting[place]
             if beside_first[s, w] >= beside_second[s, w]:
-                out, self.second[seat] = self.second[seat], job
+                out, self.second[slot] = self.second[slot], job
             else:
-                out, self.first[seat] = self.first[seat], job
+                out, self.first[slot] = self.first[slot], job
             self.waiting[place] = out
         self._tidy()
         return len(moves)
 
-    def _exchange(self, seats: IntColumn) -> int:
-        """Two seats swap members."""
-        a, b = self.first[seats], self.second[seats]
+    def _exchange(self, slots: IntColumn) -> int:
+        """Two slots swap members."""
+        a, b = self.first[slots], self.second[slots]
         now = self.value(a, b)
         total = now[:, None] + now[None, :]
         straight = self.value(a[:, None], a[None, :]) + self.value(b[:, None], b[None, :]) - total
@@ -159,7 +159,7 @@ class PairMatching:
         gain = np.triu(np.maximum(straight, crossed), 1)
         moves = self._best_first(gain, apart=False)
         for p, q in moves:
-            mine, its = seats[p], seats[q]
+            mine, its = slots[p], slots[q]
             if straight[p, q] >= crossed[p, q]:
                 self.second[mine], self.first[its] = self.first[its], self.second[mine]
             else:
@@ -167,31 +167,31 @@ class PairMatching:
         self._tidy()
         return len(moves)
 
-    def _regroup(self, seats: IntColumn, waiting: IntColumn) -> int:
-        """Two who wait take a seat together; two who sit alone share one, and the other goes to one or two who wait."""
-        if not len(seats) or not len(waiting):
+    def _regroup(self, slots: IntColumn, waiting: IntColumn) -> int:
+        """Two who wait take a slot together; two who sit alone share one, and the other goes to one or two who wait."""
+        if not len(slots) or not len(waiting):
             return 0
         gains = 0
         for worth, pair in self._units(self.waiting[waiting]):
-            merge_gain, merge = self._merge(seats)
-            leave_gain, seat = self._leave(seats) if pair[1] != self._nobody else (_NEVER, -1)
+            merge_gain, merge = self._merge(slots)
+            leave_gain, slot = self._leave(slots) if pair[1] != self._nobody else (_NEVER, -1)
             if max(merge_gain, leave_gain) + worth <= self._least:
                 break
             out = np.zeros(0, dtype=np.int64)
             if merge_gain >= leave_gain:
-                kept, seat = merge
-                self.second[kept] = self.first[seat]
+                kept, slot = merge
+                self.second[kept] = self.first[slot]
             else:
-                out = np.array([self.first[seat], self.second[seat]])
-            self.first[seat], self.second[seat] = pair
+                out = np.array([self.first[slot], self.second[slot]])
+            self.first[slot], self.second[slot] = pair
             self.waiting = np.append(self.waiting[~np.isin(self.waiting, pair)], out)
             self._tidy()
             gains += 1
         return gains
 
-    def _merge(self, seats: IntColumn) -> tuple[float, tuple[int, int]]:
-        """Least loss, below 0, if two who sit alone share a seat; and their seats."""
-        alone = seats[self.second[seats] == self._nobody]
+    def _merge(self, slots: IntColumn) -> tuple[float, tuple[int, int]]:
+        """Least loss, below 0, if two who sit alone share a slot; and their slots."""
+        alone = slots[self.second[slots] == self._nobody]
         p, q = np.triu_indices(len(alone), 1)
         if not len(p):
             return _NEVER, (-1, -1)
@@ -200,15 +200,15 @@ class PairMatching:
         at = int(np.argmax(gain))
         return float(gain[at]), (int(alone[p[at]]), int(alone[q[at]]))
 
-    def _leave(self, seats: IntColumn) -> tuple[float, int]:
-        """Least loss, below 0, if a seat is given up; and which."""
-        one, other = self.first[seats], self.second[seats]
+    def _leave(self, slots: IntColumn) -> tuple[float, int]:
+        """Least loss, below 0, if a slot is given up; and which."""
+        one, other = self.first[slots], self.second[slots]
         gain = self._idle[one] + self._idle[other] - self.value(one, other)
         at = int(np.argmax(gain))
-        return float(gain[at]), int(seats[at])
+        return float(gain[at]), int(slots[at])
 
     def _units(self, jobs: IntColumn) -> list[tuple[float, tuple[int, int]]]:
-        """Those who wait, alone and in pairs, with what a seat of theirs would gain; nobody twice, the best first."""
+        """Those who wait, alone and in pairs, with what a slot of theirs would gain; nobody twice, the best first."""
         among = self.value(jobs[:, None], jobs[None, :]) - self._idle[jobs][:, None] - self._idle[jobs][None, :]
         pairs = np.triu(among, 1)
         alone = self._weight[jobs] - self._idle[jobs]

@@ -28,7 +28,7 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColum
 
 SRSF_SHARE = "srsf-share"
 _CANDIDATES = 3
-"""Jobs that are looked at for each seat: itself, a partner, and one more to choose from."""
+"""Jobs that are looked at for each slot: itself, a partner, and one more to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Round:
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
         self._fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
         self._score: FloatColumn = jobs.gpus * jobs.remaining_s
-        self._seating = PairSlotPlacement(self._placing, snapshot, self._gpu_occupancy, self._fixed)
+        self._slot_placement = PairSlotPlacement(self._placing, snapshot, self._gpu_occupancy, self._fixed)
         self._weight: FloatColumn = np.ones(len(jobs))
 
     def run(self) -> SharingPlan:
@@ -96,10 +96,10 @@ class _Round:
         weight = self._weight = self._weights(on_gpus)
         dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
         apart = self._apart()
-        self._seating.keep(apart)
+        self._slot_placement.keep(apart)
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
-        seats = self._seats(open_rows, weight)
-        self._seating.seat(seats, open_rows.tolist())
+        slots = self._pair_slots(open_rows, weight)
+        self._slot_placement.place_slots(slots, open_rows.tolist())
         on_cpus = rank_rows(rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
         unable = rows[~able & (jobs.gpus[rows] > 0)]
         return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
@@ -120,46 +120,46 @@ class _Round:
         as the node leaves service or a job there has not left yet: to stop them would give nobody a GPU.
         """
         found: set[int] = set()
-        for device, tenants in enumerate(self._gpu_occupancy.tenants):
-            fixed = [row for row in tenants if self._fixed[row]]
+        for device, jobs_on in enumerate(self._gpu_occupancy.jobs_on):
+            fixed = [row for row in jobs_on if self._fixed[row]]
             if self._gpu_occupancy.taken[device]:
-                found.update(tenants)
+                found.update(jobs_on)
             elif len(fixed) > 1:
                 found.update(fixed)
         return found
 
-    def _seats(self, rows: IntColumn, weight: FloatColumn) -> list[PairSlot]:
-        """Seats for the densest jobs as far as there are GPUs, filled by size; the most valuable GPUs first."""
+    def _pair_slots(self, rows: IntColumn, weight: FloatColumn) -> list[PairSlot]:
+        """Slots for the densest jobs as far as there are GPUs, filled by size; the most valuable GPUs first."""
         jobs = self._snapshot.jobs
         if not len(rows):
             return []
-        left = self._seating.gpus_unclaimed
+        left = self._slot_placement.gpus_unclaimed
         columns = (jobs.partition, jobs.gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node)
         _, size = group_equal_rows(tuple(column[rows] for column in columns))
-        seats = np.zeros(int(size.max()) + 1, dtype=np.int64)
+        slots = np.zeros(int(size.max()) + 1, dtype=np.int64)
         fixed_first = np.argsort(~self._fixed[rows], kind="stable")
         for number, gpus in zip(size[fixed_first].tolist(), jobs.gpus[rows][fixed_first].tolist(), strict=True):
             if gpus <= left:
-                seats[number] += 1
+                slots[number] += 1
                 left -= gpus
                 if not left:
                     break
         found: list[tuple[float, PairSlot]] = []
-        for number in np.flatnonzero(seats).tolist():
+        for number in np.flatnonzero(slots).tolist():
             members = rows[size == number]
-            found += self._matched(members, int(seats[number]), weight)
-        return [seat for _, seat in sorted(found, key=lambda entry: (-entry[0], entry[1].rows))]
+            found += self._matched(members, int(slots[number]), weight)
+        return [slot for _, slot in sorted(found, key=lambda entry: (-entry[0], entry[1].rows))]
 
-    def _matched(self, rows: IntColumn, seats: int, weight: FloatColumn) -> list[tuple[float, PairSlot]]:
-        """Seats of one size, with what a GPU of each is worth."""
+    def _matched(self, rows: IntColumn, slots: int, weight: FloatColumn) -> list[tuple[float, PairSlot]]:
+        """Slots of one size, with what a GPU of each is worth."""
         waiting = ~self._runs[rows]
-        few = np.cumsum(waiting) <= _CANDIDATES * seats
+        few = np.cumsum(waiting) <= _CANDIDATES * slots
         rows = rows[few | ~waiting]
-        contest = self._contest(rows, weight)
-        made = PairMatching(contest, seats)
+        matching_input = self._matching_input(rows, weight)
+        made = PairMatching(matching_input, slots)
         pairs = made.settle()
         if self._policy.change_s:
-            as_now = PairMatching(contest, seats, keep=True)
+            as_now = PairMatching(matching_input, slots, keep=True)
             kept = as_now.settle()
             if as_now.total() >= made.total():
                 made, pairs = as_now, kept
@@ -172,7 +172,7 @@ class _Round:
                 found.append((value, PairSlot(tuple(members))))
         return found
 
-    def _contest(self, rows: IntColumn, weight: FloatColumn) -> PairMatchingInput:
+    def _matching_input(self, rows: IntColumn, weight: FloatColumn) -> PairMatchingInput:
         kinds: dict[JobKind | None, int] = {}
         kind = np.array(
             [kinds.setdefault(self._interference_view.kind(row), len(kinds)) for row in rows.tolist()], dtype=np.int64
@@ -193,18 +193,18 @@ class _Round:
             speed=self._speeds.of(list(kinds)),
             least_speed=np.array(least, dtype=np.float64),
             move_cost=np.where(runs, cost, 0.0),
-            co_runner=self._mates(rows),
+            co_runner=self._partners(rows),
             running=runs,
             fixed=self._fixed[rows],
         )
 
-    def _mates(self, rows: IntColumn) -> IntColumn:
+    def _partners(self, rows: IntColumn) -> IntColumn:
         """Of each job, the number of the one with whom it shares all GPUs of both, or -1."""
         at = {row: number for number, row in enumerate(rows.tolist())}
         co_runners = np.full(len(rows), -1, dtype=np.int64)
         for row, number in at.items():
             devices = self._snapshot.devices.of(row).tolist()
-            beside = {one for device in devices for one in self._gpu_occupancy.tenants[device] if one != row}
+            beside = {one for device in devices for one in self._gpu_occupancy.jobs_on[device] if one != row}
             if len(beside) == 1:
                 (other,) = beside
                 if self._snapshot.devices.of(other).tolist() == devices:
@@ -212,13 +212,13 @@ class _Round:
         return co_runners
 
     def _plan(self, ranked: IntColumn, on_cpus: IntColumn) -> SharingPlan:
-        placing, seating, snapshot = self._placing, self._seating, self._snapshot
-        leaving = sorted(seating.leaving)
+        placing, slot_placement, snapshot = self._placing, self._slot_placement, self._snapshot
+        leaving = sorted(slot_placement.leaving)
         placing.verdict[leaving] = JobVerdict.PREEMPT
-        for row, claim in seating.claims.items():
+        for row, claim in slot_placement.claims.items():
             placing.record(row, claim)
         for row in placing.candidates(on_cpus).tolist():
-            pieces = seating.place_cpu_job(row)
+            pieces = slot_placement.place_cpu_job(row)
             if pieces is not None:
                 placing.record(row, JobPlacement(pieces, at_once=True))
         next_event_s = find_next_preemptible_s(snapshot, placing.verdict, self._policy.min_run_s)
@@ -229,29 +229,29 @@ class _Round:
             score=self._score,
             score_name="remaining_gpu_s",
             preempts=self._preempts(leaving),
-            next_event_s=snapshot.now_s if seating.deferred else next_event_s,
+            next_event_s=snapshot.now_s if slot_placement.deferred else next_event_s,
         )
         made = make_sharing_plan(
-            plan, snapshot.jobs.job_id, seating.devices, {"gpus_free_after": float(seating.gpus_left)}
+            plan, snapshot.jobs.job_id, slot_placement.devices, {"gpus_free_after": float(slot_placement.gpus_left)}
         )
-        return replace(made, decisions=self._grounds(leaving).asked())
+        return replace(made, decisions=self._reasons(leaving).asked())
 
-    def _grounds(self, leaving: Sequence[int]) -> PairReasons:
+    def _reasons(self, leaving: Sequence[int]) -> PairReasons:
         stays = self._runs.copy()
         stays[leaving] = False
         return PairReasons(
             self._snapshot,
             self._interference_view,
             stays=stays,
-            placed=self._seating.devices,
+            placed=self._slot_placement.devices,
             weight=self._weight,
             caution=self._policy.caution,
         )
 
     def _preempts(self, leaving: Sequence[int]) -> tuple[PreemptJob, ...]:
-        seating, job_id = self._seating, self._snapshot.jobs.job_id
+        slot_placement, job_id = self._slot_placement, self._snapshot.jobs.job_id
         takers: dict[int, list[int]] = {}
-        for row, devices in seating.devices.items():
+        for row, devices in slot_placement.devices.items():
             for device in devices:
                 takers.setdefault(device, []).append(row)
         found = []
@@ -260,7 +260,7 @@ class _Round:
             rows = sorted({one for device in mine for one in takers.get(device, ())} - {row})
             ids = tuple(int(job_id[one]) for one in rows)
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-            if row in seating.devices:
+            if row in slot_placement.devices:
                 reason = "it moves: jobs get more done in other pairs"
             elif ids:
                 reason = f"its GPUs do more for {'job' if len(ids) == 1 else 'jobs'} {shown}"

@@ -44,17 +44,17 @@ class PairReasons:
 
     def _tell(self, row: int) -> CoRunnersReport:
         """Complexity: O(GPUs) in all."""
-        encounters, devices = self._encounters(), self._placed[row]
-        seen = encounters.seen(row)
-        others = encounters.met(row, devices, seen)
-        course = encounters.co_run_times(row, devices, seen)
+        lookup, devices = self._lookup(), self._placed[row]
+        seen = lookup.seen(row)
+        others = lookup.met(row, devices, seen)
+        times = lookup.co_run_times(row, devices, seen)
         return CoRunnersReport(
             bool(others),
             devices,
-            course.alone_s,
-            encounters.co_runners(row, others),
-            course.sequential,
-            course.together,
+            times.alone_s,
+            lookup.co_runners(row, others),
+            times.sequential,
+            times.together,
             (self._worth(row, others[0]),) if others else (),
             "shares: the two get more done there than either alone, counted by how many jobs they hold up"
             if others
@@ -71,12 +71,12 @@ class PairReasons:
         mine, its = self._interference_view.kind(one), self._interference_view.kind(other)
         return 0.0 if mine is None or its is None else self._interference_view.speed(mine, its, self._caution)
 
-    def _encounters(self) -> CoRunnersLookup:
-        tenants: list[list[int]] = [[] for _ in range(len(self._snapshot.devices))]
+    def _lookup(self) -> CoRunnersLookup:
+        jobs_on: list[list[int]] = [[] for _ in range(len(self._snapshot.devices))]
         for row in np.flatnonzero(self._stays).tolist():
             for device in self._snapshot.devices.of(row).tolist():
-                tenants[device].append(row)
+                jobs_on[device].append(row)
         for row, devices in self._placed.items():
             for device in devices:
-                tenants[device].append(row)
-        return CoRunnersLookup(self._snapshot, self._interference_view, tenants, self._placed)
+                jobs_on[device].append(row)
+        return CoRunnersLookup(self._snapshot, self._interference_view, jobs_on, self._placed)

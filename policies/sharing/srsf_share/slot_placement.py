@@ -1,4 +1,4 @@
-"""Seats become places: who stays on its GPUs, who joins whom there, who starts afresh, and who must leave."""
+"""Slots become places: who stays on its GPUs, who joins whom there, who starts again elsewhere, and who must leave."""
 
 from __future__ import annotations
 
@@ -52,30 +52,30 @@ class PairSlotPlacement:
             self.staying.add(row)
             self._claimed[self._of(row)] = True
 
-    def seat(self, seats: Sequence[PairSlot], others: Sequence[int]) -> None:
-        """Find places for seats, the most valuable first, and then for other rows in what is left."""
-        order = sorted(range(len(seats)), key=lambda at: not any(self._fixed[row] for row in seats[at].rows))
+    def place_slots(self, slots: Sequence[PairSlot], others: Sequence[int]) -> None:
+        """Find places for slots, the most valuable first, and then for other rows in what is left."""
+        order = sorted(range(len(slots)), key=lambda at: not any(self._fixed[row] for row in slots[at].rows))
         joins: list[tuple[int, int]] = []
-        afresh: list[PairSlot] = []
-        for seat in (seats[at] for at in order):
-            host = next((row for row in seat.rows if self._may_stay(row)), None)
-            if host is None:
-                afresh.append(seat)
+        restarts: list[PairSlot] = []
+        for slot in (slots[at] for at in order):
+            staying = next((row for row in slot.rows if self._may_stay(row)), None)
+            if staying is None:
+                restarts.append(slot)
                 continue
-            self.keep([host])
-            guests = [row for row in seat.rows if row != host]
-            self.staying.update(row for row in guests if self._runs(row) and self._of(row) == self._of(host))
-            joins += [(row, host) for row in guests if row not in self.staying]
+            self.keep([staying])
+            joining = [row for row in slot.rows if row != staying]
+            self.staying.update(row for row in joining if self._runs(row) and self._of(row) == self._of(staying))
+            joins += [(row, staying) for row in joining if row not in self.staying]
         self._vacate()
-        for guest, host in joins:
-            self._join(guest, host)
+        for row, staying_row in joins:
+            self._join(row, staying_row)
         rest: list[int] = []
-        for seat in afresh:
-            if self._start(seat.rows[0]):
-                self.deferred |= len(seat.rows) > 1
-                rest += seat.rows[1:]
+        for slot in restarts:
+            if self._start(slot.rows[0]):
+                self.deferred |= len(slot.rows) > 1
+                rest += slot.rows[1:]
             else:
-                rest += seat.rows
+                rest += slot.rows
         refusals = RefusedShapes()
         for row in (*rest, *others):
             if row not in self.staying and row not in self.devices and not self._stay_after_all(row):
@@ -131,9 +131,9 @@ class PairSlotPlacement:
         gpus = np.bincount(open_to_all, minlength=len(cpus)).astype(np.int64)
         self._pool = FreeNodes(self._gpu_occupancy.classes, gpus, cpus, memory_mib)
 
-    def _join(self, guest: int, host: int) -> None:
-        shape, devices = self._shape(guest), self._of(host)
-        code = int(self._placing.demand.code[guest])
+    def _join(self, joining: int, staying: int) -> None:
+        shape, devices = self._shape(joining), self._of(staying)
+        code = int(self._placing.demand.code[joining])
         if code not in self._masks:
             self._masks[code] = self._gpu_occupancy.classes.mask(shape)
         counts: dict[int, int] = {}
@@ -143,7 +143,7 @@ class PairSlotPlacement:
         pieces = [_piece(shape, node, count) for node, count in counts.items()]
         fits = all(self._masks[code][piece.node] and self._has(piece) for piece in pieces)
         if fits and (shape.units or all(count == shape.gpus for count in counts.values())):
-            self._take(guest, devices, pieces, [piece._replace(gpus=0) for piece in pieces])
+            self._take(joining, devices, pieces, [piece._replace(gpus=0) for piece in pieces])
 
     def _has(self, piece: NodeAllocation) -> bool:
         _, cpus, memory_mib = self._pool.on(piece.node)
@@ -159,7 +159,7 @@ class PairSlotPlacement:
             first = int(self._snapshot.devices.first[piece.node])
             last = int(self._snapshot.devices.first[piece.node + 1])
             free = [device for device in range(first, last) if not self._claimed[device]]
-            devices += sorted(free, key=lambda device: bool(self._gpu_occupancy.tenants[device]))[: piece.gpus]
+            devices += sorted(free, key=lambda device: bool(self._gpu_occupancy.jobs_on[device]))[: piece.gpus]
         self._claimed[devices] = True
         self._take(row, sorted(devices), pieces, pieces)
         return True
@@ -168,8 +168,8 @@ class PairSlotPlacement:
         self, row: int, devices: Sequence[int], pieces: list[NodeAllocation], taken: list[NodeAllocation]
     ) -> None:
         self._pool.take(taken)
-        tenants = {one for device in devices for one in self._gpu_occupancy.tenants[device]}
-        at_once = row not in self._leaving and not (tenants & self._leaving) and self._has_now(pieces)
+        jobs_on = {one for device in devices for one in self._gpu_occupancy.jobs_on[device]}
+        at_once = row not in self._leaving and not (jobs_on & self._leaving) and self._has_now(pieces)
         if at_once:
             self._take_now(pieces)
         self.devices[row] = tuple(devices)

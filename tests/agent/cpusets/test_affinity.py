@@ -73,7 +73,7 @@ def sets_over(tmp_path: Path, program: Program, cpus: int = len(ONLINE), root: s
 @two_cores
 def test_every_thread_is_bound_and_set_free(tmp_path: Path, sleeper: Program) -> None:
     sets = sets_over(tmp_path, sleeper)
-    assert sets.room(JOB) == CoreRange(len(ONLINE), len(ONLINE))
+    assert sets.core_range(JOB) == CoreRange(len(ONLINE), len(ONLINE))
     sets.limit(JOB, 1, "tuning")
     assert sleeper.affinity() == {frozenset(ONLINE[:1])}
     assert sets.reapply_limits() == []

@@ -29,7 +29,7 @@ def on_record(jobs: Jobs) -> bool:
 
 def test_fewer_then_more_then_all_again(jobs: Jobs) -> None:
     jobs.add(BATCH)
-    assert jobs.sets.room(JOB) == CoreRange(20, 20)
+    assert jobs.sets.core_range(JOB) == CoreRange(20, 20)
     for cores, cpus in ((4, "0-3"), (1, "0"), (7, "0-6")):
         assert jobs.sets.limit(JOB, cores, "tuning") == cores
         assert set(jobs.has().values()) == {cpus}
@@ -67,7 +67,7 @@ def test_steps_with_parts_of_the_job_keep_parts_of_what_is_left(jobs: Jobs) -> N
     groups = {"": "0-19", "step_0": "0-9", "step_0/task_0": "0-9", "step_1": "10-19", "step_1/task_0": "10-14"}
     jobs.add(groups)
     jobs.machine.tell(procs={f"{jobs.top()}/job_{JOB}/{name}": [1] for name in groups if "task" in name})
-    assert jobs.sets.room(JOB) == CoreRange(15, 15)  # 15-19 are nobody's to give
+    assert jobs.sets.core_range(JOB) == CoreRange(15, 15)  # 15-19 are nobody's to give
     jobs.sets.limit(JOB, 12, "tuning")
     assert jobs.has() == {
         "": "0-11", "step_0": "0-9", "step_0/task_0": "0-9", "step_1": "10-11", "step_1/task_0": "10-11",
@@ -83,7 +83,7 @@ def test_the_one_step_of_a_job_may_have_all_of_it(jobs: Jobs) -> None:
     groups = {"": "0-19", "step_batch": "0-19", "step_0": "4-5", "step_0/task_0": "4-5"}
     jobs.add(groups)
     jobs.machine.tell(procs={f"{jobs.top()}/job_{JOB}/step_0/task_0": [1]})
-    assert jobs.sets.room(JOB) == CoreRange(2, 20)
+    assert jobs.sets.core_range(JOB) == CoreRange(2, 20)
     jobs.sets.limit(JOB, 3, "tuning")
     assert {jobs.has()[name] for name in ("", "step_0", "step_0/task_0")} == {"0,4-5"}
     jobs.sets.limit(JOB, 1, "tuning")
@@ -131,7 +131,7 @@ def test_a_job_that_ends_while_it_is_written(jobs: Jobs) -> None:
     assert not on_record(jobs)
     jobs.sets.restore(JOB, "tuning")
     with pytest.raises(JobGoneError):
-        jobs.sets.room(JOB)
+        jobs.sets.core_range(JOB)
 
 
 def test_an_agent_that_was_killed_has_its_jobs_restored_by_the_next(jobs: Jobs) -> None:
@@ -206,7 +206,7 @@ def test_more_cores_than_slurm_gave_are_not_the_jobs_own(jobs: Jobs) -> None:
 def test_where_slurm_counts_cores_a_job_keeps_both_threads_of_each(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets_module, "read_siblings", lambda cpus: {cpu: cpu % 4 for cpu in cpus})
     jobs.add({"": "0-7", "step_batch": "0-7"}, cpus=4)
-    assert jobs.sets.room(JOB) == CoreRange(4, 4)
+    assert jobs.sets.core_range(JOB) == CoreRange(4, 4)
     assert jobs.sets.limit(JOB, 2, "tuning") == 2
     assert set(jobs.has().values()) == {"0-1,4-5"}
 
@@ -230,7 +230,7 @@ def test_the_next_run_of_a_requeued_job_is_another(jobs: Jobs) -> None:
     jobs.machine.tell(remove=f"{jobs.top()}/job_{JOB}")
     jobs.add({"": "8-15", "step_batch": "8-15"}, cpus=8, start_s=2)
     assert not on_record(jobs)
-    assert jobs.sets.room(JOB) == CoreRange(8, 8)
+    assert jobs.sets.core_range(JOB) == CoreRange(8, 8)
     jobs.sets.limit(JOB, 2, "tuning")
     assert set(jobs.has().values()) == {"8-9"}
 
@@ -267,11 +267,11 @@ def test_any_tree_and_any_wishes(
     jobs.add(groups, cpus=len(allocated))
     procs = {f"{jobs.top()}/job_{JOB}/{name}": [1] for name in groups if "task" in name}
     jobs.machine.tell(procs=procs)
-    room, wanted = jobs.sets.room(JOB), dict[str, int]()
+    core_range, wanted = jobs.sets.core_range(JOB), dict[str, int]()
     for _ in range(data.draw(st.integers(1, 5))):
         holder, cores = data.draw(st.sampled_from("ab")), data.draw(st.integers(0, 22))
         if cores:
-            wanted[holder] = min(cores, room.limit)
+            wanted[holder] = min(cores, core_range.limit)
             assert jobs.sets.limit(JOB, cores, holder) == min(wanted.values())
         else:
             wanted.pop(holder, None)

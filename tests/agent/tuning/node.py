@@ -32,13 +32,13 @@ class PaperCores:
     unseen: set[int] = field(default_factory=set)
     set_to: list[tuple[int, int]] = field(default_factory=list)
 
-    def room(self, job_id: int) -> CoreRange:
+    def core_range(self, job_id: int) -> CoreRange:
         if job_id not in self.rooms or job_id in self.unseen:
             raise JobGoneError(f"job {job_id} does not run here")
         return self.rooms[job_id]
 
     def limit(self, job_id: int, cores: int, holder: str) -> int:
-        self.room(job_id)
+        self.core_range(job_id)
         if job_id in self.refuses:
             raise CoresError(f"job {job_id}: the kernel says no")
         self.wanted[job_id] = cores

@@ -15,7 +15,7 @@ from slurm_soda.simulator.whatif.observed_site import (
     ObservedSite,
     latest_jobs,
     make_observed_site,
-    measure_hand_over_s,
+    measure_start_delay_s,
     summarise_observed,
 )
 from slurm_soda.simulator.workload import Workload
@@ -39,7 +39,7 @@ def ran(start_s: float, end_s: float, *nodes: str, ready_s: float = 0.0) -> Sacc
     ],
 )
 def test_time_from_free_nodes_to_a_start(runs: list[SacctRun], lag_s: float) -> None:
-    assert measure_hand_over_s(runs) == pytest.approx(lag_s)
+    assert measure_start_delay_s(runs) == pytest.approx(lag_s)
 
 
 def site(submit_s: list[float], start_s: list[float], end_s: list[float]) -> ObservedSite:

@@ -1,4 +1,4 @@
-"""The ledger over a real spool: every event once, nothing forgotten before the controller has it."""
+"""The run_records over a real spool: every event once, nothing forgotten before the controller has it."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ def event(kind: str, job_id: int = 10, start_s: int = 500, restart: int = 0, **m
 
 
 class Node:
-    """A spool, and ledgers over it one after the other."""
+    """A spool, and run records over it one after the other."""
 
     def __init__(self, path: Path) -> None:
         self.spool = Spool(str(path))
         self.faults = RecentFaults()
-        self.ledger = RunRecords(self.spool, self.faults, 1000)
+        self.run_records = RunRecords(self.spool, self.faults, 1000)
 
     def restart(self) -> None:
-        self.ledger = RunRecords(self.spool, self.faults, 1000)
-        self.ledger.adopt(NOW_S)
+        self.run_records = RunRecords(self.spool, self.faults, 1000)
+        self.run_records.adopt(NOW_S)
 
     def take(self, line: bytes) -> None:
-        self.ledger.take(parse_run_event(line), line, NOW_S)
+        self.run_records.take(parse_run_event(line), line, NOW_S)
 
     def end(self) -> None:
         """What the sampling loop does with closed runs."""
-        for run in self.ledger.active():
+        for run in self.run_records.active():
             run.over = run.closed is not None
-            self.ledger.save(run, NOW_S)
+            self.run_records.save(run, NOW_S)
 
     def deliver(self) -> list[str]:
         """Report all news; what was in it, in short."""
-        batch = self.ledger.news()
-        self.ledger.reported(batch)
+        batch = self.run_records.news()
+        self.run_records.reported(batch)
         opened = [f"open {r.job_id}.{r.restart}" for r in batch.opened]
         closed = [f"close {r.job_id}.{r.restart}" for r in batch.closed]
         return [*opened, *closed, *(f"usage {r.job_id}.{r.restart}" for r in batch.usage)]
@@ -85,7 +85,7 @@ def test_a_run_is_reported_once_and_then_forgotten(node: Node) -> None:
     assert set(node.spool.names()) >= {"10.500.open", "10.500.close"}
     node.end()
     assert node.deliver() == ["usage 10.0"]
-    assert (node.ledger.runs, node.spool.names()) == ({}, [])
+    assert (node.run_records.runs, node.spool.names()) == ({}, [])
 
 
 def test_second_copies_change_nothing(node: Node) -> None:
@@ -96,7 +96,7 @@ def test_second_copies_change_nothing(node: Node) -> None:
     assert node.deliver() == ["open 10.0", "close 10.0", "usage 10.0"]
     node.take(event("close"))
     node.spool.write("10.500.close", event("close"))
-    node.ledger.adopt(NOW_S)
+    node.run_records.adopt(NOW_S)
     assert node.deliver() == []
     assert node.spool.names() == []
 
@@ -106,20 +106,20 @@ def test_what_prolog_and_epilog_left_is_adopted_in_order(node: Node) -> None:
     node.spool.write("11.600.open", event("open", 11, 600))
     node.spool.write("10.500.open", event("open"))
     node.restart()
-    assert [run.key for run in node.ledger.active()] == [RunKey(10, 500), RunKey(11, 600)]
+    assert [run.key for run in node.run_records.active()] == [RunKey(10, 500), RunKey(11, 600)]
     assert "close 11.0" in node.deliver()
     assert node.faults.recent(NOW_S) == ("epilog: agent was away",)
 
 
 def test_a_restart_goes_on_with_the_sums_and_reports_all_again(node: Node) -> None:
     node.take(event("open"))
-    usage = node.ledger.runs[RunKey(10, 500)].usage
+    usage = node.run_records.runs[RunKey(10, 500)].usage
     assert usage is not None
     usage.add_cpu(510.0, "cgroup/v1", {"c": 7.5}, 30.0)
     node.end()
     node.deliver()
     node.restart()
-    run = node.ledger.runs[RunKey(10, 500)]
+    run = node.run_records.runs[RunKey(10, 500)]
     assert run.usage is not None
     run.usage.add_cpu(520.0, "cgroup/v1", {"c": 9.0}, 20.0)
     assert (run.usage.cpu_s, run.usage.memory_peak_mib, run.usage.first_s) == (9.0, 30.0, 500.0)
@@ -144,31 +144,31 @@ def test_an_epilog_without_a_start_closes_the_only_open_run(node: Node) -> None:
 def test_a_close_without_an_opening_is_reported_alone(node: Node) -> None:
     node.take(event("close"))
     assert node.deliver() == ["close 10.0"]
-    assert (node.ledger.runs, node.spool.names()) == ({}, [])
+    assert (node.run_records.runs, node.spool.names()) == ({}, [])
 
 
 def test_a_new_run_of_a_job_ends_the_one_before(node: Node) -> None:
     node.take(event("open"))
     node.take(event("open", start_s=700, restart=1))
-    assert [run.key.start_s for run in node.ledger.active()] == [700]
+    assert [run.key.start_s for run in node.run_records.active()] == [700]
 
 
 def test_what_comes_between_report_and_answer_is_not_lost(node: Node) -> None:
     node.take(event("open"))
-    batch = node.ledger.news()
+    batch = node.run_records.news()
     node.take(event("close"))
     node.end()
-    node.ledger.reported(batch)
+    node.run_records.reported(batch)
     assert node.deliver() == ["close 10.0", "usage 10.0"]
     assert node.spool.names() == []
 
 
 def test_what_was_dropped_while_a_report_was_under_way_does_no_harm(node: Node) -> None:
     node.take(event("close"))
-    batch = node.ledger.news()
-    node.ledger.reported(batch)
-    node.ledger.reported(batch)
-    assert not node.ledger.has_unreported()
+    batch = node.run_records.news()
+    node.run_records.reported(batch)
+    node.run_records.reported(batch)
+    assert not node.run_records.has_unreported()
 
 
 def test_large_backlogs_go_in_parts(node: Node) -> None:
@@ -185,17 +185,17 @@ def test_spoiled_files_are_dropped_and_said(node: Node, name: str, content: byte
     node.spool.write(name, content)
     node.spool.write("12.1.open", event("open", 12, 1))
     node.restart()
-    assert [run.key.job_id for run in node.ledger.active()] == [12]
+    assert [run.key.job_id for run in node.run_records.active()] == [12]
     assert node.spool.names() == ["12.1.open"]
     assert f"spool: {name} is dropped" in node.faults.recent(NOW_S)[0]
 
 
 def test_a_file_that_cannot_be_read_at_the_moment_is_read_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.take(event("open"))
-    usage = node.ledger.runs[RunKey(10, 500)].usage
+    usage = node.run_records.runs[RunKey(10, 500)].usage
     assert usage is not None
     usage.samples = 7
-    node.ledger.save(node.ledger.runs[RunKey(10, 500)], NOW_S)
+    node.run_records.save(node.run_records.runs[RunKey(10, 500)], NOW_S)
     node.take(event("open", 12, 600))
     opened = os.open
 
@@ -206,37 +206,37 @@ def test_a_file_that_cannot_be_read_at_the_moment_is_read_later(node: Node, monk
 
     monkeypatch.setattr(os, "open", too_many)
     node.restart()
-    assert [run.key.job_id for run in node.ledger.active()] == [12]
+    assert [run.key.job_id for run in node.run_records.active()] == [12]
     assert "10.500.open is read later" in node.faults.recent(NOW_S)[0]
     monkeypatch.undo()
-    node.ledger.adopt(NOW_S)
-    found = node.ledger.runs[RunKey(10, 500)].usage
+    node.run_records.adopt(NOW_S)
+    found = node.run_records.runs[RunKey(10, 500)].usage
     assert found is not None
     assert found.samples == 7
     assert sorted(node.spool.names()) == ["10.500.open", "10.500.usage", "12.600.open"]
 
 
 def test_a_full_spool_drops_usage_first_and_says_so(node: Node) -> None:
-    ledger = RunRecords(node.spool, node.faults, 64)
+    run_records = RunRecords(node.spool, node.faults, 64)
     for start_s in range(40):
         line = event("open", start_s + 1, start_s)
-        ledger.take(parse_run_event(line), line, NOW_S)
-        ledger.save(ledger.runs[RunKey(start_s + 1, start_s)], NOW_S)
-    ledger.trim(NOW_S)
+        run_records.take(parse_run_event(line), line, NOW_S)
+        run_records.save(run_records.runs[RunKey(start_s + 1, start_s)], NOW_S)
+    run_records.trim(NOW_S)
     assert sum(name.endswith(".open") for name in node.spool.names()) == 40
     assert "oldest records dropped" in node.faults.recent(NOW_S)[0]
 
 
 def test_a_controller_that_never_comes_back_does_not_fill_the_memory(node: Node) -> None:
-    ledger = RunRecords(node.spool, node.faults, 64)
+    run_records = RunRecords(node.spool, node.faults, 64)
     for start_s in range(100):
         for line in (event("open", start_s + 1, start_s), event("close", start_s + 1, start_s))[: 1 + start_s % 2]:
-            run = ledger.take(parse_run_event(line), line, NOW_S)
+            run = run_records.take(parse_run_event(line), line, NOW_S)
         assert run is not None
         run.over = run.closed is not None
-    ledger.trim(NOW_S)
-    assert len(ledger.runs) == 64
-    assert len(ledger.active()) == 50
+    run_records.trim(NOW_S)
+    assert len(run_records.runs) == 64
+    assert len(run_records.active()) == 50
     assert any("36 oldest runs dropped" in fault for fault in node.faults.recent(NOW_S))
 
 

@@ -35,7 +35,7 @@ class Site:
     def root(self, *argv: str) -> ContainerCommandResult:
         return self.cluster.exec("root", argv)
 
-    def arrays(self, *argv: str, status: int = 0) -> Any:
+    def pools(self, *argv: str, status: int = 0) -> Any:
         done = self.root("sodactl", "pools", *argv, "--json")
         assert done.status == status, (argv, done)
         return json.loads(done.stdout)
@@ -97,28 +97,28 @@ def before(cluster: ContainerCluster) -> Iterator[tuple[Site, dict[str, str]]]:
 def site(before: tuple[Site, dict[str, str]]) -> Iterator[Site]:
     """Arrays of a known shape in force, and an empty queue."""
     site, _ = before
-    site.arrays("apply", *SHAPE)
+    site.pools("apply", *SHAPE)
     yield site
     site.empty()
 
 
 def test_a_name_that_is_taken_is_respected_and_nothing_is_made(before: tuple[Site, dict[str, str]]) -> None:
     site, present = before
-    assert site.arrays("status", status=3)["phase"] == "none"
+    assert site.pools("status", status=3)["phase"] == "none"
     site.root("scontrol", "create", "PartitionName=gpu_large", "Nodes=n1").check()
     try:
         assert "gpu_large is there already" in site.refused("apply", *SHAPE)
         assert set(site.partitions()) == {*present, "gpu_large"}
     finally:
         site.root("scontrol", "delete", "PartitionName=gpu_large").check()
-    plan = site.arrays("plan", *SHAPE)
+    plan = site.pools("plan", *SHAPE)
     assert plan["obstacles"] == []
     assert {step["partition"] for step in plan["steps"]} == {*OWN, *LENT}
     assert site.partitions() == present
 
 
 def test_jobs_are_routed(site: Site) -> None:
-    assert site.arrays("apply", *SHAPE)["steps"] == []
+    assert site.pools("apply", *SHAPE)["steps"] == []
     assert set(site.partitions()) == {"gpu", *OWN, *LENT}
     checkpoint = "--soda-checkpoint=TERM@5"
     expected = {
@@ -174,18 +174,18 @@ def test_borrowed_cores_are_given_back_in_time_and_a_restart_changes_nothing(sit
     assert {job: site.shown(job)["Restarts"] for job in stay} == stay
     assert {site.shown(job)["JobState"] for job in stay} == {"RUNNING"}
     assert site.partitions() == present
-    assert site.arrays("apply", *SHAPE)["steps"] == []
-    assert site.arrays("status")["changed"] == {}
+    assert site.pools("apply", *SHAPE)["steps"] == []
+    assert site.pools("status")["changed"] == {}
 
 
 def test_changes_of_others_are_refused_and_shares_change_live(site: Site) -> None:
     site.root("scontrol", "update", "PartitionName=gpu_cpu", "MaxCPUsPerNode=3").check()
     assert "MaxCPUsPerNode is 3, was 8" in site.refused("apply", *SHAPE)
     assert "MaxCPUsPerNode is 3, was 8" in site.refused("revert")
-    assert list(site.arrays("status", status=1)["changed"]) == ["gpu_cpu"]
-    site.arrays("apply", *SHAPE, "--force")
+    assert list(site.pools("status", status=1)["changed"]) == ["gpu_cpu"]
+    site.pools("apply", *SHAPE, "--force")
     assert "MaxCPUsPerNode=8 " in site.partitions()["gpu_cpu"]
-    steps = site.arrays("apply", "--cpu-cores", "6", "--large-nodes", "1")["steps"]
+    steps = site.pools("apply", "--cpu-cores", "6", "--large-nodes", "1")["steps"]
     assert {step["verb"] for step in steps} == {"update"}
     assert "MaxCPUsPerNode=6 " in site.partitions()["gpu_cpu"]
     assert "MaxCPUsPerNode=22 " in site.partitions()["gpu_small"]
@@ -197,7 +197,7 @@ def test_who_waits_is_not_left_where_it_can_no_longer_start(site: Site) -> None:
     wide, narrow = site.submit("--gres=gpu:1", "--cpus-per-task=20"), site.submit("--gres=gpu:1", "--cpus-per-task=18")
     tasks = site.submit("--hold", "--gres=gpu:1", "--cpus-per-task=20", "--array=1-2")
     assert {site.shown(job)["Partition"] for job in (runs, wide, narrow, tasks)} == {"gpu_small"}
-    done = site.arrays("apply", "--cpu-cores", "10", "--large-nodes", "1")
+    done = site.pools("apply", "--cpu-cores", "10", "--large-nodes", "1")
     assert (sorted(done["moved"]), done["problems"]) == ([wide, tasks], [])
     site.wait_state([wide, runs], "RUNNING")
     assert [site.shown(job)["Partition"] for job in (wide, narrow, tasks)] == ["gpu", "gpu_small", "gpu"]
@@ -209,10 +209,10 @@ def test_a_change_that_was_cut_short_is_finished(site: Site) -> None:
     record = json.loads(site.cluster.copy_out(STATE)) | {"phase": "applying", "shown": {}}
     site.cluster.exec("slurm", ("tee", STATE), input=json.dumps(record)).check()
     site.root("scontrol", "update", "PartitionName=gpu_cpu", "MaxCPUsPerNode=3").check()
-    steps = site.arrays("apply", *SHAPE)["steps"]
+    steps = site.pools("apply", *SHAPE)["steps"]
     assert [(step["partition"], step["new"]) for step in steps] == [("gpu_cpu", {"MaxCPUsPerNode": "8"})]
     assert "MaxCPUsPerNode=8 " in site.partitions()["gpu_cpu"]
-    assert site.arrays("status")["phase"] == "applied"
+    assert site.pools("status")["phase"] == "applied"
 
 
 @pytest.mark.thorough
@@ -223,8 +223,8 @@ def test_slurm_user_cannot_make_root_write_another_file(site: Site) -> None:
     assert f"{target} belongs to user 0" in site.refused("revert")
     assert site.cluster.copy_out(target) == before
     site.cluster.exec("slurm", ("sed", "-i", f"s|{target}|/etc/slurm/soda-pools.conf|", STATE)).check()
-    site.arrays("apply", *SHAPE)
-    assert site.arrays("status")["phase"] == "applied"
+    site.pools("apply", *SHAPE)
+    assert site.pools("status")["phase"] == "applied"
     assert site.partition("--gres=gpu:1") == "gpu_small"
 
 
@@ -233,7 +233,7 @@ def test_revert_ends_no_job_and_restores_what_was(before: tuple[Site, dict[str, 
     site.wait_state([running], "RUNNING")
     held = site.submit("--hold", "--gres=gpu:4")
     delayed = site.submit("--begin=now+1hour", "--array=1-3")
-    done = site.arrays("revert", status=1)
+    done = site.pools("revert", status=1)
     assert done["leaving"] == ["gpu_small"]
     assert set(done["moved"]) == {held, delayed}
     assert [site.shown(job)["Partition"] for job in (held, delayed, running)] == ["gpu", "gpu", "gpu_small"]
@@ -242,19 +242,19 @@ def test_revert_ends_no_job_and_restores_what_was(before: tuple[Site, dict[str, 
     assert site.partition("--gres=gpu:1") == "gpu"
 
     # In between the site may change its mind.
-    assert set(site.arrays("apply", *SHAPE, "--move-waiting")["moved"]) >= {held, delayed}
+    assert set(site.pools("apply", *SHAPE, "--move-waiting")["moved"]) >= {held, delayed}
     assert [site.shown(job)["Partition"] for job in (held, delayed)] == ["gpu_large", "gpu_cpu_lend"]
     assert "State=UP" in site.partitions()["gpu_small"]
     assert site.partition("--gres=gpu:1") == "gpu_small"
-    site.arrays("revert", status=1)
+    site.pools("revert", status=1)
     assert [site.shown(job)["Partition"] for job in (held, delayed)] == ["gpu", "gpu"]
 
     site.cluster.restart_slurmctld()
     assert site.shown(running)["JobState"] == "RUNNING"
     site.root("scancel", str(running)).check()
-    assert site.arrays("revert", "--wait")["leaving"] == []
+    assert site.pools("revert", "--wait")["leaving"] == []
     assert site.partitions() == before[1]
-    assert site.arrays("status", status=3)["phase"] == "none"
+    assert site.pools("status", status=3)["phase"] == "none"
     include = site.root("cat", "/etc/slurm/soda-pools.conf").check().stdout
     assert all(line.startswith("#") for line in include.splitlines())
     assert include

@@ -1,4 +1,4 @@
-"""``sodactl explain JOB --beside OTHER``: the pair's arithmetic on what a site knows, over a real store."""
+"""``sodactl explain JOB --with OTHER``: the pair's arithmetic on what a site knows, over a real store."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def site(soda: Bench) -> Bench:
 
 
 def ask(soda: Bench, one: int = NEW, other: int = OLD) -> Any:
-    return soda("explain", str(one), "--beside", str(other), "--json").document
+    return soda("explain", str(one), "--with", str(other), "--json").document
 
 
 def refused(soda: Bench, one: int = NEW, other: int = OLD, status: int = 1) -> str:
-    shown = soda("explain", str(one), "--beside", str(other), status=status)
+    shown = soda("explain", str(one), "--with", str(other), status=status)
     assert shown.out == ""
     return shown.err
 
@@ -101,9 +101,9 @@ def test_a_pair_by_hand(site: Bench) -> None:
 
 
 def test_the_text_says_it_all(site: Bench) -> None:
-    out = site("explain", str(NEW), "--beside", str(OLD)).out
+    out = site("explain", str(NEW), "--with", str(OLD)).out
     for part in (
-        "Job 7 beside job 5 on one GPU\n", "resnet50, batch 64", "lm, batch 20", "500 ms ± 50 ms (measured)",
+        "Job 7 with job 5 on one GPU\n", "resnet50, batch 64", "lm, batch 20", "500 ms ± 50 ms (measured)",
         "8 min 20 s ± 50.0 s (measured, by iterations)", "9,000 MiB ± 100 MiB (measured)", "1.50 ± 0.10 (imported)",
         "1.25, error unknown (measured)", "sodad puts no two jobs onto one GPU yet, and nothing is changed.",
         "Job 7 waits, and would join job 5, which runs.", "  Together now, with its whole batch of 64, 9,000 MiB: it ends",
@@ -160,7 +160,7 @@ def test_a_users_bound_forbids_it_and_the_rest_is_told_all_the_same(
     assert told["regardless"]["trials"][0]["together"]["mean_s"] == 1450.0
     (line,) = [line for line in told["reasons"] if line.startswith("The owner of")]
     assert f"of job {objection['job_id']} forbids that ({objection['flag']}={objection['allowed']})" in line
-    out = site("explain", str(NEW), "--beside", str(OLD)).out
+    out = site("explain", str(NEW), "--with", str(OLD)).out
     assert out.index("If both owners allowed it") < out.index("As they allow it: one after the other.")
 
 
@@ -175,7 +175,7 @@ def test_a_bound_that_leaves_another_sub_batch(site: Bench) -> None:
     told = ask(site)
     assert (told["regardless"]["chosen_sub_batch"], told["decision"]["chosen_sub_batch"]) == (64, 32)
     assert [(one["job_id"], one["slowdown"]) for one in told["objections"]] == [(OLD, 1.3)]
-    assert 'As they allow it ("it" is job 7):\n' in site("explain", str(NEW), "--beside", str(OLD)).out
+    assert 'As they allow it ("it" is job 7):\n' in site("explain", str(NEW), "--with", str(OLD)).out
 
 
 def test_bounds_that_are_kept_forbid_nothing(site: Bench) -> None:
@@ -232,7 +232,7 @@ def test_who_has_no_time_limit_is_not_compared(soda: Bench) -> None:
     told = ask(soda, NEW, THIRD)
     assert (told["jobs"][0]["left_s"], told["decision"], told["arithmetic"]) == (None, None, [])
     assert any("Nobody knows how long job 7 will run" in line for line in told["reasons"])
-    assert "unknown" in soda("explain", "7", "--beside", "6").out
+    assert "unknown" in soda("explain", "7", "--with", "6").out
 
 
 def test_work_left_by_like_jobs(site: Bench) -> None:
@@ -256,7 +256,7 @@ def test_work_left_by_like_jobs(site: Bench) -> None:
     assert old["left_basis"] == {"jobs": 12, "basis": "of bob"}
     # Half of the way from one point to the other: 1 100 s in all, 400 of them gone.
     assert old["left_s"] == {"value": 700.0, "error": 75.0, "source": "predicted"}
-    assert "by like jobs: 12 of bob" in site("explain", "7", "--beside", "5").out
+    assert "by like jobs: 12 of bob" in site("explain", "7", "--with", "5").out
 
 
 def test_a_run_that_sodad_has_not_seen_counts(site: Bench) -> None:
@@ -324,7 +324,7 @@ def test_a_job_that_ended_long_ago(soda: Bench) -> None:
 
 
 def test_a_job_beside_itself(site: Bench) -> None:
-    assert "--beside: 7 is the same job; name another one" in refused(site, NEW, NEW, status=2)
+    assert "--with: 7 is the same job; name another one" in refused(site, NEW, NEW, status=2)
 
 
 def test_without_slurm_the_store_tells(site: Bench) -> None:
@@ -340,5 +340,5 @@ def test_without_slurm_the_store_tells(site: Bench) -> None:
 def test_a_name_does_nothing_to_a_terminal(site: Bench, name: str) -> None:
     site.slurm.queue = [record(NEW, gpus=1, name=name, hints=hints()), running()]
     assert ask(site)["jobs"][0]["name"] == name
-    out = site("explain", "7", "--beside", "5").out
+    out = site("explain", "7", "--with", "5").out
     assert all(char.isprintable() or char == "\n" for char in out)

@@ -1,6 +1,6 @@
-/* soda-hand-over: tells the agent that a run was opened or closed, for prolog and epilog, in a tenth of Python's time.
+/* soda-deliver-event: tells the agent that a run was opened or closed, for prolog and epilog, in a tenth of Python's time.
  *
- *   soda-hand-over open|close [SOCKET …]
+ *   soda-deliver-event open|close [SOCKET …]
  *
  * Sends one JSON line: kind, time, host, and those variables of slurmd's environment that the event is made of, as they
  * are. The agent makes the event of them, by the very functions that prolog and epilog use otherwise (agent/job_events/hook_variables.py), so

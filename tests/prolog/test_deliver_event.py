@@ -1,4 +1,4 @@
-"""soda-hand-over against the agent's real socket: the same events as Python's way, or status 1 and not a word."""
+"""soda-deliver-event against the agent's real socket: the same events as Python's way, or status 1 and not a word."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_variables_become_python_s_event(hand_over_program: Path, desk: Desk, kind: str, case: str) -> None:
+def test_hostile_variables_become_python_s_event(deliver_event_program: Path, desk: Desk, kind: str, case: str) -> None:
     environ = as_bytes({**PROLOG_ENV, **EPILOG_ENV, **HOSTILE[case], "SLURM_JOB_ID": "10"})
-    assert run(hand_over_program, environ, kind, str(desk.path)) == 0
+    assert run(deliver_event_program, environ, kind, str(desk.path)) == 0
     desk.heard()
-    compare(hand_over_program, desk, kind, environ)
+    compare(deliver_event_program, desk, kind, environ)
 
 
 NAMES = [*PROLOG_ENV, *EPILOG_ENV, "SPANK_SODA_X", "SPANK_SODA_Y"]
@@ -91,10 +91,10 @@ ENVIRONS = st.dictionaries(
 
 @given(st.sampled_from(KINDS), ENVIRONS, st.sampled_from([b"10", b"4294967295", b"007", b"", b"0", b"1 ", b"\xff"]))
 def test_whatever_users_choose(
-    hand_over_program: Path, desk: Desk, kind: str, drawn: dict[bytes, bytes], job_id: bytes
+    deliver_event_program: Path, desk: Desk, kind: str, drawn: dict[bytes, bytes], job_id: bytes
 ) -> None:
     environ = {name: value for name, value in drawn.items() if b"\0" not in name + value and b"=" not in name}
-    compare(hand_over_program, desk, kind, {**environ, b"SLURM_JOB_ID": job_id})
+    compare(deliver_event_program, desk, kind, {**environ, b"SLURM_JOB_ID": job_id})
 
 
 class Recorder(dict[str, str]):
@@ -110,18 +110,18 @@ class Recorder(dict[str, str]):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_sends_just_what_the_event_is_made_of(hand_over_program: Path, desk: Desk, kind: str) -> None:
+def test_it_sends_just_what_the_event_is_made_of(deliver_event_program: Path, desk: Desk, kind: str) -> None:
     recorder = Recorder({})
     EVENT_MAKERS[kind](recorder, 0.0, "n1")
     hints = {"SPANK_SODA_MODEL"} if kind == "open" else set()
     others = {"SLURM_JOB_COMMENT", "SPANK_OTHER", "PATH", "LD_PRELOAD_"}
     environ = dict.fromkeys(recorder.asked | hints | others, "x") | {"SLURM_JOB_ID": "1"}
-    assert run(hand_over_program, as_bytes(environ), kind, str(desk.path)) == 0
+    assert run(deliver_event_program, as_bytes(environ), kind, str(desk.path)) == 0
     assert set(json.loads(desk.heard() or b"")["environ"]) == recorder.asked | hints
 
 
 def test_it_says_in_c_what_the_package_says_in_python() -> None:
-    source = (CHECKOUT / "wire" / "hand_over.c").read_text()
+    source = (CHECKOUT / "wire" / "deliver_event.c").read_text()
     said = dict(re.findall(r'#define (\w+) "?([^"\n]*)"?', source)) | dict(
         re.findall(r"\b([A-Z_]{9,}) = ([0-9< ]+)\b", source)
     )
@@ -142,24 +142,24 @@ def test_it_says_in_c_what_the_package_says_in_python() -> None:
         {f"SPANK_SODA_X{i}": "v" for i in range(300)}, {"SPANK_SODA_X": '"' * 100_000},
     ],
 )  # fmt: skip
-def test_what_it_cannot_say_is_left_to_python(hand_over_program: Path, desk: Desk, changes: dict[str, str]) -> None:
-    assert run(hand_over_program, as_bytes({**PROLOG_ENV, **changes}), "open", str(desk.path)) == 1
+def test_what_it_cannot_say_is_left_to_python(deliver_event_program: Path, desk: Desk, changes: dict[str, str]) -> None:
+    assert run(deliver_event_program, as_bytes({**PROLOG_ENV, **changes}), "open", str(desk.path)) == 1
     assert desk.heard() is None
 
 
-def test_the_longest_line_that_it_sends_is_one_that_the_agent_hears(hand_over_program: Path, desk: Desk) -> None:
+def test_the_longest_line_that_it_sends_is_one_that_the_agent_hears(deliver_event_program: Path, desk: Desk) -> None:
     environ = {**PROLOG_ENV, "SLURM_JOB_NODELIST": "n" * 30_000}
-    assert run(hand_over_program, as_bytes(environ), "open", str(desk.path)) == 0
+    assert run(deliver_event_program, as_bytes(environ), "open", str(desk.path)) == 0
     spare = MAX_EVENT_BYTES - len(desk.heard() or b"")
     environ["SLURM_JOB_NODELIST"] += "n" * spare
-    assert run(hand_over_program, as_bytes(environ), "open", str(desk.path)) == 0
+    assert run(deliver_event_program, as_bytes(environ), "open", str(desk.path)) == 0
     assert len(desk.heard() or b"") == MAX_EVENT_BYTES
     environ["SLURM_JOB_NODELIST"] += "n"
-    assert run(hand_over_program, as_bytes(environ), "open", str(desk.path)) == 1
+    assert run(deliver_event_program, as_bytes(environ), "open", str(desk.path)) == 1
     assert desk.heard() is None
 
 
-def test_of_a_name_that_comes_twice_the_first_counts_as_in_python(hand_over_program: Path, desk: Desk) -> None:
+def test_of_a_name_that_comes_twice_the_first_counts_as_in_python(deliver_event_program: Path, desk: Desk) -> None:
     """execve takes such an environment, a shell between would not: so it is made by hand."""
     twice = ("SLURM_JOB_ID=10", "SLURM_JOB_ID=11", "SPANK_SODA_X=1", "SPANK_SODA_X=2", "=", "SPANK_SODA_Y", "NONE")
     program = (
@@ -169,21 +169,21 @@ def test_of_a_name_that_comes_twice_the_first_counts_as_in_python(hand_over_prog
         "argv = sys.argv[2:]\n"
         f"ctypes.CDLL(None).execve(argv[0].encode(), array(argv), array({twice!r}))\n"
     )
-    argv = ["python3", "-c", program, "-", str(hand_over_program), "open", str(desk.path)]
+    argv = ["python3", "-c", program, "-", str(deliver_event_program), "open", str(desk.path)]
     subprocess.run(argv, check=True, timeout=30)
     assert json.loads(desk.heard() or b"")["environ"] == {"SLURM_JOB_ID": "10", "SPANK_SODA_X": "1"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("usage",), ("",), ("open\n",), ("OPEN",)])
-def test_wrong_arguments(hand_over_program: Path, desk: Desk, arguments: tuple[str, ...]) -> None:
-    assert run(hand_over_program, as_bytes(PROLOG_ENV), *arguments, *([str(desk.path)] if arguments else [])) == 1
+def test_wrong_arguments(deliver_event_program: Path, desk: Desk, arguments: tuple[str, ...]) -> None:
+    assert run(deliver_event_program, as_bytes(PROLOG_ENV), *arguments, *([str(desk.path)] if arguments else [])) == 1
     assert desk.heard() is None
 
 
-def test_a_refusal_is_status_1(hand_over_program: Path, desk: Desk) -> None:
+def test_a_refusal_is_status_1(deliver_event_program: Path, desk: Desk) -> None:
     desk.refusal = "spool: disk full"
     try:
-        assert run(hand_over_program, as_bytes(PROLOG_ENV), "open", str(desk.path)) == 1
+        assert run(deliver_event_program, as_bytes(PROLOG_ENV), "open", str(desk.path)) == 1
     finally:
         desk.refusal = ""
     assert desk.heard() is not None
@@ -192,7 +192,7 @@ def test_a_refusal_is_status_1(hand_over_program: Path, desk: Desk) -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"o", b"ok", b"ok ", b"OK\n", b"no\n", b"ok\nok\n", b"ok\0\n", b"x" * 4096, b"\xff\n"]
 )
-def test_no_other_answer_counts(hand_over_program: Path, tmp_path: Path, answer: bytes) -> None:
+def test_no_other_answer_counts(deliver_event_program: Path, tmp_path: Path, answer: bytes) -> None:
     def serve() -> None:
         connection, _ = server.accept()
         with connection:
@@ -204,7 +204,7 @@ def test_no_other_answer_counts(hand_over_program: Path, tmp_path: Path, answer:
         server.listen()
         thread = threading.Thread(target=serve)
         thread.start()
-        assert run(hand_over_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
+        assert run(deliver_event_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
         thread.join(10)
 
 
@@ -228,17 +228,17 @@ def test_an_agent_that_never_answers_costs_the_time_limit(
     assert len(kept) == accepts
 
 
-def test_an_agent_that_takes_nothing_more_costs_no_time(hand_over_program: Path, tmp_path: Path) -> None:
+def test_an_agent_that_takes_nothing_more_costs_no_time(deliver_event_program: Path, tmp_path: Path) -> None:
     """A connection that would have to wait for its turn is given up at once."""
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
         server.bind(str(tmp_path / "sock"))
         server.listen(0)
         first.connect(str(tmp_path / "sock"))
-        assert run(hand_over_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
+        assert run(deliver_event_program, as_bytes(PROLOG_ENV), "open", str(tmp_path / "sock")) == 1
 
 
 @pytest.mark.parametrize("there", ["nothing", "a file", "a dead agent's socket", "too long a path", "no path"])
-def test_no_agent(hand_over_program: Path, tmp_path: Path, there: str) -> None:
+def test_no_agent(deliver_event_program: Path, tmp_path: Path, there: str) -> None:
     path = str(tmp_path / "sock")
     if there == "a file":
         Path(path).write_text("precious")
@@ -249,6 +249,6 @@ def test_no_agent(hand_over_program: Path, tmp_path: Path, there: str) -> None:
         path = "/" + "x" * 300
     elif there == "no path":
         path = ""
-    assert run(hand_over_program, as_bytes(PROLOG_ENV), "open", path) == 1
+    assert run(deliver_event_program, as_bytes(PROLOG_ENV), "open", path) == 1
     if there == "a file":
         assert Path(path).read_text() == "precious"

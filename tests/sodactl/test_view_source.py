@@ -139,7 +139,7 @@ def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids
     )
     mine, its = Hints(model="ResNet-50", batch_size=64, iterations=900), Hints(model="lm", max_slowdown=1.5)
     soda.slurm.queue = [record(5, gpus=1, hints=its), record(7, gpus=1, hints=mine)]
-    argv = ["explain", ids[0], "--beside", ids[1]]
+    argv = ["explain", ids[0], "--with", ids[1]]
     at_home = [soda(*argv, "--json"), soda(*argv)]
     leave(soda, sodad)
     away = [soda(*argv, "--json"), soda(*argv)]
@@ -151,7 +151,7 @@ def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids
 def test_a_pair_that_nobody_can_tell_of_is_one_line(soda: Bench) -> None:
     leave(soda, "http://127.0.0.1:1")
     soda.slurm.queue = [record(5, hints=Hints(model="a")), record(7, hints=Hints(model="b"))]
-    shown = soda("explain", "7", "--beside", "5", status=1)
+    shown = soda("explain", "7", "--with", "5", status=1)
     assert shown.err.count("\n") == 1
     assert "http://127.0.0.1:1" in shown.err
 

@@ -48,7 +48,7 @@ def test_plan_changes_nothing_and_shows_all(soda: Bench, folder: Path) -> None:
 
 
 def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
-    assert soda("pools", "status", status=3).out.startswith("no arrays")
+    assert soda("pools", "status", status=3).out.startswith("no pools")
     assert "scontrol create PartitionName=gpu_small" in soda("pools", "apply").out
     assert soda("pools", "apply").out == "nothing to change\n"
     soda.slurm.queue = [
