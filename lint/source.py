@@ -43,7 +43,8 @@ class Module:
                 base = self._absolute_name(node)
                 for alias in node.names:
                     name = f"{base}.{alias.name}"
-                    yield name if name in known else base
+                    if (found := name if name in known else base) in known:
+                        yield found
 
     def _absolute_name(self, node: ast.ImportFrom) -> str:
         if not node.level:

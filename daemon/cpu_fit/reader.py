@@ -8,37 +8,61 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
-from slurm_soda.daemon.cpu_fit.histories import FitHistories
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
-from slurm_soda.daemon.store.cpu_fit import newest_resizes
+from slurm_soda.daemon.store.cpu_fit import newest_fit, newest_resizes, past_fits, users_of_fits
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.cpu_fit.fit import (
+    CpuFitCandidate,
     EarlierChange,
     EarlierResize,
     JobForm,
     RequestDetail,
-    WaitingJob,
     fit_with_detail,
 )
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
 from slurm_soda.policies.cpu_fit.stage import fits_without_detail
-from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
+from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.node_capacity import smallest_node
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
+
+
+@dataclass(slots=True)
+class FitHistories:
+    """Histories by owner. Call :meth:`refresh` in every cycle."""
+
+    _newest_fit: int = -1
+    _by_user: dict[str, FitHistory] = field(default_factory=dict)
+
+    def refresh(self, session: Session) -> None:
+        """Forget histories that have grown."""
+        newest = newest_fit(session)
+        if self._newest_fit < 0 or newest < self._newest_fit:
+            self._by_user.clear()  # fits are gone: every history may be another
+        elif newest > self._newest_fit:
+            for user in users_of_fits(session, after=self._newest_fit):
+                self._by_user.pop(user, None)
+        self._newest_fit = newest
+
+    def of(self, session: Session, user: str) -> FitHistory:
+        """One owner's history."""
+        if user not in self._by_user:
+            self._by_user[user] = FitHistory(tuple(past_fits(session, user)))
+        return self._by_user[user]
+
 
 MOST_LOOKS = 50
 """Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
@@ -146,7 +170,7 @@ class CpuRequestReader:
         """What every reading of Slurm tells, with what the store and the nodes say of it."""
         first: dict[tuple[object, ...], int] = {}
         request: list[int] = []
-        distinct: list[tuple[str, NodeCapacity | None, WaitingJob]] = []
+        distinct: list[tuple[str, NodeCapacity | None, CpuFitCandidate]] = []
         for job in jobs:
             alike = (_ALIKE(job), is_ordinary_job(job))
             at = first.setdefault(alike, len(distinct))
@@ -202,10 +226,10 @@ _ALIKE = attrgetter(
 """Jobs for which these are equal have the same row in the snapshot."""
 
 
-def _waiting(job: SlurmJob) -> WaitingJob:
+def _waiting(job: SlurmJob) -> CpuFitCandidate:
     hints = job.hints
     form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
-    return WaitingJob(
+    return CpuFitCandidate(
         job.gpus,
         job.nodes,
         job.tasks,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from slurm_soda.daemon.config import Settings
@@ -22,7 +21,6 @@ from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_r
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.policies.pipeline.stages import pipeline_of
-from slurm_soda.policies.snapshot_file.document import SnapshotDump
 from slurm_soda.slurm_ext.errors import SlurmError
 
 
@@ -90,7 +88,7 @@ class CycleRunner:
         # A Slurm that fails is not asked for details which nothing would come of.
         asks = terms.mode != "observe" and not self._breaker.is_open(now_s)
         with watch("observe"):
-            slurm_state = observer.look(memory, now_s, watch)
+            slurm_state = observer.read(memory, now_s, watch)
         with watch("decide"):
             snapshot = observer.snapshot(memory, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if terms.mode == "observe" else pipeline_of(terms.policy).decide(snapshot)
@@ -103,7 +101,7 @@ class CycleRunner:
             report = cycle_report(work, memory, terms, self.settings.cycle, acts=acts)
             self._recorder.close(work, memory, terms, report, watch, problems_elsewhere=self.problems())
             memory.preemptions.drop_over()
-            self._requests.serve(lambda: SnapshotDump(snapshot, terms.policy, plan, terms.mode, version("slurm-soda")))
+            self._requests.serve(snapshot, terms.policy, plan, mode=terms.mode)
             with watch("record.learn"):
                 observer.learn(memory, slurm_state)
         self._recorder.note_success(watch, now_s)

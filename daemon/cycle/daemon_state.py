@@ -41,7 +41,7 @@ class DaemonState:
 
     job_cache: JobCache
     notes: JobNoteWriter
-    arrays: PoolsReader
+    pools: PoolsReader
     preemptions: ActivePreemptions
     cpu_requests: CpuRequestReader
     cpu_fits: CpuFitRecorder
@@ -56,10 +56,10 @@ class DaemonState:
         fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
         with context.store.read() as session:
-            arrays = PoolsReader(Path(settings.state_dir), session, context.client)
+            pools = PoolsReader(Path(settings.state_dir), session, context.client)
             preemptions.adopt(load_preemptions(session))
             return cls(
-                job_cache, JobNoteWriter(), arrays, preemptions, requests, fits, audit_log.unsettled_changes(session)
+                job_cache, JobNoteWriter(), pools, preemptions, requests, fits, audit_log.unsettled_changes(session)
             )
 
     def use(self, settings: Settings) -> None:
@@ -75,9 +75,9 @@ class DaemonState:
     def save(self, session: Session, now_s: float) -> None:
         """Write what changed; call :meth:`saved` once the transaction is through."""
         self.job_cache.save(session, now_s)
-        self.arrays.save(session)
+        self.pools.save(session)
 
     def saved(self) -> None:
         """What :meth:`save` wrote is committed."""
         self.job_cache.saved()
-        self.arrays.saved()
+        self.pools.saved()

@@ -89,7 +89,7 @@ class PlanExecutor:
         """
         if not recorded:
             return
-        context, urge_of = self._context, work.urge_of
+        context, preemption_step_of = self._context, work.preemption_step_of
         with context.store.read() as session:
             context.daemon_epoch.check(session)
         with watch("act.send"):
@@ -97,7 +97,7 @@ class PlanExecutor:
                 send_recorded_changes(context.client, recorded), recorded, strict=True
             ):
                 work.outcomes.append(outcome)
-                preemption_step = urge_of.get(change.key)
+                preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
                     memory.preemptions.note(
                         preemption_step, outcome, work.slurm_state.jobs[change.job_id], context.clock.now_s()
@@ -106,7 +106,7 @@ class PlanExecutor:
                     restart = preemption_step.active_preemption.restart if preemption_step else None
                     memory.unsettled.append(UnsettledChange(action_id, change, restart))
                 if outcome.state == "failed":
-                    memory.arrays.refused(change, context.clock.now_s())
+                    memory.pools.refused(change, context.clock.now_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
         memory.count_preemptions()

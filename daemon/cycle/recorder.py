@@ -6,6 +6,7 @@ What will be sent is written before it is sent; what became of it, afterwards.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,6 @@ from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.change_limits import AdmittedChanges, CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings
-from slurm_soda.daemon.cycle.json_values import to_json_values
 from slurm_soda.daemon.cycle.sending import RecordedChange
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
@@ -32,6 +32,20 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.write.job_changes import ChangeKey
+
+
+def to_json_values(value: Any) -> Any:
+    """The same value with undecodable bytes written as escapes and numbers that are none as ``null``."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {to_json_values(str(key)): to_json_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_values(item) for item in value]
+    return value
+
 
 KEEP_IDLE_CYCLES_S = 86_400.0
 """Cycles that changed nothing are kept this long."""
@@ -89,7 +103,7 @@ class CycleResult:
     """Of the changes that were sent, in their order."""
 
     @property
-    def urge_of(self) -> dict[ChangeKey, PreemptionStep]:
+    def preemption_step_of(self) -> dict[ChangeKey, PreemptionStep]:
         """Steps of preemptions by their change."""
         return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
 
@@ -109,7 +123,11 @@ class CycleRecorder:
         Raises:
             SupersededError: a newer daemon has taken over; nothing was written.
         """
-        daemon_epoch, job_cache, urge_of = self.context.daemon_epoch, memory.job_cache, work.urge_of
+        daemon_epoch, job_cache, preemption_step_of = (
+            self.context.daemon_epoch,
+            memory.job_cache,
+            work.preemption_step_of,
+        )
         with self.context.store.write() as session:
             daemon_epoch.check(session)
             daemon_epoch.write_heartbeat(session, now_s)
@@ -123,7 +141,7 @@ class CycleRecorder:
             save_proposals(session, work.starts)
             intents = []
             for change in work.passed.changes:
-                preemption_step = urge_of.get(change.key)
+                preemption_step = preemption_step_of.get(change.key)
                 intents.append(
                     IntendedChange(
                         change,
@@ -231,7 +249,7 @@ def cycle_report(
     soon_s = now_s + settings.busy_interval_s
     due_s = [work.passed.retry_s, now_s + settings.interval_s]
     if acts:
-        due_s.append(memory.arrays.next_s(work.slurm_state, soon_s))
+        due_s.append(memory.pools.next_s(work.slurm_state, soon_s))
     if memory.preemptions.by_job or memory.unsettled:
         due_s.append(soon_s)
     if work.plan is not None:

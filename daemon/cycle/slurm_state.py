@@ -67,7 +67,7 @@ class SlurmReader:
     _unreadable: dict[AllocationKey, float] = field(default_factory=dict)
     """Runs of which the answer could not be read, and when they are asked about again."""
 
-    def look(self, now_s: float, watch: Stopwatch) -> SlurmState:
+    def read(self, now_s: float, watch: Stopwatch) -> SlurmState:
         """Read everything once.
 
         Raises:

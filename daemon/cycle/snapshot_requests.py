@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from sqlalchemy import delete
@@ -16,6 +16,9 @@ from sqlalchemy import delete
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.snapshot_file.document import SnapshotDump, write_dump
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.state_files import remove_state_file, write_state_file
@@ -38,7 +41,7 @@ class SnapshotRequests:
     store: Store
     state_dir: Path
 
-    def serve(self, make: Callable[[], SnapshotDump]) -> None:
+    def serve(self, snapshot: ClusterSnapshot, policy: Policy, plan: Plan | None = None, *, mode: str = "") -> None:
         """Write the file if somebody asked. The request is over before that, so that no mistake is made twice."""
         with self.store.read() as session:
             setting = session.get(AdminSetting, SETTING)
@@ -48,15 +51,15 @@ class SnapshotRequests:
         with self.store.write() as session:
             session.execute(delete(AdminSetting).where(AdminSetting.key == SETTING, AdminSetting.value == request))
         try:
-            self._answer(request, make)
+            self._answer(request, SnapshotDump(snapshot, policy, plan, mode, version("slurm-soda")))
         except SodaError as error:
             log(logging.WARNING, "snapshot-not-written", error=error)
 
-    def _answer(self, request: str, make: Callable[[], SnapshotDump]) -> None:
+    def _answer(self, request: str, dump: SnapshotDump) -> None:
         if not _REQUEST.fullmatch(request):
             raise SodaError(f"{SETTING} = {request[:60]!r} is no request; ask with sodactl snapshot dump")
         for left in self.state_dir.glob("snapshot-*.json"):  # of a sodactl that did not wait for its answer
             remove_state_file(left)
         file = answer_path(self.state_dir, request)
-        write_state_file(file, write_dump(make()).decode("ascii"), mode=_OWNER_ONLY)
+        write_state_file(file, write_dump(dump).decode("ascii"), mode=_OWNER_ONLY)
         log(logging.INFO, "snapshot-written", file=file)

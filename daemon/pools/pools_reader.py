@@ -39,7 +39,7 @@ class PoolsReader:
         self._table, self._shared = PoolTable(), frozenset[str]()
         self._complaint = ""
 
-    def look(self, slurm_state: SlurmState, job_cache: JobCache, ours: WasRequeuedByUs) -> None:
+    def read(self, slurm_state: SlurmState, job_cache: JobCache, ours: WasRequeuedByUs) -> None:
         """Take in one sight, which the book has taken in; aborts are counted in both."""
         self._record = self._read()
         self._table = PoolTable() if self._record is None else self._record.table

@@ -37,7 +37,7 @@ _NEVER_CHANGED = {
 }
 
 
-class WaitingJob(NamedTuple):
+class CpuFitCandidate(NamedTuple):
     """What every reading of Slurm tells of a waiting job, as far as its CPUs depend on it; numbers are over all nodes."""
 
     gpus: int
@@ -119,7 +119,7 @@ UNREADABLE = RequestFit(CpuFitNote(left_alone="Slurm's answer about its request 
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def fit_without_detail(job: WaitingJob, node: NodeCapacity | None, history: FitHistory) -> RequestFit | None:
+def fit_without_detail(job: CpuFitCandidate, node: NodeCapacity | None, history: FitHistory) -> RequestFit | None:
     """What can be said without the detail of the request; ``None`` if the request may have to change.
 
     Args:
@@ -143,7 +143,7 @@ def fit_without_detail(job: WaitingJob, node: NodeCapacity | None, history: FitH
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def fit_with_detail(job: WaitingJob, detail: RequestDetail, node: NodeCapacity, history: FitHistory) -> RequestFit:
+def fit_with_detail(job: CpuFitCandidate, detail: RequestDetail, node: NodeCapacity, history: FitHistory) -> RequestFit:
     """What follows from all that the job asks for."""
     if refusal := _inconsistent(job, detail) or _refused(detail):
         return _left_alone(refusal)
@@ -211,7 +211,7 @@ def _refused(detail: RequestDetail) -> str:
     return ""
 
 
-def _inconsistent(job: WaitingJob, detail: RequestDetail) -> str:
+def _inconsistent(job: CpuFitCandidate, detail: RequestDetail) -> str:
     """A request that changed since all jobs were read is looked at again as soon as they show that."""
     if detail.cpus == job.cpus:
         return ""
@@ -227,7 +227,7 @@ def _refused_by_past(wanted: tuple[int, int, int, int], detail: RequestDetail, e
     return "" if earlier.cpus == detail.cpus else "its request was changed after ours, and that stands"
 
 
-def _request(job: WaitingJob, detail: RequestDetail | None = None) -> CoreRequest:
+def _request(job: CpuFitCandidate, detail: RequestDetail | None = None) -> CoreRequest:
     return CoreRequest(
         gpus=-(-job.gpus // job.nodes),
         category=job.category,

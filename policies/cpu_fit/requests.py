@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.cpu_fit.fit import EarlierChange, EarlierResize, RequestDetail, WaitingJob
+from slurm_soda.policies.cpu_fit.fit import CpuFitCandidate, EarlierChange, EarlierResize, RequestDetail
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
 from slurm_soda.policies.snapshot_file.identifiers import CategoryName, JobIdColumn, ModelName, Sentence, UserName, Word
 
@@ -115,7 +115,7 @@ class EarlierResizes:
 class WaitingCase(NamedTuple):
     """Everything that all readings tell of a waiting job's CPUs; many jobs have the same."""
 
-    job: WaitingJob
+    job: CpuFitCandidate
     node: NodeCapacity | None
     """The smallest node that it may run on; ``None``: no node has its GPUs."""
     history: FitHistory
@@ -126,7 +126,7 @@ class WaitingCase(NamedTuple):
 class DistinctRequests:
     """Requests of waiting jobs; those that are alike, and one user's, are there once.
 
-    Columns from :attr:`gpus` on are those of :class:`~.fit.WaitingJob`, in its order.
+    Columns from :attr:`gpus` on are those of :class:`~.fit.CpuFitCandidate`, in its order.
     """
 
     user: IntColumn = field(default_factory=_none)
@@ -161,7 +161,7 @@ class DistinctRequests:
         capacities, categories, models = (*self.capacities, None), (*self.categories, None), (*self.models, None)
         return [
             WaitingCase(
-                WaitingJob._make((*numbers, categories[category], models[model])),
+                CpuFitCandidate._make((*numbers, categories[category], models[model])),
                 capacities[node],
                 self.histories[user],
             )
@@ -188,7 +188,7 @@ class CpuRequests:
         cls,
         job_ids: Sequence[int],
         request: Sequence[int],
-        distinct: Sequence[tuple[str, NodeCapacity | None, WaitingJob]],
+        distinct: Sequence[tuple[str, NodeCapacity | None, CpuFitCandidate]],
         histories: Mapping[str, FitHistory],
     ) -> CpuRequests:
         """From values.

@@ -52,7 +52,7 @@ class MultiPoolSession:
     def end(self, job: SessionJob) -> None:
         held = self._held.pop(job.job_id)
         del self._jobs[job.job_id]
-        self._ground.give(held.pieces, held.tenants())
+        self._ground.give(held.pieces, held.by_node())
         self._dispatch.lines(held.request.array).hold(held.user, held.amounts, -1)
 
     def stopped(self, job: SessionJob) -> None:
@@ -68,7 +68,7 @@ class MultiPoolSession:
         if tuple(old.pieces) == job.pieces:
             return
         new = self._held[job.job_id] = old.on(list(job.pieces))
-        self._ground.resize(old.pieces, old.tenants(), new.pieces, new.tenants())
+        self._ground.resize(old.pieces, old.by_node(), new.pieces, new.by_node())
         lines = self._dispatch.lines(old.request.array)
         lines.hold(old.user, old.amounts, -1)
         lines.hold(new.user, new.amounts)

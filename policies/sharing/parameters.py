@@ -21,39 +21,92 @@ from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
 CAUTION = Parameter(
-    "caution", 0.0, "errors", "slowdowns count as so many of their expected errors worse than known",
-    "a finite number from 0", finite_from(0.0),
-)  # fmt: skip
+    "caution",
+    0.0,
+    "errors",
+    "slowdowns count as so many of their expected errors worse than known",
+    "a finite number from 0",
+    finite_from(0.0),
+)
 BOUND_CAUTION = Parameter(
-    "bound_caution", ERRORS, "errors", "against --soda-max-slowdown, slowdowns count as so many of their expected errors "
-    "worse than known", "a finite number from 0", finite_from(0.0),
-)  # fmt: skip
+    "bound_caution",
+    ERRORS,
+    "errors",
+    "against --soda-max-slowdown, slowdowns count as so many of their expected errors worse than known",
+    "a finite number from 0",
+    finite_from(0.0),
+)
 OJPP = (
-    Parameter("strategy", "ojpp", "name", "which bounds count, and how a GPU is chosen ([O], Table 4)",
-              " or ".join(STRATEGIES), one_of(STRATEGIES)),
-    Parameter("collision", 0.1, "probability", "tau: at most so likely two jobs on a GPU need their peak memory at once",
-              _BOUND, number_from(0.0)),
-    Parameter("interference", 0.2, "ratio", "theta: on a GPU nobody may be slowed more, 0.2 for 20 % longer", _BOUND,
-              number_from(0.0)),
-    Parameter("balance", 0.1, "ratio", "theta': slowdowns of a job's workers may differ by so much", _BOUND,
-              number_from(0.0)),
+    Parameter(
+        "strategy",
+        "ojpp",
+        "name",
+        "which bounds count, and how a GPU is chosen ([O], Table 4)",
+        " or ".join(STRATEGIES),
+        one_of(STRATEGIES),
+    ),
+    Parameter(
+        "collision",
+        0.1,
+        "probability",
+        "tau: at most so likely two jobs on a GPU need their peak memory at once",
+        _BOUND,
+        number_from(0.0),
+    ),
+    Parameter(
+        "interference",
+        0.2,
+        "ratio",
+        "theta: on a GPU nobody may be slowed more, 0.2 for 20 % longer",
+        _BOUND,
+        number_from(0.0),
+    ),
+    Parameter(
+        "balance", 0.1, "ratio", "theta': slowdowns of a job's workers may differ by so much", _BOUND, number_from(0.0)
+    ),
     Parameter("most", MAX_JOBS_PER_GPU, "jobs", "jobs on one GPU", _COUNT, integer_from(1)),
-    Parameter("order", SUBMIT, "name", "who is placed first: submit: by submit time; paper: as the strategy orders all that "
-              "wait", " or ".join(ORDERS), one_of(ORDERS)),
+    Parameter(
+        "order",
+        SUBMIT,
+        "name",
+        "who is placed first: submit: by submit time; paper: as the strategy orders all that wait",
+        " or ".join(ORDERS),
+        one_of(ORDERS),
+    ),
     CAUTION,
-    Parameter("opportunistic", False, "yes/no", "peaks of memory may meet where it is known how memory comes and goes; "
-              "without it a job counts with its peak", "true or false", read_boolean),
-)  # fmt: skip
+    Parameter(
+        "opportunistic",
+        False,
+        "yes/no",
+        "peaks of memory may meet where it is known how memory comes and goes; without it a job counts with its peak",
+        "true or false",
+        read_boolean,
+    ),
+)
 OJPAP = (
     *OJPP,
-    Parameter("weight", 0.8, "ratio", "what the past counts in smoothed interference; 0: nothing", "a number from 0 to "
-              "below 1", lambda value: _below_one(number_from(0.0)(value))),
-    Parameter("interval_s", 60.0, "s", "how often interference is observed", "a finite number from 1", finite_from(1.0)),
+    Parameter(
+        "weight",
+        0.8,
+        "ratio",
+        "what the past counts in smoothed interference; 0: nothing",
+        "a number from 0 to below 1",
+        lambda value: _below_one(number_from(0.0)(value)),
+    ),
+    Parameter(
+        "interval_s", 60.0, "s", "how often interference is observed", "a finite number from 1", finite_from(1.0)
+    ),
     Parameter("move_s", 60.0, "s", "what moving a job costs each of its GPUs", "a number from 0", number_from(0.0)),
     Parameter("budget_gpu_s", 3600.0, "GPU s", "most allowed cost of all moves at once", _BOUND, number_from(0.0)),
-    Parameter("min_run_s", 600.0, "s", "a job is not moved before it has run so long since its last start",
-              "a number from 0", number_from(0.0)),
-)  # fmt: skip
+    Parameter(
+        "min_run_s",
+        600.0,
+        "s",
+        "a job is not moved before it has run so long since its last start",
+        "a number from 0",
+        number_from(0.0),
+    ),
+)
 COLOCATION = (
     Parameter(
         "most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)

@@ -78,7 +78,7 @@ def write_dump(dump: SnapshotDump) -> bytes:
         dump.made_by,
         dump.mode,
         dump.stand_ins,
-        policy_told(dump.policy),
+        policy_document(dump.policy),
         codec_of(ClusterSnapshot).encode(dump.snapshot),
         None if dump.plan is None else codec_of(Plan).encode(dump.plan),
     )
@@ -181,7 +181,7 @@ def parameters_of(policy: Policy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in _parameters(policy)}
 
 
-def policy_told(policy: Policy) -> dict[str, Any]:
+def policy_document(policy: Policy) -> dict[str, Any]:
     """A policy as plain JSON: its name and all of its parameters."""
     told = {name: codec_of(kind).encode(getattr(policy, name)) for name, kind in _parameters(policy).items()}
     return {"name": policy.name, "parameters": told}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
+
 from slurm_soda.policies.registry.catalog import find_entry
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
@@ -16,8 +18,36 @@ from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.observed_site import ObservedSite
-from slurm_soda.simulator.whatif.workload_variants import make_variants
 from slurm_soda.simulator.workload import Workload
+
+_JOBS = 1000
+"""So many jobs, over all members, are enough for a steady mean."""
+_MOST = 10
+_SHORTEST_S = 0.05
+
+
+def variant_count(jobs: int) -> int:
+    """How many workloads are worth simulating."""
+    return max(1, min(_MOST, _JOBS // max(jobs, 1)))
+
+
+def shift_within_the_second(workload: Workload, seed: int) -> Workload:
+    """The same jobs, in the same order, each submitted within its second and run as long as its whole seconds allow.
+
+    A submission moves by U(0, 1) s, a run time by the difference of two such numbers. The same seed gives the same jobs.
+    """
+    rng = np.random.default_rng(seed)
+    jobs = len(workload)
+    submit_s = np.sort(workload.submit_s + rng.random(jobs))
+    run_s = np.maximum(workload.run_s + rng.random(jobs) - rng.random(jobs), _SHORTEST_S)
+    return workload.with_columns(submit_s=submit_s, run_s=run_s)
+
+
+def make_variants(workload: Workload) -> tuple[Workload, ...]:
+    """The workload as it is if it is large, else :func:`variant_count` of its kind."""
+    count = variant_count(len(workload))
+    return (workload,) if count == 1 else tuple(shift_within_the_second(workload, seed) for seed in range(count))
+
 
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000

@@ -13,7 +13,7 @@ import click
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable
-from slurm_soda.policies.snapshot_file.document import SnapshotDump, parameters_of, plan_bytes, policy_told
+from slurm_soda.policies.snapshot_file.document import SnapshotDump, parameters_of, plan_bytes, policy_document
 from slurm_soda.policies.snapshot_file.encoding import codec_of
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.snapshot_files import read_file
@@ -76,7 +76,7 @@ def _chosen(dump: SnapshotDump, policy: str | None, assignments: tuple[str, ...]
 
 
 def _document(file: Path, dump: SnapshotDump, plan: Plan) -> Document:
-    policy = policy_told(dump.policy)
+    policy = policy_document(dump.policy)
     return {
         "file": str(file),
         "now_s": dump.snapshot.now_s,

@@ -34,8 +34,17 @@ _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 DEFAULT_POLICIES = (
-    "fifo", "fifo-skip", "backfill", "smallest", "sjf", "srtf", "srsf", "gandiva", "tiresias-gittins", "tiresias-las",
-)  # fmt: skip
+    "fifo",
+    "fifo-skip",
+    "backfill",
+    "smallest",
+    "sjf",
+    "srtf",
+    "srsf",
+    "gandiva",
+    "tiresias-gittins",
+    "tiresias-las",
+)
 """What is compared if nobody says: the first one is what the others are measured against."""
 
 _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
@@ -77,10 +86,19 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
 @click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def compare(
-    *, asked: ScenarioOptions, policies: tuple[str, ...], systems: tuple[str, ...], assignments: tuple[str, ...],
-    seeds: tuple[int, ...], workers: int | None, csv_folder: Path | None, html_path: Path | None,
-    png_folder: Path | None, out: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    *,
+    asked: ScenarioOptions,
+    policies: tuple[str, ...],
+    systems: tuple[str, ...],
+    assignments: tuple[str, ...],
+    seeds: tuple[int, ...],
+    workers: int | None,
+    csv_folder: Path | None,
+    html_path: Path | None,
+    png_folder: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
     """Many policies on the same jobs.
 
     Each policy runs each workload on a virtual cluster, several at a time. Times better is the first policy's average JCT
@@ -189,9 +207,14 @@ def _row_document(first: PolicyRuns, row: PolicyRuns) -> dict[str, Any]:
 
 
 def _write(
-    rows: Sequence[PolicyRuns], document: dict[str, Any], scenario_input: ScenarioInput, *, html_path: Path | None,
-    png_folder: Path | None, out: Path | None,
-) -> None:  # fmt: skip
+    rows: Sequence[PolicyRuns],
+    document: dict[str, Any],
+    scenario_input: ScenarioInput,
+    *,
+    html_path: Path | None,
+    png_folder: Path | None,
+    out: Path | None,
+) -> None:
     if html_path is None and png_folder is None and out is None:
         return
     from slurm_soda.sodactl.simulation import report_files  # noqa: PLC0415 - most runs leave no files

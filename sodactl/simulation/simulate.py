@@ -33,17 +33,24 @@ DEFAULT_POLICY = "tiresias-las"
 """The policy if nobody says."""
 
 TIME_ROWS = (
-    ("avg_jct_s", "average JCT"), ("p50_jct_s", "median JCT"), ("p95_jct_s", "95th percentile"),
-    ("p99_jct_s", "99th percentile"), ("avg_gpu_jct_s", "average of GPU jobs"), ("avg_cpu_jct_s", "average of CPU jobs"),
-    ("avg_queue_s", "average wait"), ("makespan_s", "makespan"),
-)  # fmt: skip
+    ("avg_jct_s", "average JCT"),
+    ("p50_jct_s", "median JCT"),
+    ("p95_jct_s", "95th percentile"),
+    ("p99_jct_s", "99th percentile"),
+    ("avg_gpu_jct_s", "average of GPU jobs"),
+    ("avg_cpu_jct_s", "average of CPU jobs"),
+    ("avg_queue_s", "average wait"),
+    ("makespan_s", "makespan"),
+)
 """Figures in seconds, as a person reads them; those of GPU and CPU jobs only where there are both."""
 
 
 UTILISATION_ROWS = (
-    ("gpu_active_ratio", "GPUs active while jobs arrive"), ("gpu_busy_ratio", "their utilisation"),
-    ("gpu_at_once_ratio", "GPU jobs that start at once"), ("cpu_within_10s_ratio", "CPU jobs that start in 10 s"),
-)  # fmt: skip
+    ("gpu_active_ratio", "GPUs active while jobs arrive"),
+    ("gpu_busy_ratio", "their utilisation"),
+    ("gpu_at_once_ratio", "GPU jobs that start at once"),
+    ("cpu_within_10s_ratio", "CPU jobs that start in 10 s"),
+)
 """Figures of runs in which nodes have a part in speed."""
 
 
@@ -80,10 +87,20 @@ UTILISATION_ROWS = (
 @click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to look at or to run again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def simulate(
-    *, asked: ScenarioOptions, policy: str | None, system: str | None, assignments: tuple[str, ...], explained: str | None,
-    seed: int | None, csv_path: Path | None, html_path: Path | None, png_folder: Path | None, out: Path | None,
-    save_trace: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    *,
+    asked: ScenarioOptions,
+    policy: str | None,
+    system: str | None,
+    assignments: tuple[str, ...],
+    explained: str | None,
+    seed: int | None,
+    csv_path: Path | None,
+    html_path: Path | None,
+    png_folder: Path | None,
+    out: Path | None,
+    save_trace: Path | None,
+    as_json: bool,
+) -> None:
     """What one policy would do to a cluster.
 
     Runs the policy, the very one that sodad runs, on a trace and a virtual cluster. JCT, job completion time, is submission

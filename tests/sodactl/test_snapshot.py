@@ -199,7 +199,7 @@ def test_a_snapshot_that_cannot_be_left_does_not_stop_a_cycle(
     with sodad.store.write() as session:
         put_admin_setting(session, SETTING, REQUEST, now_s=0.0, by="root")
     requests = SnapshotRequests(sodad.store, tmp_path / "gone")
-    requests.serve(lambda: SnapshotDump(idle_cluster(3, 2, 1), make_policy("fifo")))
+    requests.serve(idle_cluster(3, 2, 1), make_policy("fifo"))
     assert "snapshot-not-written" in caplog.text
     assert not site.requests()
 

@@ -39,7 +39,7 @@ class RunningPoolJob:
         """The same job with other places."""
         return replace(self, pieces=pieces)
 
-    def tenants(self) -> list[tuple[int, JobOnNode]]:
+    def by_node(self) -> list[tuple[int, JobOnNode]]:
         """It on each of its nodes; none of a large job, which is nowhere a guest."""
         if self.request.turn == ServingOrder.LARGE:
             return []
@@ -91,7 +91,7 @@ class PoolScheduler:
             if claim is None:
                 return False
             held = start(request, handle, claim)
-            self.ground.take(claim, held.tenants())
+            self.ground.take(claim, held.by_node())
             self.lines(request.array).hold(held.user, held.amounts)
             decision.starts.append((handle, claim))
             return True
@@ -123,7 +123,7 @@ class PoolScheduler:
         for tenant in victims:
             victim = held_by(tenant.handle)
             decision.aborts[tenant.handle] = handle
-            self.ground.vacate(victim.pieces, victim.tenants())
+            self.ground.vacate(victim.pieces, victim.by_node())
             self.lines(victim.request.array).hold(victim.user, victim.amounts, -1)
         return JobPlacement(pieces, at_once=False)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.cpu_fit.fit import CpuFitNote, EarlierChange, EarlierResize, JobForm, RequestDetail, WaitingJob
+from slurm_soda.policies.cpu_fit.fit import (
+    CpuFitCandidate,
+    CpuFitNote,
+    EarlierChange,
+    EarlierResize,
+    JobForm,
+    RequestDetail,
+)
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails
 from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity, PastFit
@@ -17,7 +24,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 
 NODE = NodeCapacity(28, 64_000)
-CV = WaitingJob(gpus=1, nodes=1, tasks=1, cpus_per_task=20, cpus=20, category="cv")
+CV = CpuFitCandidate(gpus=1, nodes=1, tasks=1, cpus_per_task=20, cpus=20, category="cv")
 TOLD = RequestDetail(nodes=1, tasks_per_node=1, cpus=20, cpus_per_task=20, least_cpus_per_node=20)
 THREE = EarlierChange(EarlierResize.STANDS, cpus=3, cpus_per_task=3, least_cpus_per_node=3)
 WIDE = CV._replace(gpus=4, nodes=2, tasks=4, cpus_per_task=10, cpus=40)
@@ -25,7 +32,7 @@ WIDE_TOLD = RequestDetail(2, 2, 40, 10, 20)
 
 
 def snapshot(
-    job: WaitingJob = CV,
+    job: CpuFitCandidate = CV,
     detail: RequestDetail | str = TOLD,
     *,
     node: NodeCapacity | None = NODE,

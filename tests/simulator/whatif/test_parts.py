@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.simulator.whatif.candidate_runs import make_variants, shift_within_the_second, variant_count
 from slurm_soda.simulator.whatif.candidates import (
     RESTART_S,
     likely_min_run_s,
@@ -14,7 +15,6 @@ from slurm_soda.simulator.whatif.candidates import (
     round_to_two_digits,
     threshold_choices,
 )
-from slurm_soda.simulator.whatif.workload_variants import make_variants, shift_within_the_second, variant_count
 from slurm_soda.simulator.whatif.worse_off_jobs import compare_jobs
 from slurm_soda.simulator.workload import Workload
 
