@@ -121,8 +121,11 @@ def _find_command_words(call: ast.Call, path: str) -> Iterator[Name]:
 
 
 def _find_command_table(node: ast.AnnAssign | ast.Assign, path: str) -> Iterator[Name]:
+    """Names in sodactl's table of commands, one dictionary for each group of readers."""
     target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-    if isinstance(target, ast.Name) and target.id == "COMMANDS" and isinstance(node.value, ast.Dict):
-        for key in node.value.keys:
-            if isinstance(key, ast.Constant):
-                yield Name(path, key.lineno, "command", str(key.value))
+    if isinstance(target, ast.Name) and target.id == "GROUPS" and isinstance(node.value, ast.Dict):
+        for group in node.value.values:
+            if isinstance(group, ast.Dict):
+                for key in group.keys:
+                    if isinstance(key, ast.Constant):
+                        yield Name(path, key.lineno, "command", str(key.value))
