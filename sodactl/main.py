@@ -72,12 +72,8 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "release-all": LazyCommand(
             f"{_HERE}.control.release_all:release_all", "Give every job back to Slurm alone; works with sodad down."
         ),
-        "snapshot": LazyCommand(
-            f"{_HERE}.control.snapshot:snapshot", "Write what sodad decides on to a file; `sodactl decide` reads it."
-        ),
-        "decide": LazyCommand(
-            f"{_HERE}.control.decide:decide", "Decide on a snapshot from a file, without Slurm and without sodad."
-        ),
+        "snapshot": LazyCommand(f"{_HERE}.control.snapshot:snapshot", "Write what sodad decides on to a file."),
+        "decide": LazyCommand(f"{_HERE}.control.decide:decide", "Decide on a snapshot from a file, offline."),
         "pools": LazyCommand(
             f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
         ),

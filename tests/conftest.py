@@ -77,4 +77,4 @@ def soon_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulated run that never gets on is given up after 100 preemptions and some for each job, not after 1000."""
     from slurm_soda.simulator.engine import event_loop  # noqa: PLC0415 - most tests do not simulate
 
-    monkeypatch.setattr(event_loop, "_MANY_IN_VAIN", 100)
+    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 100)

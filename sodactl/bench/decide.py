@@ -28,7 +28,7 @@ CLUSTER_MAKERS: Mapping[str, Callable[[int, int, int], ClusterSnapshot]] = {
 
 @click.group()
 def bench() -> None:
-    """Measure parts of slurm-soda on this machine, without a cluster."""
+    """Measure parts of slurm-soda on this machine."""
 
 
 @bench.command()

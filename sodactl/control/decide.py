@@ -39,7 +39,7 @@ _RIGHT = ("job", "GPUs", "queue")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def decide(*, file: Path, policy: str | None, assignments: tuple[str, ...], limit: int, as_json: bool) -> int:
-    """Decide on a snapshot from a file, without Slurm and without sodad.
+    """Decide on a snapshot from a file, offline.
 
     FILE is what `sodactl snapshot dump` wrote. Its own policy must decide from it what sodad decided: if it does not, this
     says so and ends with status 1.

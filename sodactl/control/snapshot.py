@@ -29,7 +29,7 @@ _OWNER_ONLY = 0o600
 
 @click.group()
 def snapshot() -> None:
-    """Write what sodad decides on to a file; `sodactl decide` reads it.
+    """Write what sodad decides on to a file.
 
     \b
     Examples:

@@ -86,7 +86,7 @@ def test_the_simulators_extra_is_the_part_of_the_base_that_it_imports(
 
 def test_learning_imports_its_extra(sources: dict[str, str]) -> None:
     texts = [text for name, text in sources.items() if name.startswith("slurm_soda.learning.")]
-    asked = {name for text in texts for name in re.findall(r'\blibrary\("(\w+)', text)}
+    asked = {name for text in texts for name in re.findall(r'\bimport_library\("(\w+)', text)}
     assert asked == modules_of(EXTRAS["learn"])
 
 
@@ -135,9 +135,9 @@ for name in {sorted({*roles.AGENT_ENTRIES, *modules_of(EXTRAS["agent"])})!r}:
     importlib.import_module(name)
 from slurm_soda.agent.agent import Agent
 from slurm_soda.agent.settings.agent_config import AgentConfig
-from slurm_soda.agent.main import build
+from slurm_soda.agent.main import build_agent
 spool = sys.argv[1] + "/spool"
-assert isinstance(build(AgentConfig(spool=spool, state=sys.argv[1])), Agent)
+assert isinstance(build_agent(AgentConfig(spool=spool, state=sys.argv[1])), Agent)
 loaded = {{name.partition(".")[0] for name in sys.modules}}
 print(*sorted(loaded & {set(ROOT_NEVER_LOADS)!r}))
 """

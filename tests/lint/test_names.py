@@ -64,7 +64,7 @@ def refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, i
         ("a.py", "@click.option('-a', '--arrays/--no-arrays')\ndef f(): ...", (1, "option", "--arrays", "arrays")),
         ("a.py", "parser.add_argument('--last-sight')", (1, "option", "--last-sight", "sight")),
         ("a.py", "@group.command('sight')\ndef f(): ...", (1, "command", "sight", "sight")),
-        ("a.py", "COMMANDS: dict = {\n    'arrays': 1}", (2, "command", "arrays", "arrays")),
+        ("a.py", "GROUPS: dict = {\n    '': {'arrays': 1}}", (2, "command", "arrays", "arrays")),
     ],
 )
 def test_a_refused_name(

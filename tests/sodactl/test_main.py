@@ -178,7 +178,7 @@ def test_completion_knows_commands_and_options() -> None:
 def test_without_slurms_commands_the_line_says_what_to_do(name: str, tmp_path: Path) -> None:
     code = (
         "import sys; from slurm_soda.slurm_ext import command_runner as runner; from slurm_soda.sodactl.main import run;"
-        f"runner.ENVIRONMENT['PATH'] = '{tmp_path}'; sys.exit(run(sys.argv[1:]))"
+        f"runner.SLURM_ENVIRONMENT['PATH'] = '{tmp_path}'; sys.exit(run(sys.argv[1:]))"
     )
     (tmp_path / "sh").symlink_to("/bin/sh")
     config = tmp_path / "soda.toml"

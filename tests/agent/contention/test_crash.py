@@ -129,7 +129,7 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         last.recover()
         assert sorted(server.look()) == foreign
         assert limited == set()
-        assert keeper_module.read_record(path) == LimitRecord()
+        assert keeper_module.read_limit_record(path) == LimitRecord()
 
 
 def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | None]) -> None:
@@ -148,7 +148,7 @@ def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | N
 
 def _is_recorded(path: Path, server: Machine, limited: set[int]) -> None:
     """What a limit needs to be taken back is on disk before the limit is there."""
-    record = keeper_module.read_record(path)
+    record = keeper_module.read_limit_record(path)
     ours = {name for name in server.look() if ResctrlGroup.parse(name)}
     assert ours <= record.groups
     assert limited <= record.cores
