@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-NODE = {"prolog", "epilog", "soda-hand-over", "soda-agent.service"}
+NODE = {"prolog", "epilog", "soda-deliver-event", "soda-agent.service"}
 CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"}
 EVERYWHERE = {"soda_spank.so"}
 

@@ -103,7 +103,7 @@ def test_what_tests_and_benchmarks_import_is_declared() -> None:
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add(str(node.module).partition(".")[0])
-    ours = {"slurm_soda", "tests", "benchmarks"}
+    ours = {"slurm_soda", "tests", "benchmarks", "lint"}
     elsewhere = {"torch"}  # of the machine with a GPU that benchmarks/colocation measures
     declared = BASE.union(*(modules_of(lines) for lines in EXTRAS.values()))
     assert imported - sys.stdlib_module_names - ours - elsewhere - declared == set()

@@ -69,7 +69,7 @@ def found(path: str, pattern: str) -> str:
 
 
 def test_the_agents_paths_are_in_directories_of_the_agents_unit() -> None:
-    in_c = found("wire/hand_over.c", r'#define AGENT_SOCKET "(.*)"')
+    in_c = found("wire/deliver_event.c", r'#define AGENT_SOCKET "(.*)"')
     assert in_c == AGENT_SOCKET
     parents = {PurePosixPath(AGENT_SOCKET).parent, PurePosixPath(OWN_MOUNT).parent, PurePosixPath(STATE_DIRECTORY)}
     assert parents == set(directories(AGENT))

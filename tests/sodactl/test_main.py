@@ -99,7 +99,7 @@ def test_a_command_that_cannot_be_imported_does_not_break_the_rest(
         (["explain", "0"], 2, "'0' is not a valid job id"),
         (["explain", "4294967296"], 2, "'4294967296' is not a valid job id"),
         (["explain", "47_11"], 2, "each task of an array has a number of its own: `squeue -j 47_11 -O JobID` tells it"),
-        (["explain", "7", "--beside", "abc"], 2, "'abc' is not a valid job id"),
+        (["explain", "7", "--with", "abc"], 2, "'abc' is not a valid job id"),
         (["policy", "tiresias-la"], 1, "did you mean tiresias-las?"),
         (["simulate", "--policy", "backfil"], 2, "did you mean backfill?"),
         (["compare", "--policy", "fifos"], 2, "did you mean fifo?"),
