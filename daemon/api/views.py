@@ -89,9 +89,9 @@ class JobDetailView:
     waiting_before: int = 0
     """Waiting jobs with a smaller position."""
     gpus_before: int = 0
-    core_start: CpuProposalRow | None = None
-    """What sodad thought of its request for cores."""
-    core_fits: Sequence[CpuFitRow] = ()
+    cpu_proposal: CpuProposalRow | None = None
+    """What sodad proposed for its request for cores."""
+    cpu_fits: Sequence[CpuFitRow] = ()
     """How searches for its cores ended, by time."""
     run_time: RunTimePrediction | None = None
     """What was expected of its run time when it came."""
@@ -162,7 +162,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         actions=queries.actions_of(session, job, MAX_CHANGES),
         waiting_before=len(before),
         gpus_before=sum(other.gpus for other in before),
-        core_start=proposal_of(session, job.job_id, job.submit_s),
-        core_fits=fits_of(session, job.job_id, job.submit_s),
+        cpu_proposal=proposal_of(session, job.job_id, job.submit_s),
+        cpu_fits=fits_of(session, job.job_id, job.submit_s),
         run_time=run_time_prediction_of(session, job.id),
     )

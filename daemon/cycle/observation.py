@@ -27,8 +27,8 @@ class SnapshotReader:
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(now_s, watch), memory.job_cache
-        with watch("observe.memory"):
+        slurm_state, job_cache = self._slurm_reader.look(now_s, watch), memory.job_cache
+        with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), now_s)
             ours = {job_id: p.restart for job_id, p in memory.preemptions.by_job.items() if p.phase != "intended"}
@@ -57,9 +57,9 @@ class SnapshotReader:
         snapshot = slurm_state.snapshot(memory.job_cache, leaving=memory.preemptions.leaving, requeued=requeued)
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, memory.job_cache)
-        with watch("decide.arrays"):
+        with watch("decide.pools"):
             pools = memory.pools.in_force(slurm_state, settings.pools, asks=asks)
-        with watch("decide.cores"):
+        with watch("decide.cpu_fit"):
             requests = memory.cpu_requests.read(slurm_state, memory.job_cache, acts=acts) if asks else CpuRequests()
         return replace(snapshot, pools=pools, cpu_requests=requests)
 

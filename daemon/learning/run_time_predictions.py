@@ -83,7 +83,7 @@ class RunTimePredictor:
         try:
             return self._with_run_times(snapshot, jobs, job_cache)
         except Exception as error:  # noqa: BLE001 - see above
-            self._say("run-times-not-told", error)
+            self._say("run-times-not-predicted", error)
             return snapshot
 
     def step(self, now_s: float, nodes: Sequence[SlurmNode], job_cache: JobCache) -> None:
@@ -257,7 +257,7 @@ def _prediction_row(
     return RunTimePrediction(
         job_pk=job_pk,
         at_s=now_s,
-        told_by=told.by.value,
+        predicted_by=told.by.value,
         run_s=attained_s + told.left.value,
         error_s=error if math.isfinite(error) else None,
         jobs=told.jobs,

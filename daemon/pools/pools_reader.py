@@ -139,7 +139,7 @@ class PoolsReader:
         if complaint != self._complaint:
             self._complaint = complaint
             if complaint:
-                log(logging.WARNING, "arrays-unknown", error=complaint)
+                log(logging.WARNING, "pools-unknown", error=complaint)
         return record
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.slurm_ext.errors import SodaError
 
-SCHEMA_VERSION = "0005"
+SCHEMA_VERSION = "0001"
 """Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

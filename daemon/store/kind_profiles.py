@@ -157,7 +157,7 @@ def run_time_prediction_of(session: Session, job_pk: int) -> RunTimePrediction |
 
 
 def already_predicted(session: Session, keys: Sequence[int]) -> set[int]:
-    """Of which of these jobs something was told."""
+    """Of which of these jobs a run time was predicted."""
     found: set[int] = set()
     for at in range(0, len(keys), _IDS_PER_QUERY):
         part = keys[at : at + _IDS_PER_QUERY]
@@ -166,7 +166,7 @@ def already_predicted(session: Session, keys: Sequence[int]) -> set[int]:
 
 
 def predictions_with_run_times(session: Session, limit: int) -> Sequence[RunTimePrediction]:
-    """The newest jobs that ended and of which something was told."""
+    """The newest predictions for jobs that have ended."""
     query = select(RunTimePrediction).where(RunTimePrediction.actual_s.is_not(None))
     return session.scalars(query.order_by(RunTimePrediction.job_pk.desc()).limit(limit)).all()
 

@@ -116,8 +116,8 @@ def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | N
         policy=view.head.policy,
         parameters=view.head.parameters,
         now_s=site.now_s(),
-        core_start=view.core_start,
-        core_fits=view.core_fits,
+        cpu_proposal=view.cpu_proposal,
+        cpu_fits=view.cpu_fits,
         run_time=run_time_reasons.expected_run_time(view.run_time, view.runs, site.now_s()),
     )
     job, said = view.job, job_reasons.explain_by_policy(known)
@@ -138,7 +138,7 @@ def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | N
         "used": None if job is None else asdict(job_usage_totals(job, view.usage)),
         "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
         "changes": [_action_keys(action) for action in view.actions],
-        "cores": None if view.core_start is None else _start_keys(view.core_start),
+        "cores": None if view.cpu_proposal is None else _proposal_keys(view.cpu_proposal),
     }
 
 
@@ -163,8 +163,13 @@ def _run_keys(run: JobRun) -> Document:
     }
 
 
-def _start_keys(start: CpuProposalRow) -> Document:
-    return {"asked": start.asked_cores, "start": start.cores, "source": start.source, "left_alone": start.left_alone}
+def _proposal_keys(proposal: CpuProposalRow) -> Document:
+    return {
+        "asked": proposal.asked_cores,
+        "start": proposal.cores,
+        "source": proposal.source,
+        "left_alone": proposal.left_alone,
+    }
 
 
 def _preemption_keys(entry: Preemption) -> Document:

@@ -57,8 +57,8 @@ class JobFacts:
     parameters: Mapping[str, Any]
     """Of the policy, as configured."""
     now_s: float
-    core_start: CpuProposalRow | None = None
-    core_fits: Sequence[CpuFitRow] = ()
+    cpu_proposal: CpuProposalRow | None = None
+    cpu_fits: Sequence[CpuFitRow] = ()
     run_time: ExpectedRunTime | None = None
 
 
@@ -76,7 +76,7 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
     yield from _preemption_reasons(known)
     yield from _service_reasons(known.job, known.runs, known.now_s)
     yield from list_run_time_reasons(known.job, known.run_time)
-    yield from list_cpu_fit_reasons(known.job, known.record, known.core_start, known.core_fits)
+    yield from list_cpu_fit_reasons(known.job, known.record, known.cpu_proposal, known.cpu_fits)
 
 
 def _ended(known: JobFacts, state: str) -> Iterator[str]:

@@ -61,7 +61,7 @@ class PairJob:
         told = predict_run_time_left(self.attained_s, self.limit_s, iterations=work)
         if (told is None or told.by is RunTimeSource.LIMIT) and self.expected is not None:
             row, error_s = self.expected.prediction, self.expected.error_s
-            if row.told_by == RunTimeSource.HISTORY:
+            if row.predicted_by == RunTimeSource.HISTORY:
                 left = Estimate(self.expected.left_s, math.inf if error_s is None else error_s, Source.PREDICTED)
                 rest_s = max(self.limit_s - self.attained_s, 0.0)
                 return cap_by_time_limit(RunTimeLeft(left, RunTimeSource.HISTORY, row.jobs, row.basis), rest_s)

@@ -57,7 +57,7 @@ def list_run_time_reasons(job: Job, now: ExpectedRunTime | None) -> Iterator[str
     if now is None:
         return
     by = source_text(now.prediction)
-    if now.prediction.told_by == "limit":
+    if now.prediction.predicted_by == "limit":
         if job.end_s is None:
             yield f"Nobody knows how long it will run: at most {output.format_duration(now.run_s)}, {by}."
         return
@@ -73,10 +73,10 @@ def list_run_time_reasons(job: Job, now: ExpectedRunTime | None) -> Iterator[str
 
 def source_text(prediction: RunTimePrediction) -> str:
     """From whom it is known."""
-    if prediction.told_by == "history":
+    if prediction.predicted_by == "history":
         jobs = "1 like job" if prediction.jobs == 1 else f"{prediction.jobs} like jobs"
         return f"learned from {jobs} ({prediction.basis})"
-    if prediction.told_by in ("progress", "iterations"):
+    if prediction.predicted_by in ("progress", "iterations"):
         return "by its iterations and what each of them takes"
     return "by its time limit"
 
@@ -87,7 +87,7 @@ def run_time_document(now: ExpectedRunTime | None) -> Document | None:
         return None
     prediction = now.prediction
     return {
-        "by": prediction.told_by,
+        "by": prediction.predicted_by,
         "run_s": now.run_s,
         "error_s": now.error_s,
         "attained_s": now.attained_s,

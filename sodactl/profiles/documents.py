@@ -37,21 +37,21 @@ def value_documents(found: Iterable[ProfileValue]) -> list[Document]:
 
 
 def run_time_accuracy(site: SiteAccess) -> list[Document]:
-    """How far predicted run times were off, by who told them: the typical factor, over the newest ended jobs."""
+    """How far predicted run times were off, by their source: the typical factor, over the newest ended jobs."""
     with site.store() as store, store.read() as session:
         rows = stored.predictions_with_run_times(session, _MAX_RUN_TIMES)
         pairs_by: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             if row.actual_s and row.run_s:
-                pairs_by.setdefault(row.told_by, []).append((row.run_s, row.actual_s))
+                pairs_by.setdefault(row.predicted_by, []).append((row.run_s, row.actual_s))
     return [
         {
-            "told_by": told_by,
+            "predicted_by": predicted_by,
             "jobs": len(pairs),
             "factor": math.exp(math.fsum(abs(math.log(told / ran)) for told, ran in pairs) / len(pairs)),
             "error_s": math.fsum(abs(told - ran) for told, ran in pairs) / len(pairs),
         }
-        for told_by, pairs in sorted(pairs_by.items())
+        for predicted_by, pairs in sorted(pairs_by.items())
     ]
 
 

@@ -81,7 +81,7 @@ def print_values_and_accuracy(document: Document) -> None:
         ]
         rows = [
             (
-                _RUN_TIME_SOURCE_TEXTS.get(row["told_by"], row["told_by"]),
+                _RUN_TIME_SOURCE_TEXTS.get(row["predicted_by"], row["predicted_by"]),
                 str(row["jobs"]),
                 f"{row['factor']:.2f}",
                 output.format_duration(row["error_s"]),

@@ -142,7 +142,7 @@ def test_what_an_earlier_daemon_thought_is_looked_up_once(full: FakeSlurm, daemo
     full.silent.add("request")
     sodad = daemon()
     sodad.run()
-    with questions(sodad, "core_start") as said:
+    with questions(sodad, "cpu_proposal") as said:
         sodad.follow(3)
     assert not said
 
@@ -152,10 +152,10 @@ def test_only_the_owners_own_fits_make_a_job_worth_another_look(full: FakeSlurm,
     sodad = daemon()
     sodad.run()
     fit(sodad, 7, user="bob")
-    with questions(sodad, "core_fit") as said:
+    with questions(sodad, "cpu_fit") as said:
         sodad.follow(2)
     assert asked(full) == 1
-    assert not [statement for statement in said if "core_fit.cores" in statement], "her history is not read again"
+    assert not [statement for statement in said if "cpu_fit.cores" in statement], "her history is not read again"
     fit(sodad, 8, job_id=901)
     sodad.follow(2)
     assert asked(full) == 2

@@ -64,7 +64,7 @@ def test_a_policy_by_run_times_starts_whom_history_says_is_short(
     sodad.complete(300)
     assert fast.runs[0][0] < slow.runs[0][0]
     row = told(sodad, 3)
-    assert (row.told_by, row.jobs) == (RunTimeSource.HISTORY, 20)
+    assert (row.predicted_by, row.jobs) == (RunTimeSource.HISTORY, 20)
     assert row.run_s == pytest.approx(30.0, rel=0.3)
     assert "swift" in row.basis
 
@@ -75,7 +75,7 @@ def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: Fak
     sodad.follow(100 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
     assert job.state == "COMPLETED"
     row = told(sodad, 1)
-    assert (row.told_by, row.run_s) == (RunTimeSource.LIMIT, 3600.0)
+    assert (row.predicted_by, row.run_s) == (RunTimeSource.LIMIT, 3600.0)
     assert row.actual_s == pytest.approx(100.0, abs=3.0)
 
 
@@ -87,7 +87,7 @@ def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm
     assert learner.learnt == 1
     slurm.submit(2, gpus=1, work_s=50.0)
     sodad.follow(40, every_s=2.0)
-    assert told(sodad, 2).told_by == RunTimeSource.HISTORY
+    assert told(sodad, 2).predicted_by == RunTimeSource.HISTORY
     assert learner.learnt == 1
     again = daemon(**SJF)
     again.run()
@@ -120,7 +120,7 @@ def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start
     slurm.submit(2, gpus=2, work_s=100.0, hints=Hints(model="resnet50", batch_size=64, iterations=500))
     sodad.follow(40, every_s=2.0)
     row = told(sodad, 2)
-    assert row.told_by == RunTimeSource.ITERATIONS
+    assert row.predicted_by == RunTimeSource.ITERATIONS
     assert row.run_s == pytest.approx(100.0, rel=0.1)
 
 
@@ -130,7 +130,7 @@ def test_what_fails_here_stops_no_cycle(
     slurm.submit(1, gpus=1, work_s=30.0)
     sodad = daemon(**SJF)
     with sodad.store.write() as session:
-        session.execute(text("DROP TABLE run_time_told"))
+        session.execute(text("DROP TABLE run_time_prediction"))
     monkeypatch.setattr(run_time_predictions, "traits_of_record", lambda record: 1 / 0)
     for _ in range(3):
         assert sodad.run().error == ""
@@ -202,7 +202,7 @@ def test_on_which_gpus_a_job_is_expected_to_run(
 
 def test_what_is_told_travels_as_it_is() -> None:
     row = RunTimePrediction(
-        job_pk=1, at_s=1.0, told_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff",
+        job_pk=1, at_s=1.0, predicted_by="history", run_s=2.0, error_s=None, jobs=3, basis="named \udcff",
         curve=[[0.0, 1.0, 2.0]],
         actual_s=None,
     )  # fmt: skip

@@ -141,7 +141,7 @@ def test_who_may_look(site: Site, path: str, public: bool, client: str, status: 
 
 def test_a_store_that_fails_is_said_in_short(site: Site) -> None:
     with site.store.write() as session:
-        session.connection().exec_driver_sql("DROP TABLE setting")
+        session.connection().exec_driver_sql("DROP TABLE admin_setting")
     answer = site.get("/v1/jobs/7")
     assert (answer.status_code, answer.json()) == (503, {"detail": "the store cannot be read; ask again later"})
 

@@ -72,7 +72,7 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     gpu = submit(site, 20, gpus=1)
     site.wait_running([gpu])
     assert waited_s(site, gpu) <= GIVEN_BACK_S
-    counted = f"select job_id from array_run where aborted and job_id in ({','.join(map(str, cpu))}) order by job_id"
+    counted = f"select job_id from pool_run where aborted and job_id in ({','.join(map(str, cpu))}) order by job_id"
 
     def aborted() -> list[int]:
         return [job for job in cpu if site.shown(job, "Restarts") == "1"]

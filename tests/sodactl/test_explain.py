@@ -292,7 +292,7 @@ def expect(soda: Bench, job_id: int = 7, **values: Any) -> None:
     job = stored_job(job_id, **values.pop("job", {}))
     soda.daemon()
     soda.add(job)
-    defaults: dict[str, Any] = {"at_s": SUBMIT_S, "told_by": "history", "run_s": 1000.0, "error_s": 300.0, "jobs": 12,
+    defaults: dict[str, Any] = {"at_s": SUBMIT_S, "predicted_by": "history", "run_s": 1000.0, "error_s": 300.0, "jobs": 12,
                                 "basis": "of alice, on 2 GPUs", "curve": CURVE}  # fmt: skip
     soda.add(RunTimePrediction(job_pk=job.id, **{**defaults, **values}))
     soda.slurm.queue = [record(job_id, state=job.state)]
@@ -333,14 +333,14 @@ def test_what_was_expected_of_an_ended_job(soda: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told_by", "said"),
+    ("predicted_by", "said"),
     [
         ("limit", "Nobody knows how long it will run: at most 16 min 40 s, by its time limit."),
         ("iterations", "by its iterations and what each of them takes"),
     ],
 )
-def test_other_sources(soda: Bench, told_by: str, said: str) -> None:
-    expect(soda, told_by=told_by, curve=[], jobs=0, basis="")
+def test_other_sources(soda: Bench, predicted_by: str, said: str) -> None:
+    expect(soda, predicted_by=predicted_by, curve=[], jobs=0, basis="")
     assert said in reasons(soda)
 
 

@@ -241,7 +241,7 @@ def test_work_left_by_like_jobs(site: Bench) -> None:
             RunTimePrediction(
                 job_pk=1,
                 at_s=SUBMIT_S,
-                told_by="history",
+                predicted_by="history",
                 run_s=1000.0,
                 error_s=100.0,
                 jobs=12,

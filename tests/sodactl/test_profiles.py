@@ -160,10 +160,12 @@ def test_how_good_predicted_run_times_were(soda: Bench) -> None:
         job = stored_job(job_id, state="COMPLETED")
         soda.add(job)
         soda.add(
-            RunTimePrediction(job_pk=job.id, at_s=1.0, told_by="history", run_s=told_s, error_s=None, actual_s=actual_s)
+            RunTimePrediction(
+                job_pk=job.id, at_s=1.0, predicted_by="history", run_s=told_s, error_s=None, actual_s=actual_s
+            )
         )
     (row,) = soda("profiles", "list", "--json").document["run_times"]
-    assert (row["told_by"], row["jobs"], row["error_s"]) == ("history", 2, 150.0)
+    assert (row["predicted_by"], row["jobs"], row["error_s"]) == ("history", 2, 150.0)
     assert row["factor"] == pytest.approx(2.0)
     assert "by like jobs" in soda("profiles", "list").out
 

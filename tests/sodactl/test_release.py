@@ -89,7 +89,7 @@ def test_a_broken_configuration_does_not_stop_it(site: Bench) -> None:
 
 def test_a_store_that_is_damaged_is_one_line(site: Bench) -> None:
     with site.store.engine.connect() as other:
-        other.exec_driver_sql("ALTER TABLE setting RENAME TO gone")
+        other.exec_driver_sql("ALTER TABLE admin_setting RENAME TO gone")
         other.commit()
     shown = site("release-all")
     assert "nothing is recorded: no such table: setting" in shown.err

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import create_engine, inspect, select, text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
+from slurm_soda.daemon.store import engine as store_engine
 from slurm_soda.daemon.store.engine import (
     MIGRATIONS,
     SCHEMA_VERSION,
@@ -28,6 +34,7 @@ from slurm_soda.daemon.store.engine import (
     StoreError,
     StoreMissingError,
     StoreVersionError,
+    known_versions,
     open_store,
     version_of,
 )
@@ -50,6 +57,28 @@ def test_the_comparison_sees_a_difference(store: Store) -> None:
 
 def test_the_constant_is_the_newest_revision() -> None:
     assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == SCHEMA_VERSION
+
+
+def test_the_known_versions_are_those_of_alembic() -> None:
+    revisions = {script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()}
+    assert known_versions() == revisions
+    assert SCHEMA_VERSION in revisions
+
+
+def test_the_first_schema_can_be_taken_back(store: Store) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with store.engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    assert inspect(store.engine).get_table_names() == ["alembic_version"]
+    assert version_of(store.engine) is None
+
+
+def test_tables_are_named_after_their_classes() -> None:
+    for mapper in Base.registry.mappers:
+        name = mapper.class_.__name__.removesuffix("Row").removeprefix("Stored")
+        assert mapper.class_.__tablename__ == re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(store: Store) -> None:
@@ -98,15 +127,67 @@ def test_a_read_throws_changes_away(store: Store) -> None:
         assert session.get(AdminSetting, "mode") is None
 
 
-def test_a_store_of_a_newer_version_gives_one_clear_error(store_url: str) -> None:
+@pytest.mark.parametrize("version", ["0002", "0005", "9999", "of somebody else"])
+def test_a_store_of_a_newer_or_unknown_version_gives_one_clear_error(store_url: str, version: str) -> None:
     opened = open_store(store_url)
     with opened.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
     opened.close()
-    with pytest.raises(StoreVersionError, match=r"soda\.db is at version '9999', newer than .*; upgrade slurm-soda"):
+    with pytest.raises(
+        StoreVersionError, match=rf"soda\.db is at version '{version}', newer than .*; upgrade slurm-soda"
+    ):
         open_store(store_url)
     with pytest.raises(StoreVersionError, match="newer"):
         open_store(store_url, migrate=False)
+
+
+_NEXT_REVISION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "0002", "0001"
+
+
+def upgrade():
+    op.add_column("admin_setting", sa.Column("added", sa.Integer(), nullable=True))
+"""
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Make this program one that knows one revision more, and return that one."""
+
+    def upgrade_program() -> str:
+        migrations = tmp_path / "migrations"
+        shutil.copytree(MIGRATIONS, migrations)
+        (migrations / "versions" / "r0002_next.py").write_text(_NEXT_REVISION)
+        monkeypatch.setattr(store_engine, "MIGRATIONS", migrations)
+        monkeypatch.setattr(store_engine, "SCHEMA_VERSION", "0002")
+        return "0002"
+
+    return upgrade_program
+
+
+def test_an_older_store_is_upgraded_and_keeps_its_rows(store_url: str, next_version: Callable[[], str]) -> None:
+    first = open_store(store_url)
+    with first.write() as session:
+        session.add(AdminSetting(key="mode", value="enforce", changed_s=1.0))
+    first.close()
+    version = next_version()
+    second = open_store(store_url)
+    assert version_of(second.engine) == version
+    with second.read() as session:
+        assert session.execute(text("SELECT value, added FROM admin_setting")).all() == [("enforce", None)]
+    second.close()
+
+
+def test_a_reader_refuses_an_older_store_and_leaves_it(store_url: str, next_version: Callable[[], str]) -> None:
+    opened = open_store(store_url)
+    next_version()
+    with pytest.raises(StoreVersionError, match="is at version '0001', not yet '0002'; restart sodad"):
+        open_store(store_url, migrate=False)
+    assert version_of(opened.engine) == "0001"
+    opened.close()
 
 
 def test_a_reader_does_not_migrate(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
-from slurm_soda.daemon.store.schema import RawText
+
+from slurm_soda.daemon.store.tables.scheduling import RawText
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

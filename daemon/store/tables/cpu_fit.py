@@ -1,4 +1,4 @@
-"""Tables about cores: what agents measured, how searches ended, and what sodad asked for in a waiting job's name.
+"""Tables of CPU fit: what agents measured, how searches ended, and what sodad proposed for waiting jobs.
 
 Cores are per node unless a name says otherwise.
 """
@@ -16,9 +16,9 @@ from slurm_soda.daemon.store.tables.scheduling import Base
 class CpuMeasurementRow(Base):
     """GPU utilisation of one run on one node over one step; see :class:`slurm_soda.wire.core_tuning.CoreMeasurement`."""
 
-    __tablename__ = "core_measurement"
+    __tablename__ = "cpu_measurement"
     __table_args__ = (
-        UniqueConstraint("job_id", "restart", "node", "search", "step", "at_s", name="uq_core_measurement"),
+        UniqueConstraint("job_id", "restart", "node", "search", "step", "at_s", name="uq_cpu_measurement"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(index=True)
@@ -42,10 +42,10 @@ class CpuFitRow(Base):
     forgotten.
     """
 
-    __tablename__ = "core_fit"
+    __tablename__ = "cpu_fit"
     __table_args__ = (
-        UniqueConstraint("job_id", "restart", "node", "search", "at_s", name="uq_core_fit"),
-        Index("ix_core_fit_user_category", "user", "category"),
+        UniqueConstraint("job_id", "restart", "node", "search", "at_s", name="uq_cpu_fit"),
+        Index("ix_cpu_fit_user_category", "user", "category"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(index=True)
@@ -77,9 +77,9 @@ class CpuFitRow(Base):
 
 
 class CpuProposalRow(Base):
-    """What sodad thought of a waiting job's request: one row a job, the newest thought."""
+    """What sodad proposed for a waiting job's request: one row a job, the newest proposal."""
 
-    __tablename__ = "core_start"
+    __tablename__ = "cpu_proposal"
     __table_args__ = (UniqueConstraint("job_id", "submit_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int]

@@ -16,7 +16,7 @@ class ProfileValueRow(Base):
     Model names are plain: small letters and digits, as :func:`slurm_soda.daemon.learning.names.plain` has them.
     """
 
-    __tablename__ = "known_value"
+    __tablename__ = "profile_value"
     __table_args__ = (
         UniqueConstraint(
             "model",
@@ -27,7 +27,7 @@ class ProfileValueRow(Base):
             "partner_batch",
             "quantity",
             "source",
-            name="uq_known_value",
+            name="uq_profile_value",
         ),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -78,7 +78,7 @@ class ObservedJob(Base):
 class ProfileEdit(Base):
     """One change by hand: what it replaced, so that it can be undone."""
 
-    __tablename__ = "knowledge_edit"
+    __tablename__ = "profile_edit"
     id: Mapped[int] = mapped_column(primary_key=True)
     at_s: Mapped[float]
     who: Mapped[str] = mapped_column(String(255))
@@ -93,7 +93,7 @@ class ProfileEdit(Base):
 class StoredSlowdownModel(Base):
     """A trained model that predicts slowdowns of pairs which nobody measured; there is one at most."""
 
-    __tablename__ = "known_model"
+    __tablename__ = "slowdown_model"
     id: Mapped[int] = mapped_column(primary_key=True)
     at_s: Mapped[float]
     summary: Mapped[str] = mapped_column(RawText, default="")
@@ -105,10 +105,10 @@ class StoredSlowdownModel(Base):
 class RunTimePrediction(Base):
     """What was expected of a job's run time when it was first seen, and what it took in the end."""
 
-    __tablename__ = "run_time_told"
+    __tablename__ = "run_time_prediction"
     job_pk: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True, autoincrement=False)
     at_s: Mapped[float]
-    told_by: Mapped[str] = mapped_column(String(16))
+    predicted_by: Mapped[str] = mapped_column(String(16))
     """A :class:`slurm_soda.policies.run_times.prediction_sources.RunTimeSource`."""
     run_s: Mapped[float]
     """All of its run time, over all runs."""

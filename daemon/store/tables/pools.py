@@ -1,4 +1,4 @@
-"""Tables of what jobs did in arrays; see :mod:`slurm_soda.daemon.store.jobs.pool_runs`."""
+"""Tables of what jobs did in pools; see :mod:`slurm_soda.daemon.store.jobs.pool_runs`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from slurm_soda.daemon.store.tables.scheduling import Base, RawText
 
 
 class PoolRunRow(Base):
-    """One run of a job in a partition of an array. One that sodad did not see has no start."""
+    """One run of a job in a partition of a pool. One that sodad did not see has no start."""
 
-    __tablename__ = "array_run"
+    __tablename__ = "pool_run"
     __table_args__ = (UniqueConstraint("job_id", "submit_s", "restart"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int]
@@ -22,7 +22,7 @@ class PoolRunRow(Base):
     base: Mapped[str] = mapped_column(RawText)
     """The site's partition that is divided."""
     kind: Mapped[str] = mapped_column(String(8))
-    """Whose array the job belongs to; see :class:`~slurm_soda.policies.pools.kinds.PoolKind`."""
+    """The pool that the job belongs to; see :class:`~slurm_soda.policies.pools.kinds.PoolKind`."""
     partition: Mapped[str] = mapped_column(RawText)
     borrowing: Mapped[bool]
     gpus: Mapped[int]

@@ -46,7 +46,7 @@ class Base(DeclarativeBase):
 
 
 class Epoch(Base):
-    """One life of a daemon. The newest live one alone may act: the others are fenced off."""
+    """One start of a daemon. The newest live one alone may act: the others are fenced off."""
 
     __tablename__ = "epoch"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -127,7 +127,7 @@ class Job(Base):
 class JobRun(Base):
     """One run of a job: from start to end or requeue."""
 
-    __tablename__ = "run"
+    __tablename__ = "job_run"
     __table_args__ = (UniqueConstraint("job_pk", "restart"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_pk: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
@@ -143,7 +143,7 @@ class JobRun(Base):
 class JobNodeUsage(Base):
     """What one run used on one node, as its agent last said; see :class:`slurm_soda.wire.records.JobUsage`."""
 
-    __tablename__ = "usage"
+    __tablename__ = "job_node_usage"
     __table_args__ = (UniqueConstraint("job_id", "restart", "node", "first_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(index=True)
@@ -164,7 +164,7 @@ class JobNodeUsage(Base):
 class AgentHeartbeat(Base):
     """Last sign of life of a node's agent."""
 
-    __tablename__ = "node_seen"
+    __tablename__ = "agent_heartbeat"
     node: Mapped[str] = mapped_column(String(255), primary_key=True)
     agent_id: Mapped[str] = mapped_column(String(64))
     seq: Mapped[int]
@@ -241,7 +241,7 @@ class Preemption(Base):
 class AdminSetting(Base):
     """What an admin set at run time with sodactl (``mode``, ``policy``); it overrides the configuration file."""
 
-    __tablename__ = "setting"
+    __tablename__ = "admin_setting"
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
     value: Mapped[str] = mapped_column(String(255))
     changed_s: Mapped[float]
