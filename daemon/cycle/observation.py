@@ -27,7 +27,7 @@ class SnapshotReader:
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.look(now_s, watch), memory.job_cache
+        slurm_state, job_cache = self._slurm_reader.read(now_s, watch), memory.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), now_s)

@@ -32,7 +32,9 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--jobs", default=100_000, show_default=True, type=click.IntRange(min=1), help="Jobs, running ones too.")
+@click.option(
+    "--jobs", default=100_000, show_default=True, type=click.IntRange(min=1), help="Jobs, including running ones."
+)
 @click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(min=2), help="Nodes of 8 GPUs each.")
 @click.option("--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="One policy; repeatable.")
 @click.option(
@@ -50,7 +52,7 @@ def bench() -> None:
 )
 @click.option("--seed", default=1, show_default=True, type=int, help="Another cluster of the same kind.")
 @click.option(
-    "--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Decisions; the median counts."
+    "--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Number of decisions; the median counts."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def decide(

@@ -62,7 +62,7 @@ def cluster() -> None:
 @click.option("--memory-mib", default=64000, show_default=True, help="Memory that each node claims.")
 @click.option("--packed", is_flag=True, help="All nodes in one container, without limits on jobs, hooks and agents.")
 @click.option(
-    "--mode", type=click.Choice(_MODES), default="observe", show_default=True, help="sodad's; off: not started."
+    "--mode", type=click.Choice(_MODES), default="observe", show_default=True, help="sodad's mode; off: not started."
 )
 @click.option("--base", help="Image of Debian trixie to build on.  [default: from a registry, else debootstrap]")
 @_json_option

@@ -26,13 +26,13 @@ _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 @click.option("--jobs", default=30, show_default=True, type=click.IntRange(4, 500), help="Jobs in the mix.")
 @click.option(
     "--time-scale", default=150.0, show_default=True, type=click.FloatRange(1.0, 10000.0),
-    help="How many times faster than on the paper's testbed time passes; smaller is slower and smoother.",
+    help="How many times faster time passes than on the paper's testbed; smaller is slower and smoother.",
 )  # fmt: skip
 @click.option("--policy", default="tiresias-las", show_default=True, type=POLICY, metavar="NAME")
 @click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--keep", is_flag=True, help="Leave the cluster up, to look around in it.")
+@click.option("--keep", is_flag=True, help="Keep the cluster running, for inspection.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
-@click.option("--pools", is_flag=True, help="Another story: a burst of CPU jobs, without pools and with them.")
+@click.option("--pools", is_flag=True, help="Instead: a burst of CPU jobs, without and with pools.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def demo(
@@ -73,7 +73,7 @@ def demo(
         given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
         if given:
             option = given[0].replace("_", "-")
-            raise click.UsageError(f"--{option} belongs to the other story; leave it out with --pools")
+            raise click.UsageError(f"--{option} cannot be combined with --pools; leave it out")
         return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)
     settings = DemoSettings(seed, jobs, time_scale, policy, out, keep, name)
     with show_demo_progress(jobs) as watch:

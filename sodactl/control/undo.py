@@ -40,8 +40,8 @@ class UndoCheck:
 
 @click.command()
 @click.argument("action_id", type=click.IntRange(1), metavar="[ACTION_ID]", required=False)
-@click.option("--job", "-j", "job_id", type=JOB_ID, help="Every change of this job that still stands.")
-@click.option("--last", type=click.IntRange(1), help="The newest so many changes.")
+@click.option("--job", "-j", "job_id", type=JOB_ID, help="Every change to this job that is still in force.")
+@click.option("--last", type=click.IntRange(1), help="The newest N changes.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
 @on_site
 def undo(
@@ -140,7 +140,7 @@ def check_undo(
 
 def _not_undoable(action: Action) -> str:
     if action.state != "done":
-        return f"it is {action.state}, so there is nothing to take back"
+        return f"it is {action.state}, so there is nothing to undo"
     if action.kind == manual_changes.UNDO_KIND:
         return "it takes a change back itself"
     if action.kind in _NOT_UNDOABLE:

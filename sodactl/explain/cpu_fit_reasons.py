@@ -13,7 +13,7 @@ _SETTLE_REASON_TEXTS = {
     "measured": "the fewest measured with which its GPUs are as busy as they can be",
     "kept": "neither fewer nor more would do as well",
     "independent": "its GPUs are as busy with any number",
-    "idle": "its GPUs hardly work, so nobody can say what it needs",
+    "idle": "its GPUs hardly work, so what it needs is unknown",
     "cut_short": "the search was given up",
 }
 

@@ -38,7 +38,7 @@ _TABLE_ROWS = 20
     "other_id",
     metavar="OTHER",
     type=JOB_ID,
-    help="Another job: what the two would do to each other on one GPU, instead.",
+    help="Instead: how much the two jobs would slow each other down on one GPU.",
 )
 @on_site
 def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | None) -> None:

@@ -155,14 +155,14 @@ def _has_ended(view: JobDetailView) -> bool:
 
 def _check_can_share(job_id: int, state: str, gpus: int, hints: Hints, *, ended: bool) -> None:
     if ended or state in ENDED_STATES:
-        raise SodaError(f"job {job_id} has ended ({state}) and meets nobody; `sodactl explain {job_id}` tells of it")
+        raise SodaError(f"job {job_id} has ended ({state}) and cannot share a GPU; `sodactl explain {job_id}` shows it")
     if state == "COMPLETING":
-        raise SodaError(f"job {job_id} is about to end ({state}) and meets nobody")
+        raise SodaError(f"job {job_id} is about to end ({state}) and cannot share a GPU")
     if not gpus:
         raise SodaError(f"job {job_id} asks for no GPUs, so it has none to share")
     if not hints.model:
         raise SodaError(
-            f"job {job_id} names no model, so nobody can say what it does to another job; "
+            f"job {job_id} names no model, so its effect on another job is unknown; "
             "submit it with --soda-model=NAME, better also with --soda-batch-size=N and --soda-iterations=N"
         )
 

@@ -26,7 +26,7 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--user", "-u", metavar="NAME", help="Only jobs of this user.")
 @click.option("--since", metavar="TIME", help="Only jobs that ended since: 90m, 2h, 3d, 2026-11-20, 2026-11-20T14:30.")
 @click.option(
-    "--limit", type=click.IntRange(0), help=f"The newest so many; 0: all.  [default: {DEFAULT_ROWS}, with --json 0]"
+    "--limit", type=click.IntRange(0), help=f"The newest N; 0: all.  [default: {DEFAULT_ROWS}, with --json 0]"
 )
 @on_site
 def history(

@@ -62,15 +62,15 @@ def _layout_options(function: _F) -> _F:
             "--cpu-cores",
             type=click.IntRange(0),
             metavar="N",
-            help="Cores of each GPU node that CPU jobs own.  [default: derived from history]",
+            help="Cores of each GPU node for CPU jobs.  [default: derived from history]",
         ),
         click.option(
             "--large-nodes",
             type=click.IntRange(0),
             metavar="N",
-            help="Nodes of each kind that jobs with 4 GPUs or more own.  [default: derived from history]",
+            help="Nodes of each kind for jobs with 4 GPUs or more.  [default: derived from history]",
         ),
-        click.option("--force", is_flag=True, help="Overwrite what somebody else changed in the pool partitions."),
+        click.option("--force", is_flag=True, help="Overwrite what others changed in the pool partitions."),
     ):
         function = option(function)
     return function
@@ -116,7 +116,7 @@ def plan(
 
 @pools.command()
 @_layout_options
-@click.option("--move-waiting", is_flag=True, help="Route jobs that wait in the divided partition already, too.")
+@click.option("--move-waiting", is_flag=True, help="Also route jobs that already wait in the divided partition.")
 @on_site
 def apply(
     site: SiteAccess,
@@ -154,8 +154,8 @@ def apply(
 
 
 @pools.command()
-@click.option("--wait", is_flag=True, help="Go on until the last job has left the pool partitions.")
-@click.option("--force", is_flag=True, help="Also where somebody else changed the pool partitions.")
+@click.option("--wait", is_flag=True, help="Continue until the last job has left the pool partitions.")
+@click.option("--force", is_flag=True, help="Also where others changed the pool partitions.")
 @on_any_site
 def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
     """Take the pools back. No job is ended.

@@ -17,7 +17,7 @@ def print_plan(document: Document) -> None:
     _shares(document)
     if document["obstacles"]:
         output.print_line()
-        output.print_line("first mend:")
+        output.print_line("fix first:")
         for obstacle in document["obstacles"]:
             output.print_line(f"  {obstacle['check']}: {obstacle['found']}")
             output.print_line(f"    {obstacle['remedy']}")

@@ -76,7 +76,7 @@ def list_values(site: SiteAccess, *, as_json: bool, source: str | None, quantity
 @click.argument("model", type=_MODEL_NAME, required=False)
 @click.option("--source", type=click.Choice(tuple(SOURCES)), help="Only values of this source.")
 @click.option(
-    "--predicted", "with_predicted", is_flag=True, help="Also what the trained model says of all other pairs."
+    "--predicted", "with_predicted", is_flag=True, help="Also what the trained model predicts for all other pairs."
 )
 @on_site
 def pairs(site: SiteAccess, *, as_json: bool, model: str | None, source: str | None, with_predicted: bool) -> None:
@@ -150,9 +150,9 @@ def import_table(site: SiteAccess, *, as_json: bool, file: Path, gpu: str | None
 @click.argument("quantity", type=click.Choice(tuple(QUANTITIES)))
 @click.argument("value", type=float)
 @click.option("--batch", type=click.IntRange(0, MAX_COUNT), default=0, show_default=True, help="Per GPU; 0: any.")
-@click.option("--gpu-type", default="", metavar="TYPE", help="As Slurm calls it.  [default: none, as of untyped GPUs]")
+@click.option("--gpu-type", default="", metavar="TYPE", help="As Slurm calls it.  [default: none, as for untyped GPUs]")
 @click.option("--gpus", type=click.IntRange(1, MAX_COUNT), default=1, show_default=True, help="Of the job.")
-@click.option("--with", "partner", type=_MODEL_NAME, help="The model beside it, for xi and fits.")
+@click.option("--with", "partner", type=_MODEL_NAME, help="The model that shares its GPU, for xi and fits.")
 @click.option(
     "--with-batch", type=click.IntRange(0, MAX_COUNT), default=0, show_default=True, help="Its batch; 0: any."
 )

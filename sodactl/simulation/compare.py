@@ -79,10 +79,10 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
     help="A parameter of all policies that have it, or of one policy or system; repeatable.",
 )
 @click.option("--seed", "seeds", type=int, multiple=True, help="Of the generated jobs; repeatable.  [default: 1]")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")
-@click.option("--csv", "csv_folder", type=_FOLDER, help="Write one line a job into this folder, a file a run.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
+@click.option("--csv", "csv_folder", type=_FOLDER, help="Write one line per job into this folder, one file per run.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
-@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as pictures into this folder.")
+@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as PNG files into this folder.")
 @click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def compare(

@@ -77,14 +77,14 @@ UTILISATION_ROWS = (
     "--explain",
     "explained",
     metavar="JOB",
-    help="Also say what the policy thought of one job, by its name in the trace.",
+    help="Also explain the policy's decisions about one job, by its name in the trace.",
 )
 @click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
-@click.option("--csv", "csv_path", type=_PATH, help="Write one line a job; -: to standard output, instead of text.")
+@click.option("--csv", "csv_path", type=_PATH, help="Write one line per job; -: to standard output, instead of text.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
-@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as pictures into this folder.")
+@click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as PNG files into this folder.")
 @click.option("--out", type=_FOLDER, help="Write all of these and report.json into this folder.")
-@click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to look at or to run again.")
+@click.option("--save-trace", type=_PATH, help="Write the jobs as a trace, to inspect or to run again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def simulate(
     *,

@@ -41,7 +41,7 @@ _DEMO = "the demo of slurm-soda"
 
 
 @click.command(epilog=f"Make the dump with:  {SACCT_COMMAND} > dump.txt")
-@click.option("--sacct", "path", type=_PATH, help="Dump of the site's accounting.  [default: a small one, for a look]")
+@click.option("--sacct", "path", type=_PATH, help="Dump of the site's accounting.  [default: a small example]")
 @click.option(
     "--cluster",
     "cluster_text",
@@ -54,7 +54,9 @@ _DEMO = "the demo of slurm-soda"
     help="What a start after a preemption costs a job."
     "  [default: 62, as Tiresias measured, or a tenth of the mean run time if that is less]",
 )
-@click.option("--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="Try this one too; repeatable.")
+@click.option(
+    "--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="Also try this policy; repeatable."
+)
 @click.option(
     "--set",
     "assignments",
@@ -71,8 +73,8 @@ _DEMO = "the demo of slurm-soda"
     help="Simulate the latest N jobs of the dump.",
 )
 @add_sharing_options
-@click.option("--lenient", is_flag=True, help="Leave out what cannot be read, and list it, instead of ending.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU; 1 for little work]")
+@click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(

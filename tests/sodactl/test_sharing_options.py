@@ -46,7 +46,7 @@ def test_jobs_share_a_gpu(files: tuple[str, ...], tmp_path: Path, capsys: pytest
         "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "predictor": None,
         "observes": True,
     }  # fmt: skip
-    assert found["notes"][-1].startswith("jobs of models that were not measured share with nobody (odd)")
+    assert found["notes"][-1].startswith("jobs of models that were not measured never share (odd)")
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert [(row["end_s"], row["shared_s"], row["xi"]) for row in rows[:2]] == [("125", "125", "1.25")] * 2
 

@@ -94,7 +94,7 @@ def test_a_policy_with_bounds_tells_whom_a_job_meets_by_the_names_of_the_trace(s
     assert met["together"]["new_end_s"] == pytest.approx(230.0)
     assert [co_runner["job_id"] for co_runner in met["mates"]] == [1]
     text = simulate(*options)[0]
-    assert "Slowdown beside job first: it takes 1.15" in text
+    assert "Slowdown with job first: it takes 1.15" in text
     assert "interference (theta) 0.150, at most 0.200" in text
 
 

@@ -110,7 +110,7 @@ def test_the_last_so_many(site: Bench) -> None:
         ({"kind": "signal", "new": {"Signal": "USR1"}, "old": {}}, "a signal cannot be taken back"),
         ({"kind": "start-now", "new": {"StartTime": "now"}, "old": {}}, "a started wait cannot be put back"),
         ({"kind": "undo"}, "it takes a change back itself"),
-        ({"state": "failed"}, "it is failed, so there is nothing to take back"),
+        ({"state": "failed"}, "it is failed, so there is nothing to undo"),
         ({"state": "undone"}, "it is undone"),
         ({"state": "intended"}, "it is intended"),
         ({"old": {}}, "the value before it is not known"),

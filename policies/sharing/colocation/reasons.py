@@ -25,7 +25,7 @@ from slurm_soda.policies.snapshot import IntColumn
 _UNKNOWN = "its occupancy is not known, or it does not share"
 _UNKNOWN_THERE = "a job of unknown occupancy, or that does not share,"
 _TOGETHER = "too few, or on nodes without CPUs or memory for it"
-_OWNERS = "memory of which nobody knows that they fit, or an owner's bound"
+_OWNERS = "memory not known to suffice, or an owner's bound"
 
 
 @dataclass(frozen=True, slots=True)

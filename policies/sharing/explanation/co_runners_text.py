@@ -39,8 +39,7 @@ def format_report(report: CoRunnersReport, name: JobNames = str) -> tuple[str, .
 
 def _alone(report: CoRunnersReport) -> str:
     own, *others = map(_seconds, report.alone_s)
-    needs = "needs" if len(others) == 1 else "need"
-    return f"Alone it takes {own}" + (f"; whom it meets still {needs} {', '.join(others)}." if others else ".")
+    return f"Alone it takes {own}" + (f"; its co-runners still need {', '.join(others)}." if others else ".")
 
 
 def _seconds(time_s: float) -> str:
@@ -49,13 +48,13 @@ def _seconds(time_s: float) -> str:
 
 def _together(schedule: CompletionSchedule, *, allowed: bool) -> str:
     ends = ", ".join(f"{end_s:,.0f} s" for end_s in schedule.ends_s)
-    now = "Together now: it ends" if allowed else "Together, were it allowed: it would end"
+    now = "Together now: it ends" if allowed else "Together, if it were allowed: it would end"
     return f"{now} after {schedule.new_end_s:,.0f} s, the others after {ends}{format_mean(schedule)}."
 
 
 def _slowdown(co_runner: CoRunner, name: JobNames, where: str = "") -> str:
-    known = "nobody knows" if co_runner.xi is None else format_slowdowns(co_runner.xi)
-    return f"Slowdown {where}beside job {name(co_runner.job_id)}: {known}."
+    known = "not known" if co_runner.xi is None else format_slowdowns(co_runner.xi)
+    return f"Slowdown {where}with job {name(co_runner.job_id)}: {known}."
 
 
 def _measure(measure: BoundCheck, name: JobNames) -> str:

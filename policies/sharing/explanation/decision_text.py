@@ -30,10 +30,7 @@ def format_decision(told: SharingDecision | CoRunnersReport, name: JobNames = st
 def _sentences(decision: SharingDecision) -> tuple[str, ...]:
     own, *others = decision.alone_s
     partners = ", ".join(f"{left_s:,.0f} s" for left_s in others)
-    said = [
-        f"Alone it takes {own:,.0f} s"
-        + (f"; whom it would join still {_takes(len(others))} {partners}." if others else ".")
-    ]
+    said = [f"Alone it takes {own:,.0f} s" + (f"; its co-runners would still need {partners}." if others else ".")]
     if others:
         said.append(format_sequential(decision.sequential))
     told = select_trial(decision)
@@ -41,10 +38,6 @@ def _sentences(decision: SharingDecision) -> tuple[str, ...]:
         said += _trial(told)
     said.append(f"So: {decision.reason}.")
     return tuple(said)
-
-
-def _takes(count: int) -> str:
-    return "needs" if count == 1 else "need"
 
 
 def select_trial(decision: SharingDecision) -> SubBatchTrial | None:

@@ -20,9 +20,9 @@ from slurm_soda.policies.sharing.ojpp.job_demands import NEVER_TOGETHER
 from slurm_soda.policies.sharing.ojpp.worker_moves import PlannedMove
 
 _NEVER_SHARES = "its kind is not known, it accumulates gradients, or it does not share"
-_UNSHARED_JOB = "a job that shares with nobody"
-_UNKNOWN = "a slowdown that nobody knows"
-_MEMORY = "memory of which nobody knows that they fit"
+_UNSHARED_JOB = "a job that never shares"
+_UNKNOWN = "an unknown slowdown"
+_MEMORY = "memory not known to suffice"
 _TOGETHER = "too few, out of balance together, or on nodes without CPUs or memory for it"
 _THETA = "interference (theta)"
 

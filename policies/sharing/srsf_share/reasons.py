@@ -58,7 +58,7 @@ class PairReasons:
             (self._worth(row, others[0]),) if others else (),
             "shares: the two get more done there than either alone, counted by how many jobs they hold up"
             if others
-            else "has its GPUs alone: nobody on them",
+            else "has its GPUs alone: no other job on them",
         )
 
     def _worth(self, row: int, co_runner: int) -> BoundCheck:

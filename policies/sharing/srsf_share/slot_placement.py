@@ -1,4 +1,4 @@
-"""Slots become places: who stays on its GPUs, who joins whom there, who starts again elsewhere, and who must leave."""
+"""GPUs for pair slots: which jobs stay on their GPUs, which join them there, which start elsewhere, and which must leave."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PairSlotPlacement:
             self._claimed[self._of(row)] = True
 
     def place_slots(self, slots: Sequence[PairSlot], others: Sequence[int]) -> None:
-        """Find places for slots, the most valuable first, and then for other rows in what is left."""
+        """Place slots, the most valuable first, and then other rows on what is left."""
         order = sorted(range(len(slots)), key=lambda at: not any(self._fixed[row] for row in slots[at].rows))
         joins: list[tuple[int, int]] = []
         restarts: list[PairSlot] = []
@@ -63,9 +63,9 @@ class PairSlotPlacement:
                 restarts.append(slot)
                 continue
             self.keep([staying])
-            joining = [row for row in slot.rows if row != staying]
-            self.staying.update(row for row in joining if self._runs(row) and self._of(row) == self._of(staying))
-            joins += [(row, staying) for row in joining if row not in self.staying]
+            others_in_slot = [row for row in slot.rows if row != staying]
+            self.staying.update(row for row in others_in_slot if self._runs(row) and self._of(row) == self._of(staying))
+            joins += [(row, staying) for row in others_in_slot if row not in self.staying]
         self._vacate()
         for row, staying_row in joins:
             self._join(row, staying_row)

@@ -93,7 +93,7 @@ _OPTIONS: Mapping[str, Any] = {
     "trace": click.option("--trace", type=_FILE, help="File of jobs: one of the formats, or a dump of sacct --parsable2."),
     "format_name": click.option(
         "--format", "format_name", type=OneOf("format", _formats), metavar="NAME",
-        help="Format of --trace.  [default: what it looks like]"),
+        help="Format of --trace.  [default: detected]"),
     "workload": click.option(
         "--workload", type=OneOf("workload", _workloads), metavar="NAME",
         help=f"Instead of --trace: generated jobs.  [default: {DEFAULT_WORKLOAD}]"),
@@ -107,13 +107,13 @@ _OPTIONS: Mapping[str, Any] = {
         "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
         "[default: the workload's own]"),
     "start_cost_s": click.option(
-        "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long in vain."),
+        "--start-cost-s", **_SECONDS, help="Time for which a job's first start holds its GPUs without progress."),
     "restart_cost_s": click.option(
-        "--restart-cost-s", **_SECONDS, help="The same of each later start; a first one has its own --start-cost-s."),
+        "--restart-cost-s", **_SECONDS, help="The same for each later start."),
     "checkpoint_cost_s": click.option(
-        "--checkpoint-cost-s", **_SECONDS, help="A preempted job leaves so much later."),
+        "--checkpoint-cost-s", **_SECONDS, help="Time by which a preempted job leaves later."),
     "round_s": click.option(
-        "--round-s", **_SECONDS, help="Decide at multiples of this only; 0: whenever something happens."),
+        "--round-s", **_SECONDS, help="Decide only at multiples of this time; 0: at every event."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
     **SHARING,
@@ -123,19 +123,19 @@ _OPTIONS: Mapping[str, Any] = {
         "themselves; predictions: none]"),
     "learn_days": click.option(
         "--learn-days", type=click.FloatRange(min=0.0, min_open=True), metavar="DAYS",
-        help="Instead of --history: the first so many days of --trace are the past; the rest is run."),
+        help="Instead of --history: the first DAYS days of --trace are the history; the rest is run."),
     "estimates": click.option(
         "--estimates", type=click.Choice(ESTIMATES), default="trace", show_default=True,
-        help="What policies know of run times."),
+        help="What policies know about run times."),
     "engine": click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
-                           help="auto takes the fastest that will do."),
+                           help="auto: the fastest that can run it."),
     "placement": click.option(
         "--placement", type=click.Choice(PLACEMENTS), default="policy", show_default=True,
-        help="Where the policy says, or on the nodes with the most free GPUs, as in Pollux' simulator."),
+        help="Where the policy decides, or on the nodes with the most free GPUs, as in Pollux' simulator."),
     "cores": click.option(
         "--cores", type=click.Choice((CORES_AS_TRACED, *CORE_ALLOCATIONS)), default=CORES_AS_TRACED, show_default=True,
-        help="What a training's CPU cores do: nothing to its speed; they make it by its model's curve, as many as it asks "
-        "for; or as many as SODA's allocator finds."),
+        help="CPU cores of training jobs: without effect on their speed; as many as asked for; or as many as SODA's "
+        "allocator finds; the speed follows the model's curve."),
     "eliminate": click.option(
         "--eliminate", type=click.Choice(ELIMINATED_CONTENTION),
         help="With --cores asked or adaptive: contention on nodes that agents remove.  [default: nothing]"),
@@ -143,7 +143,7 @@ _OPTIONS: Mapping[str, Any] = {
         "--core-curves", type=_FILE, help="CSV of GPU utilisation by cores per GPU: model,cores,ratio.  [default: those of "
         "SODA's models]"),
     "lenient": click.option(
-        "--lenient", is_flag=True, help="Leave out what cannot be used, and list it, instead of ending."),
+        "--lenient", is_flag=True, help="Skip and list what cannot be used, instead of stopping."),
 }  # fmt: skip
 
 

@@ -20,24 +20,24 @@ _MAX_LISTED = 5
 _FILE = click.Path(path_type=Path)
 OPTIONS: Mapping[str, Any] = {
     "pairs": click.option(
-        "--pairs", type=_FILE, help="JSON of measured speeds alone and in pairs, as Gavel has them: what jobs that share a "
-        "GPU do to each other, and run times of Gavel's traces."),
+        "--pairs", type=_FILE, help="JSON of measured speeds alone and in pairs, in Gavel's format: how far jobs that "
+        "share a GPU slow each other down, and run times of Gavel's traces."),
     "pair_slowdown": click.option(
         "--pair-slowdown", type=click.FloatRange(min=1.0), metavar="X",
-        help="Instead of --pairs: any two jobs fit onto a GPU, and each takes X times as long there."),
+        help="Instead of --pairs: any two jobs fit onto a GPU, and each takes X times as long."),
     "model_map": click.option(
         "--model-map", type=_FILE, help="CSV of models of the table that stand for the trace's: model,table_model,"
         "batch_size.  [default: for Pollux' models]"),
     "knowledge": click.option(
         "--knowledge", type=click.Choice(PAIR_KNOWLEDGE), default=PAIR_KNOWLEDGE[0], show_default=True,
-        help="What policies know of pairs before they meet: all of --pairs; of each pair what the others tell; or that jobs "
-        "take turns."),
+        help="What policies know about a pair before it shares a GPU: all of --pairs; a prediction from the other pairs; or "
+        "only that jobs take turns."),
     "predictor": click.option(
-        "--predictor", type=_FILE, help="With --knowledge predicted: a stored model, instead of one that is fitted now, for "
+        "--predictor", type=_FILE, help="With --knowledge predicted: a stored model, instead of one that is fitted now for "
         "each pair from all others."),
     "observe": click.option(
         "--observe/--no-observe", default=True, show_default=True,
-        help="Whether policies learn of slowdowns that were seen for a minute."),
+        help="Whether policies learn slowdowns that lasted for a minute."),
 }  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def sharing_notes(rules: SharingRules | None, workload: Workload, cluster: Simul
         models = ", ".join(model or "none" for model in unknown[:_MAX_LISTED]) + (
             ", …" if len(unknown) > _MAX_LISTED else ""
         )
-        yield f"jobs of models that were not measured share with nobody ({models}); --model-map says what stands for them"
+        yield f"jobs of models that were not measured never share ({models}); --model-map says what stands for them"
 
 
 def _gpu(path: Path, cluster: SimulatedCluster) -> str:

@@ -70,10 +70,10 @@ def test_a_pair_is_told_with_all_its_numbers() -> None:
     assert met.together.new_end_s == pytest.approx(115.0)
     assert met.together.ends_s == pytest.approx((115.0 + 1000.0 - 115.0 / 1.1,))
     assert format_decision(met, lambda job_id: f"no. {job_id}") == (
-        "Alone it takes 100 s; whom it meets still needs 1,000 s.",
+        "Alone it takes 100 s; its co-runners still need 1,000 s.",
         "One after the other: it ends after 1,100 s, all of them after 1,050 s on average.",
         "Together now: it ends after 115 s, the others after 1,010 s, all of them after 563 s on average.",
-        "Slowdown beside job no. 1: it takes 1.15 ± 0.02 (predicted) times as long, the other one 1.10 ± 0.02 (predicted) "
+        "Slowdown with job no. 1: it takes 1.15 ± 0.02 (predicted) times as long, the other one 1.10 ± 0.02 (predicted) "
         "times.",
         "On GPU 0, with it: jobs on a GPU 2, at most 3; collision of memory peaks (tau) 0.000, at most 0.100; interference "
         "(theta) 0.150, at most 0.200.",
@@ -101,7 +101,7 @@ def test_who_waits_is_told_what_is_in_the_way_and_what_would_come_of_it() -> Non
     assert not measure(met, "theta)").holds
     assert met.reason == "waits: in the way on GPUs in use that it might have: interference (theta) on 1"
     text = " ".join(format_decision(met))
-    assert "Together, were it allowed: it would end after 115 s" in text
+    assert "Together, if it were allowed: it would end after 115 s" in text
     assert "interference (theta) 0.150, but at most 0.120 is allowed" in text
 
 
@@ -118,13 +118,13 @@ def test_who_starts_apart_is_told_of_the_gpu_that_came_nearest() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "known", "why"),
     [
-        ({"shares": False}, {}, PAIR, "a job that shares with nobody on 1"),
+        ({"shares": False}, {}, PAIR, "a job that never shares on 1"),
         ({}, {"shares": False}, PAIR, "or it does not share"),
         ({}, {"model": ""}, PAIR, "its kind is not known"),
         ({"max_slowdown": 1.05}, {}, PAIR, "slowdown (owner's bound) on 1"),
         ({}, {"max_slowdown": 1.05}, PAIR, "slowdown (owner's bound) on 1"),
-        ({}, {}, Table(else_xi=1.0), "memory of which nobody knows that they fit on 1"),
-        ({}, {}, Fitting(), "a slowdown that nobody knows on 1"),
+        ({}, {}, Table(else_xi=1.0), "memory not known to suffice on 1"),
+        ({}, {}, Fitting(), "an unknown slowdown on 1"),
         ({}, {"cpus": 1000}, PAIR, "or on nodes without CPUs or memory for it"),
         ({"state": JobState.SUSPENDED}, {}, PAIR, "others use no GPU that it might have"),
     ],
@@ -203,7 +203,7 @@ def test_a_move_is_told_with_its_cost_and_what_triggered_it() -> None:
     text = format_decision(met)
     assert text[0] == "GPU 0, which it leaves: interference (theta) 0.500, 0.375 smoothed over time, at most 0.100."
     assert text[1] == (
-        "Slowdown there beside job 2: it takes 1.50 (measured) times as long, the other one 1.40 (measured) times."
+        "Slowdown there with job 2: it takes 1.50 (measured) times as long, the other one 1.40 (measured) times."
     )
     assert text[2] == "To move to GPU 1 costs 60 GPU s, of 3,600 for all moves of one decision."
     move = decision_as_dict(met)["move"]
@@ -279,11 +279,11 @@ def test_unknown_run_times_and_slowdowns_leave_the_schedules_out() -> None:
     snapshot = scene([runs(1, 0, remaining_s=np.nan), waits(2)], ONE_GPU, PAIR)
     met = told(snapshot, Ojpp(), 2)
     assert (met.sequential, met.together) == (None, None)
-    assert format_decision(met)[0] == "Alone it takes 100 s; whom it meets still needs an unknown time."
+    assert format_decision(met)[0] == "Alone it takes 100 s; its co-runners still need an unknown time."
     met = told(scene([runs(1, 0), waits(2)], ONE_GPU, Fitting()), Ojpp(), 2)
     assert met.sequential is not None
     assert met.together is None
-    assert "Slowdown beside job 1: nobody knows." in format_decision(met)
+    assert "Slowdown with job 1: not known." in format_decision(met)
 
 
 def test_nothing_is_worked_out_before_somebody_asks() -> None:
@@ -331,7 +331,7 @@ def test_what_is_told_agrees_with_the_plan(seed: int, policy: Policy) -> None:
             assert {co_runner.job_id for co_runner in met.co_runners} <= final
         elif met.devices and snapshot.jobs.gpus[row] == 1 and "would do" not in met.reason:
             # One GPU would have done, so something must stand in the way there.
-            unknown = any(word in met.reason for word in ("a job ", "nobody knows"))
+            unknown = any(word in met.reason for word in ("a job ", "an unknown slowdown", "not known"))
             assert unknown or not all(one.holds for one in met.bound_checks)
         theta = [one.value for one in met.bound_checks if "theta)" in one.name]
         co_runners = [snapshot.jobs.row(co_runner.job_id) for co_runner in met.co_runners]

@@ -35,7 +35,7 @@ def decision(
 
 def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
     told = format_decision(decision(100.0, 1000.0, 1.2))
-    assert told[0] == "Alone it takes 100 s; whom it would join still needs 1,000 s."
+    assert told[0] == "Alone it takes 100 s; its co-runners would still need 1,000 s."
     assert told[1] == "One after the other: it ends after 1,100 s, all of them after 1,050 s on average."
     assert told[2].startswith(
         "Together now, with its whole batch of 4, 1,400 MiB: it ends after 120 s, the others after 1,020 s"
