@@ -1,4 +1,4 @@
-"""The multi-array scheduler of SODA (Section V-C)."""
+"""The multi-pool scheduler of SODA (Section V-C)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _HOLDING_STATES = (JobState.RUNNING, JobState.SUSPENDED)
 
 @dataclass(frozen=True, slots=True)
 class Coda:
-    """Arrays for CPU jobs, small and large GPU jobs; borrowing between them; DRF between the users of each.
+    """Pools for CPU jobs, small and large GPU jobs; borrowing between them; DRF between the users of each.
 
     Attributes:
         name: ``coda`` or ``soda``.
         cpu_cores: cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part of the node's;
             ``None``: as ``shares`` say.
-        large_nodes: nodes of each class that are the large array's; below 1 a part of the class's; ``None`` likewise.
-        max_aborts: a job that was requeued so often keeps to its own array and is not aborted again.
+        large_nodes: nodes of each class that are the large pool's; below 1 a part of the class's; ``None`` likewise.
+        max_aborts: a job that was requeued so often keeps to its own pool and is not aborted again.
         shares: how node classes are divided, as derived from history; a class that is not in it is divided as
             :func:`.shares.derive` does without history.
     """
@@ -96,7 +96,7 @@ class _SnapshotDecision:
         waiting = placing.candidates(by_submission)
         self._line_up(waiting)
         dispatch = self._dispatch
-        decision = dispatch.run(lambda array: dispatch.lines(array).waiting(), self._held_by, self._start)
+        decision = dispatch.run(lambda pool: dispatch.lines(pool).waiting(), self._held_by, self._start)
         for row, claim in decision.starts:
             placing.record(row, claim)
         placing.verdict[list(decision.aborts)] = JobVerdict.PREEMPT
@@ -114,7 +114,7 @@ class _SnapshotDecision:
 
     def _requests_of_rows(self) -> list[PoolRequest]:
         jobs, demand, of = self._snapshot.jobs, self._placing.demand, self._requests.of
-        # A job that runs may be counted with whatever rights: its array is the same.
+        # A job that runs may be counted with whatever rights: its pool is the same.
         pairs = zip(demand.code.tolist(), self._may_borrow.tolist(), strict=True)
         return [of(code, may_borrow=may_borrow) for code, may_borrow in pairs] if len(jobs) else []
 
@@ -145,14 +145,14 @@ class _SnapshotDecision:
         )
         columns = (rows, jobs.user[rows], gpus[rows], cpus[rows])
         for row, user, *amounts in zip(*(column.tolist() for column in columns), strict=True):
-            self._dispatch.lines(self._asked[row].array).hold(user, (amounts[0], amounts[1]))
+            self._dispatch.lines(self._asked[row].pool).hold(user, (amounts[0], amounts[1]))
 
     def _line_up(self, rows: IntColumn) -> None:
         jobs = self._snapshot.jobs
         columns = (rows, jobs.user[rows], jobs.submit_s[rows], jobs.job_id[rows], jobs.preemptions[rows] > 0)
         for row, user, submit_s, job_id, aborted in zip(*(column.tolist() for column in columns), strict=True):
             request = self._asked[row]
-            self._dispatch.lines(request.array).wait(request, user, (submit_s, job_id), row, aborted=aborted)
+            self._dispatch.lines(request.pool).wait(request, user, (submit_s, job_id), row, aborted=aborted)
 
     def _held_by(self, row: int) -> RunningPoolJob:
         jobs = self._snapshot.jobs
@@ -187,7 +187,7 @@ class _SnapshotDecision:
         plan = []
         for victim, beneficiary in decision.aborts.items():
             small = self._asked[victim].turn == ServingOrder.SMALL
-            what = "GPUs of the large array" if small else "cores of the GPU arrays"
+            what = "GPUs of the large pool" if small else "cores of the GPU pools"
             owner = int(job_id[beneficiary])
             reason = f"it borrowed {what}, which job {owner} needs"
             plan.append(PreemptJob(int(job_id[victim]), (owner,), reason))

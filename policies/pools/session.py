@@ -1,4 +1,4 @@
-"""Arrays from event to event."""
+"""Pools from event to event."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MultiPoolSession:
         held = self._held.pop(job.job_id)
         del self._jobs[job.job_id]
         self._ground.give(held.pieces, held.tenants())
-        self._dispatch.lines(held.request.array).hold(held.user, held.amounts, -1)
+        self._dispatch.lines(held.request.pool).hold(held.user, held.amounts, -1)
 
     def stopped(self, job: SessionJob) -> None:
         job.preemptions += 1
@@ -69,7 +69,7 @@ class MultiPoolSession:
             return
         new = self._held[job.job_id] = old.on(list(job.pieces))
         self._ground.resize(old.pieces, old.tenants(), new.pieces, new.tenants())
-        lines = self._dispatch.lines(old.request.array)
+        lines = self._dispatch.lines(old.request.pool)
         lines.hold(old.user, old.amounts, -1)
         lines.hold(new.user, new.amounts)
 
@@ -84,7 +84,7 @@ class MultiPoolSession:
         self._now_s = now_s
         decision = self._dispatch.run(self._wanted, self._held.__getitem__, self._start)
         self._fresh.clear()
-        # What aborted jobs leave may be of use to an array whose turn was over; that is seen to when they wait again.
+        # What aborted jobs leave may be of use to a pool whose turn was over; that is seen to when they wait again.
         if decision.aborts:
             self._ground.settle()
         for job_id in decision.aborts:
@@ -97,20 +97,20 @@ class MultiPoolSession:
     def _wait(self, job: SessionJob) -> None:
         may_borrow = job.preemptible and job.preemptions < self._max_aborts
         request = self._requests.of(job.shape, may_borrow=may_borrow)
-        lines, order = self._dispatch.lines(request.array), (job.submit_s, job.job_id)
+        lines, order = self._dispatch.lines(request.pool), (job.submit_s, job.job_id)
         lines.wait(request, job.user, order, job.job_id, aborted=job.preemptions > 0)
         self._fresh[request] = None
 
     def _waits(self) -> bool:
-        return any(lines.waiting() for lines in self._dispatch.arrays.values())
+        return any(lines.waiting() for lines in self._dispatch.pools.values())
 
-    def _wanted(self, array: PoolKey) -> list[PoolRequest]:
-        """Requests of an array that are new, or could use a node that has grown."""
+    def _wanted(self, pool: PoolKey) -> list[PoolRequest]:
+        """Requests of a pool that are new, or could use a node that has grown."""
         fresh, could_use = self._fresh, self._offers.could_use
         grown = self._grown | self._offers.grown
         return [
             request
-            for request in self._dispatch.lines(array).waiting()
+            for request in self._dispatch.lines(pool).waiting()
             if request in fresh or any(could_use(request, node) for node in grown)
         ]
 

@@ -136,7 +136,7 @@ _POOLS = (
         "large_nodes",
         None,
         "nodes",
-        "nodes of each class that are the large array's; below 1 a part of the class's; "
+        "nodes of each class that are the large pool's; below 1 a part of the class's; "
         "unset: a quarter from 16 nodes on, else none",
         "a number from 0",
         optional_reader(number_from(0.0)),
@@ -226,7 +226,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "coda",
-        "arrays for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
+        "pools for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
         "in each; preempts borrowers",
         "SODA, Section V-C",
         Coda,

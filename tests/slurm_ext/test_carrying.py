@@ -63,7 +63,7 @@ def test_without_an_answer_nobody_says_that_nothing_changed(
 ) -> None:
     Failing(site, at, (status, "", stderr), does_it=does_it)
     before = {name: dict(of) for name, of in site.scontrol.partitions.items()}
-    with pytest.raises(IncompleteRollbackError, match=r"was changed is not known.*arrays apply.*arrays revert"):
+    with pytest.raises(IncompleteRollbackError, match=r"was changed is not known.*pools apply.*pools revert"):
         site.arranger.apply(site.wanted(10))
     assert phase(site) == ("applying", 10)
     assert site.scontrol.partitions == before  # as far as one can see now

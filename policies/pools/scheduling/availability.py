@@ -20,7 +20,7 @@ class AvailableOnNode(NamedTuple):
     own_cores: int
     """Free now, of what CPU jobs may hold without borrowing."""
     own_gpus: int
-    """Of the small array's own, not held by its jobs."""
+    """Of the small pool's own, not held by its jobs."""
     own_cpus: int
     """The same of cores."""
     small_gpus: int

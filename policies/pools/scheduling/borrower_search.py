@@ -2,7 +2,7 @@
 
 Of all nodes those on which the fewest borrowed GPUs, then cores, are given back; on each the youngest borrowers, less those
 that turn out not to be needed. CPU jobs give back cores to every GPU job, small GPU jobs what they hold on the large
-array's nodes to large ones.
+pool's nodes to large ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _NodeCost(NamedTuple):
     cpus: int
     """Cores given back."""
     foreign: bool
-    """Not one of the array's own nodes."""
+    """Not one of the pool's own nodes."""
     gpus_free: int
     node: int
 

@@ -1,4 +1,4 @@
-"""Who holds what on nodes of which an array owns but a part, and which of its jobs hold more than that."""
+"""Who holds what on nodes of which a pool owns but a part, and which of its jobs hold more than that."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class JobOnNode(NamedTuple):
 
 
 class PoolNodeUsage:
-    """Jobs of one array by node, up to date.
+    """Jobs of one pool by node, up to date.
 
-    In their order tenants are at home as long as the sum of what they hold stays within what their array owns of the node;
+    In their order tenants are at home as long as the sum of what they hold stays within what their pool owns of the node;
     the others borrow. So borrowers become tenants at home by themselves as older jobs end.
     """
 
@@ -50,7 +50,7 @@ class PoolNodeUsage:
         self._cpus[node] -= tenant.cpus
 
     def left(self, node: int) -> tuple[int, int]:
-        """GPUs and cores of the array's own that its jobs do not hold; negative where they hold more."""
+        """GPUs and cores of the pool's own that its jobs do not hold; negative where they hold more."""
         return self._own_gpus[node] - self._gpus[node], self._own_cpus[node] - self._cpus[node]
 
     def borrowers(self, node: int) -> list[JobOnNode]:

@@ -1,4 +1,4 @@
-"""The nodes as arrays see them: what is free, what each array owns of it, and what borrowers would give back."""
+"""The nodes as pools see them: what is free, what each pool owns of it, and what borrowers would give back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_soda.policies.pools.scheduling.pool_requests import PoolRequest, Serv
 _Amounts = tuple[int, int, int]
 _Allocations = list[NodeAllocation]
 _JobsOnNodes = Iterable[tuple[int, JobOnNode]]
-"""A job on each node where an array counts it."""
+"""A job on each node where a pool counts it."""
 _NOTHING = (0, 0, 0)
 
 
@@ -26,10 +26,10 @@ class PoolCapacity:
     Attributes:
         room: what is free now, and once the jobs that leave have left.
         cpu: CPU jobs by node.
-        small: small GPU jobs on the large array's nodes.
+        small: small GPU jobs on the large pool's nodes.
         cores_back: cores and MiB that borrowing CPU jobs hold on each node.
-        gpus_back: GPUs, cores and MiB that small jobs hold as the large array's guests.
-        small_left: GPUs and cores of its own that the small array's jobs do not hold on each node.
+        gpus_back: GPUs, cores and MiB that small jobs hold as the large pool's guests.
+        small_left: GPUs and cores of its own that the small pool's jobs do not hold on each node.
         touched: nodes as they changed; whoever reads it clears it.
         offers: kept from event to event; ``None`` where one decision is all there is.
     """
@@ -67,12 +67,12 @@ class PoolCapacity:
             self._refresh(node)
 
     def find_in_small_pool(self, request: PoolRequest) -> JobPlacement | None:
-        """Room for a small job in what is the small array's and nobody else's, free now."""
+        """Room for a small job in what is the small pool's and nobody else's, free now."""
         pieces = self._small_home.find(request.on_divided_nodes)
         return None if pieces is None else JobPlacement(pieces, at_once=True)
 
     def find(self, request: PoolRequest) -> JobPlacement | None:
-        """Room for a job without anybody being aborted, its own array's first."""
+        """Room for a job without anybody being aborted, its own pool's first."""
         free_capacity, shape = self.free_capacity, request.shape
         if request.turn == ServingOrder.CPU:
             pieces = self._cpu_home.find(shape)

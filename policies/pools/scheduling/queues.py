@@ -1,4 +1,4 @@
-"""Who is next in one array: aborted jobs first, then Dominant Resource Fairness between users."""
+"""Who is next in one pool: aborted jobs first, then Dominant Resource Fairness between users."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TryStart = Callable[[PoolRequest, int], bool]
 
 
 class PoolQueues:
-    """Waiting jobs of one array, and what its users hold.
+    """Waiting jobs of one pool, and what its users hold.
 
-    A user's dominant share is the largest part of the array's GPUs or cores that its jobs of the array hold.
+    A user's dominant share is the largest part of the pool's GPUs or cores that its jobs of the pool hold.
     Jobs of one user that ask for the same stand in one line by submission. Whoever does not fit is passed.
     """
 

@@ -1,4 +1,4 @@
-"""One decision over all arrays: the large ones first, CPU jobs last, each by its own lines."""
+"""One decision over all pools: the large ones first, CPU jobs last, each by its own lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_soda.policies.snapshot import NodeTable
 
 @dataclass(frozen=True, slots=True)
 class RunningPoolJob:
-    """A job that holds places: who it is to its array, and what it holds."""
+    """A job that holds places: who it is to its pool, and what it holds."""
 
     request: PoolRequest
     user: int
@@ -57,19 +57,19 @@ class PoolDecision:
 
 
 class PoolScheduler:
-    """Arrays and the ground they share."""
+    """Pools and the ground they share."""
 
     def __init__(self, ground: PoolCapacity, totals: Callable[[PoolKey], GpusAndCores]) -> None:
         self.ground = ground
-        self.arrays: dict[PoolKey, PoolQueues] = {}
+        self.pools: dict[PoolKey, PoolQueues] = {}
         self._totals = totals
         self._give_back = BorrowerSearch(ground)
 
-    def lines(self, array: PoolKey) -> PoolQueues:
-        """The lines of an array."""
-        if array not in self.arrays:
-            self.arrays[array] = PoolQueues(self._totals(array))
-        return self.arrays[array]
+    def lines(self, pool: PoolKey) -> PoolQueues:
+        """The lines of a pool."""
+        if pool not in self.pools:
+            self.pools[pool] = PoolQueues(self._totals(pool))
+        return self.pools[pool]
 
     def run(
         self,
@@ -77,10 +77,10 @@ class PoolScheduler:
         held_by: Callable[[int], RunningPoolJob],
         start: Callable[[PoolRequest, int, JobPlacement], RunningPoolJob],
     ) -> PoolDecision:
-        """Serve the arrays.
+        """Serve the pools.
 
         Args:
-            wanted: requests of an array that might find room, when its turn has come.
+            wanted: requests of a pool that might find room, when its turn has come.
             held_by: what an abortable running job holds.
             start: told of each job that gets places; returns it as one that holds them.
         """
@@ -92,7 +92,7 @@ class PoolScheduler:
                 return False
             held = start(request, handle, claim)
             self.ground.take(claim, held.tenants())
-            self.lines(request.array).hold(held.user, held.amounts)
+            self.lines(request.pool).hold(held.user, held.amounts)
             decision.starts.append((handle, claim))
             return True
 
@@ -105,12 +105,12 @@ class PoolScheduler:
                 claim = self._reclaim(request, handle, decision, held_by)
             return seat(request, handle, claim)
 
-        # What is the small array's and nobody else's serves its own jobs before large ones use it.
-        for array in sorted(self.arrays):
-            if array[0] == ServingOrder.SMALL:
-                self.arrays[array].fill(wanted(array), alone)
-        for array in sorted(self.arrays):
-            self.arrays[array].fill(wanted(array), anywhere)
+        # What is the small pool's and nobody else's serves its own jobs before large ones use it.
+        for pool in sorted(self.pools):
+            if pool[0] == ServingOrder.SMALL:
+                self.pools[pool].fill(wanted(pool), alone)
+        for pool in sorted(self.pools):
+            self.pools[pool].fill(wanted(pool), anywhere)
         return decision
 
     def _reclaim(
@@ -124,15 +124,15 @@ class PoolScheduler:
             victim = held_by(tenant.handle)
             decision.aborts[tenant.handle] = handle
             self.ground.vacate(victim.pieces, victim.tenants())
-            self.lines(victim.request.array).hold(victim.user, victim.amounts, -1)
+            self.lines(victim.request.pool).hold(victim.user, victim.amounts, -1)
         return JobPlacement(pieces, at_once=False)
 
 
 def make_pool_totals(nodes: NodeTable, division: PoolDivision) -> Callable[[PoolKey], GpusAndCores]:
-    """GPUs and cores of each array: those of its usable nodes, and of the nodes' cores those that are its own."""
+    """GPUs and cores of each pool: those of its usable nodes, and of the nodes' cores those that are its own."""
 
-    def totals(array: PoolKey) -> GpusAndCores:
-        turn, any_type, gpu_type = array
+    def totals(pool: PoolKey) -> GpusAndCores:
+        turn, any_type, gpu_type = pool
         mask = nodes.usable.copy()
         cores = division.cpu_cores
         if turn != ServingOrder.CPU:

@@ -5,7 +5,7 @@ would borrow again before it uses its own pool's. Both are put right together wi
 After so many aborts the job moves to where nothing can abort it: its pool's own partition, or the site's own where that
 could never hold it. Slurm refuses an update as a whole, so where it refuses the list of partitions the rest is sent without.
 
-``sodactl arrays apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
+``sodactl pools apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
 back to the list that it had: partitions that take no more jobs, where it would wait until somebody changes pools again.
 """
 
@@ -105,7 +105,7 @@ def _back_in_line(
         return None
     return RouteJob(
         job.job_id,
-        f"{_aborts_text(job.aborts)} for jobs of another array; {why}",
+        f"{_aborts_text(job.aborts)} for jobs of another pool; {why}",
         partitions=wanted if moves else None,
         before=listed if moves else "",
         first_in=member.pool.name if requeued else None,
@@ -126,7 +126,7 @@ def _wanted_lists(
     if home is None:
         return [], ""
     if home == base:
-        return [base], f"after {job.aborts} aborts it runs beside the arrays: its own has no room"
+        return [base], f"after {job.aborts} aborts it runs beside the pools: its own has no room"
     return [home, base], f"it borrows no more after {job.aborts} aborts"
 
 
