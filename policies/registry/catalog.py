@@ -102,7 +102,7 @@ BACKFILL_RESERVATIONS = Parameter(
     "a whole number from 1", integer_from(1),
 )  # fmt: skip
 BACKFILL_WHOLE_NODES = Parameter(
-    "whole_nodes", False, "yes/no", "room is reserved as whole nodes, like Slurm does", "true or false", read_boolean,
+    "whole_nodes", False, "yes/no", "nodes are reserved whole, like Slurm does", "true or false", read_boolean,
 )  # fmt: skip
 BACKFILL_INTERVAL = Parameter(
     "interval_s", 0.0, "s", "jobs behind a blocked one get their turn at multiples of this (Slurm's bf_interval); 0: "
@@ -264,7 +264,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         SJF_FFS,
-        "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
+        "shortest predicted run time first; a job that finds no free GPUs joins the first jobs that it fits beside",
         "SJF-BSBF, Section VI-A (SJF-FFS)",
         partial(SharingSjf, SJF_FFS),
         (MOST_JOBS, CAUTION, BOUND_CAUTION),
@@ -293,7 +293,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "colocation",
-        "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
+        "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is predicted to gain",
         "Co-location, Chapter 5, Algorithm 2",
         Colocation,
         COLOCATION,

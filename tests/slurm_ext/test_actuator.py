@@ -186,6 +186,6 @@ def test_changes_are_made_in_one_place() -> None:
         for folder in folders
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Change", "Update")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("JobChange", "JobUpdate")
     }
     assert made == {Path(job_changes.__file__).resolve()}

@@ -24,7 +24,7 @@ class PoolDivision:
     large: BoolColumn
     """Nodes of the large pool."""
     small: BoolColumn
-    """Nodes of the small pool. A class that is not divided is both pools' as a whole."""
+    """Nodes of the small pool. A class that is not divided belongs to both pools as a whole."""
     cpu_cores: IntColumn
     """Cores that CPU jobs may hold without borrowing."""
     small_gpus: IntColumn
@@ -34,9 +34,9 @@ class PoolDivision:
 
     @property
     def lent(self) -> BoolColumn:
-        """Nodes on which small jobs beyond what they own are the large pool's guests."""
-        guests: BoolColumn = self.large & ~self.small
-        return guests
+        """Nodes that the large pool lends: what small jobs hold there beyond their own share is borrowed."""
+        lent: BoolColumn = self.large & ~self.small
+        return lent
 
 
 def resolve_part(amount: float, whole: int) -> int:

@@ -5,7 +5,7 @@ Beside it stand, for every node class,
 
 ========================  ======================================================================================
 ``BASE_cpu``              CPU jobs that may not be requeued: at most the share's cores of each node
-``BASE_cpu_lend``         CPU jobs that may: on every core that is free; requeued when GPU jobs come for theirs
+``BASE_cpu_lend``         CPU jobs that may: on every core that is free; requeued when GPU jobs need their own
 ``BASE_small``            jobs with fewer than 4 GPUs, on the small pool's nodes, beside the CPU pool's share
 ``BASE_small_lend``       the same on nodes that the large pool lends
 ``BASE_large``            jobs with 4 GPUs or more, on the large pool's nodes, beside the CPU pool's share
@@ -13,7 +13,7 @@ Beside it stand, for every node class,
 ========================  ======================================================================================
 
 GPU jobs have the base's tier, CPU jobs and borrowers the one below: so GPU jobs come first and take from ``_lend`` what they
-need. Since they hold at most what the CPU pool's share leaves, CPU jobs keep that share of each node, whoever of them is
+need. Since they hold at most what the CPU pool's share leaves, CPU jobs keep that share of each node, whichever of them is
 requeued. A CPU job is not offered its own partition beside the lending one, because Slurm keeps the nodes of a partition in
 which a job waits from later partitions and jobs, so that such a job, and all behind it, would not borrow.
 

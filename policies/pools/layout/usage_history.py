@@ -46,7 +46,7 @@ class PastPoolJob:
 
     @property
     def cores_per_gpu(self) -> float:
-        """Cores that it used best, or asked for where nobody knows, per GPU."""
+        """Cores that it used best, or asked for where that is not known, per GPU."""
         cores = self.cpus if self.best_cores is None else self.best_cores * self.nodes
         return cores / self.gpus
 

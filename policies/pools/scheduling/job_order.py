@@ -20,7 +20,7 @@ class PoolJobOrder:
         by_request = {request: number[request.pool] for request in set(asked)}
         self._pool = np.array([by_request[request] for request in asked], dtype=np.int64)
         self._turn = np.array([request.turn for request in asked], dtype=np.int64)
-        self._lines = [dispatch.lines(pool) for pool in pools]
+        self._queues = [dispatch.queues(pool) for pool in pools]
 
     def queue(self) -> IntColumn:
         """Number of each row's pool: 0 large, 1 small, 2 CPU."""
@@ -33,12 +33,12 @@ class PoolJobOrder:
         score = np.zeros(len(self._jobs))
         for row, pair in enumerate(pairs):
             if pair not in known:
-                known[pair] = self._lines[pair[0]].share(pair[1])
+                known[pair] = self._queues[pair[0]].share(pair[1])
             score[row] = known[pair]
         return score
 
     def in_turn(self, rows: IntColumn) -> IntColumn:
-        """Waiting rows, which come by submission, as their pools would go on if there were room: aborted ones first,
+        """Waiting rows, which come by submission, as their pools would start them if all fitted: aborted ones first,
         then by the share that each one's user would have if its earlier jobs ran.
         """
         if not len(rows):
@@ -56,9 +56,10 @@ class PoolJobOrder:
         first = np.searchsorted(sorted_group, sorted_group, side="left")
         starts = np.unique(first)
         at = by_group[starts]
-        lines = [(self._lines[number], who) for number, who in zip(pool[at].tolist(), user[at].tolist(), strict=True)]
-        held = np.array([line.held(who) for line, who in lines])
-        totals = np.array([line.totals for line, _ in lines])
+        pools_and_users = zip(pool[at].tolist(), user[at].tolist(), strict=True)
+        queues = [(self._queues[number], who) for number, who in pools_and_users]
+        held = np.array([pool_queues.held(who) for pool_queues, who in queues])
+        totals = np.array([pool_queues.totals for pool_queues, _ in queues])
         own = np.searchsorted(starts, first)
         share = np.max((held[own] + through - through[first]) / totals[own], axis=1)
         result = np.empty(len(rows))

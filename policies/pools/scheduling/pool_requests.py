@@ -73,10 +73,10 @@ class PoolRequests:
         self._cpu = FreeNodes(every, nodes.gpus, division.cpu_cores, nodes.memory_mib)
         self._small = FreeNodes(every, division.small_gpus, division.small_cpus, nodes.memory_mib)
         self._known: dict[tuple[int, bool], PoolRequest] = {}
-        self._too_wide: dict[int, bool] = {}
+        self._too_large_for_pool: dict[int, bool] = {}
 
     def of(self, code: int, *, may_borrow: bool) -> PoolRequest:
-        """The request of a job of this shape; ``may_borrow``: it can be aborted, and has not been often enough."""
+        """The request of a job of this shape; ``may_borrow``: it can be aborted, and has been less often than allowed."""
         known = self._known.get((code, may_borrow))
         if known is None:
             known = self._known[code, may_borrow] = self._make(code, may_borrow)
@@ -86,7 +86,7 @@ class PoolRequests:
         shape = self._shapes[code]
         gpus = (shape.units or shape.nodes * shape.gpus) if shape.wants_gpus else 0
         turn = SERVING_ORDERS[choose_pool_kind(gpus)]
-        anywhere = turn == ServingOrder.LARGE or may_borrow or self._is_too_wide(code, turn)
+        anywhere = turn == ServingOrder.LARGE or may_borrow or self._is_too_large_for_pool(code, turn)
         own = shape if turn == ServingOrder.CPU else self._among(shape, 1 if turn == ServingOrder.LARGE else 2)
         divided = self._among(shape, 3)
         total = (gpus, shape.nodes * shape.cpus)
@@ -97,9 +97,9 @@ class PoolRequests:
         """The shape on a part of its partition's nodes, if there is such a partition."""
         return shape._replace(partition=part * self._partitions + shape.partition) if shape.partition >= 0 else shape
 
-    def _is_too_wide(self, code: int, turn: ServingOrder) -> bool:
+    def _is_too_large_for_pool(self, code: int, turn: ServingOrder) -> bool:
         """Whether its pool could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""
-        if code not in self._too_wide:
+        if code not in self._too_large_for_pool:
             whole = self._cpu if turn == ServingOrder.CPU else self._small
-            self._too_wide[code] = whole.find(self._shapes[code]) is None
-        return self._too_wide[code]
+            self._too_large_for_pool[code] = whole.find(self._shapes[code]) is None
+        return self._too_large_for_pool[code]

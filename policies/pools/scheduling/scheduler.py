@@ -1,4 +1,4 @@
-"""One decision over all pools: the large ones first, CPU jobs last, each by its own lines."""
+"""One decision over all pools: the large ones first, CPU jobs last, each from its own queues."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RunningPoolJob:
         """The same job with other places."""
         return replace(self, pieces=pieces)
 
-    def tenants(self) -> list[tuple[int, JobOnNode]]:
-        """It on each of its nodes; none of a large job, which is nowhere a guest."""
+    def by_node(self) -> list[tuple[int, JobOnNode]]:
+        """What it holds on each of its nodes; empty for a large job, which borrows nowhere."""
         if self.request.turn == ServingOrder.LARGE:
             return []
         first = (self.may_be_requeued, self.start_s, self.job_id, self.handle)
@@ -53,20 +53,20 @@ class PoolDecision:
 
     starts: list[tuple[int, JobPlacement]] = field(default_factory=list)
     aborts: dict[int, int] = field(default_factory=dict)
-    """Who leaves, and for whom."""
+    """The job that is aborted, and the one it is aborted for."""
 
 
 class PoolScheduler:
-    """Pools and the ground they share."""
+    """The pools and the capacity that they share."""
 
-    def __init__(self, ground: PoolCapacity, totals: Callable[[PoolKey], GpusAndCores]) -> None:
-        self.ground = ground
+    def __init__(self, capacity: PoolCapacity, totals: Callable[[PoolKey], GpusAndCores]) -> None:
+        self.capacity = capacity
         self.pools: dict[PoolKey, PoolQueues] = {}
         self._totals = totals
-        self._give_back = BorrowerSearch(ground)
+        self._borrowers = BorrowerSearch(capacity)
 
-    def lines(self, pool: PoolKey) -> PoolQueues:
-        """The lines of a pool."""
+    def queues(self, pool: PoolKey) -> PoolQueues:
+        """The queues of a pool."""
         if pool not in self.pools:
             self.pools[pool] = PoolQueues(self._totals(pool))
         return self.pools[pool]
@@ -80,32 +80,32 @@ class PoolScheduler:
         """Serve the pools.
 
         Args:
-            wanted: requests of a pool that might find room, when its turn has come.
+            wanted: requests of a pool that might fit, when it is served.
             held_by: what an abortable running job holds.
-            start: told of each job that gets places; returns it as one that holds them.
+            start: called for each job that gets places; returns it as one that holds them.
         """
         decision = PoolDecision()
-        self._give_back.begin()
+        self._borrowers.begin()
 
-        def seat(request: PoolRequest, handle: int, claim: JobPlacement | None) -> bool:
+        def record_start(request: PoolRequest, handle: int, claim: JobPlacement | None) -> bool:
             if claim is None:
                 return False
             held = start(request, handle, claim)
-            self.ground.take(claim, held.tenants())
-            self.lines(request.pool).hold(held.user, held.amounts)
+            self.capacity.take(claim, held.by_node())
+            self.queues(request.pool).hold(held.user, held.amounts)
             decision.starts.append((handle, claim))
             return True
 
         def alone(request: PoolRequest, handle: int) -> bool:
-            return seat(request, handle, self.ground.find_in_small_pool(request))
+            return record_start(request, handle, self.capacity.find_unshared(request))
 
         def anywhere(request: PoolRequest, handle: int) -> bool:
-            claim = self.ground.find(request)
+            claim = self.capacity.find(request)
             if claim is None and request.turn != ServingOrder.CPU:
                 claim = self._reclaim(request, handle, decision, held_by)
-            return seat(request, handle, claim)
+            return record_start(request, handle, claim)
 
-        # What is the small pool's and nobody else's serves its own jobs before large ones use it.
+        # What belongs to the small pool alone serves its own jobs before large ones use it.
         for pool in sorted(self.pools):
             if pool[0] == ServingOrder.SMALL:
                 self.pools[pool].fill(wanted(pool), alone)
@@ -116,15 +116,15 @@ class PoolScheduler:
     def _reclaim(
         self, request: PoolRequest, handle: int, decision: PoolDecision, held_by: Callable[[int], RunningPoolJob]
     ) -> JobPlacement | None:
-        found = self._give_back.find(request)
+        found = self._borrowers.find(request)
         if found is None:
             return None
         pieces, victims = found
-        for tenant in victims:
-            victim = held_by(tenant.handle)
-            decision.aborts[tenant.handle] = handle
-            self.ground.vacate(victim.pieces, victim.tenants())
-            self.lines(victim.request.pool).hold(victim.user, victim.amounts, -1)
+        for job in victims:
+            victim = held_by(job.handle)
+            decision.aborts[job.handle] = handle
+            self.capacity.vacate(victim.pieces, victim.by_node())
+            self.queues(victim.request.pool).hold(victim.user, victim.amounts, -1)
         return JobPlacement(pieces, at_once=False)
 
 

@@ -1,4 +1,4 @@
-"""What a snapshot tells of the pools that are in force as partitions, and of the jobs that they concern."""
+"""What a snapshot says of the pools that are in force as partitions, and of the jobs that they concern."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PoolsInForce:
     shares: Mapping[NodeClass, PoolShare] = field(default_factory=dict)
     """How each class of nodes is divided."""
     leaving: Mapping[PartitionName, PartitionName] = field(default_factory=dict)
-    """Partitions that take no more jobs, with their base; none while somebody changes pools, who moves jobs too."""
+    """Partitions that take no more jobs, with their base; none while pools are being changed, since that moves jobs too."""
     waiting: tuple[WaitingPoolJob, ...] = ()
     """By job id, ascending; jobs that never ran in a pool are left out."""
     max_aborts: int = 3

@@ -40,7 +40,7 @@ def world(jobs: list[dict[str, Any]], pools: PoolsInForce | None = None) -> Clus
     code = np.array([names.index(built.partitions[at]) for at in built.partition.tolist()], dtype=np.int64)
     columns = built.with_columns(partition=code, partitions=names)
     return ClusterSnapshot(
-        NOW_S, columns, NodeTable.uniform(2, 4, partitions=len(names)), names, pools or PoolsInForce()
+        NOW_S, columns, NodeTable.uniform(2, 4, partitions=len(names)), names, pools=pools or PoolsInForce()
     )
 
 
