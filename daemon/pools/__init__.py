@@ -1,1 +1,1 @@
-"""What sodad does for jobs in arrays: puts borrowers back in line, keeps each array's own order, and keeps its log."""
+"""What sodad does for jobs in pools: puts borrowers back in line, keeps each pool's own order, and keeps its log."""

@@ -1,4 +1,4 @@
-"""From a site as it is to the arrays that it shall have: one path for sodactl and for shares derived by schedule."""
+"""From a site as it is to the pools that it shall have: one path for sodactl and for shares derived by schedule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SlurmSiteState:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """The arrays that a site shall have, and what stands in the way."""
+    """The pools that a site shall have, and what stands in the way."""
 
     wanted: WantedPools
     derived: Mapping[NodeClass, DerivedShare]
@@ -78,11 +78,11 @@ def plan_pools(
     view: SlurmSiteState, settings: Settings, past: Sequence[PastPoolJob], record: PoolsRecord | None, *, host: str,
     overrides: ShareOverrides | None = None,
 ) -> PoolPlan:  # fmt: skip
-    """What the arrays of this site shall be.
+    """What the pools of this site shall be.
 
     Args:
         past: jobs that shares are derived from.
-        record: arrays in force, whose shares the new ones stay near; ``None``: none.
+        record: pools in force, whose shares the new ones stay near; ``None``: none.
         host: where this runs.
 
     Raises:
@@ -123,7 +123,7 @@ def plan_pools(
         *prerequisites.check_associations(bases, view.bound),
     )
     left_out = [
-        f"{b.name}: {text} cannot be carried over to its arrays"
+        f"{b.name}: {text} cannot be carried over to its pools"
         for b in bases
         for text in list_settings_not_inherited(b)
     ]
@@ -149,7 +149,7 @@ def _nodes_with_class(base: SlurmPartition, nodes: Sequence[SlurmNode]) -> list[
         if node.name in inside
     ]
     if not any(node_class.gpus for _, node_class in found):
-        raise SlurmError(f"partition {base.name} has no node with GPUs; arrays divide nodes between GPU and CPU jobs")
+        raise SlurmError(f"partition {base.name} has no node with GPUs; pools divide nodes between GPU and CPU jobs")
     return found
 
 

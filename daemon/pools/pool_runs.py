@@ -1,4 +1,4 @@
-"""Runs in arrays, as they are seen to begin and end, and which of them Slurm aborted.
+"""Runs in pools, as they are seen to begin and end, and which of them Slurm aborted.
 
 Slurm requeues a job whose borrowed cores it takes back. What then shows: a larger restart count, a new submit time, and a
 list of partitions that begins with the one where the job ran. So an abort is recognised also when nobody looked meanwhile,
@@ -42,7 +42,7 @@ def down_nodes(nodes: Sequence[SlurmNode]) -> set[str]:
 
 @dataclass(slots=True)
 class PoolRunTracker:
-    """The runs of all live jobs in arrays."""
+    """The runs of all live jobs in pools."""
 
     by_job: dict[int, dict[int, PoolRun]] = field(default_factory=dict)
     """By job id and restart count."""
@@ -140,7 +140,7 @@ class PoolRunTracker:
                 found |= gpu_occupancy.aborted
                 self._keep(gpu_occupancy)
         last = record.restarts - 1
-        # A run that the book has seen and this has not was none in an array.
+        # A run that the book has seen and this has not was none in a pool.
         if record.state != "PENDING" or last < 0 or last in known or last in job_cache.jobs[record.job_id].runs:
             return found
         part = around.table.get(record.partition.split(",", 1)[0])

@@ -1,4 +1,4 @@
-"""The arrays' part of a cycle: what is seen of them, what is remembered, and what a decision must know of both."""
+"""The pools' part of a cycle: what is seen of them, what is remembered, and what a decision must know of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTA
 
 
 class PoolsReader:
-    """What sodad remembers of arrays from one cycle to the next. Without arrays every part of it does nothing."""
+    """What sodad remembers of pools from one cycle to the next. Without pools every part of it does nothing."""
 
     def __init__(self, state_dir: Path, session: Session, client: SlurmClient) -> None:
         self._state_dir = state_dir
@@ -57,7 +57,7 @@ class PoolsReader:
         return [i for i in waiting if self._member(jobs[i]) is not None]
 
     def in_force(self, slurm_state: SlurmState, settings: PoolSettings, *, asks: bool) -> PoolsInForce:
-        """What a decision must know of arrays.
+        """What a decision must know of pools.
 
         Args:
             asks: Slurm may be asked for details of jobs that borrow no more.
@@ -131,7 +131,7 @@ class PoolsReader:
         )
 
     def _read(self) -> PoolsRecord | None:
-        """The arrays in force; the last known ones while their file cannot be read."""
+        """The pools in force; the last known ones while their file cannot be read."""
         try:
             record, complaint = read_record(self._state_dir), ""
         except SodaError as error:
@@ -149,7 +149,7 @@ def requeued_by_us(active_preemption: Mapping[int, int]) -> WasRequeuedByUs:
 
 
 def can_be_updated_alone(record: SlurmJob) -> bool:
-    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
+    """Whether an update hits this job alone: the id of a job array's last task is that of the whole pool."""
     return not (record.array_task and record.job_id == record.array_job_id)
 
 
@@ -160,7 +160,7 @@ def startable_s(job: SlurmJob, now_s: float) -> float:
 
 
 def _leaving(record: PoolsRecord | None) -> dict[str, str]:
-    """Partitions that go, with their base; none while arrays are being changed: whoever does that moves jobs."""
+    """Partitions that go, with their base; none while pools are being changed: whoever does that moves jobs."""
     if record is None or record.phase == "applying":
         return {}
     return {name: record.base_of.get(name, "") for name in record.leaving}

@@ -1,4 +1,4 @@
-"""What keeps a site from having arrays: settings of Slurm that must be changed first, each with what to write."""
+"""What keeps a site from having pools: settings of Slurm that must be changed first, each with what to write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_INCLUDE_DEPTH = 5
 
 @dataclass(frozen=True, slots=True)
 class PoolObstacle:
-    """One thing to mend before arrays can be applied."""
+    """One thing to mend before pools can be applied."""
 
     check: str
     found: str
@@ -23,7 +23,7 @@ class PoolObstacle:
 
 
 def check_settings(config: Mapping[str, str]) -> Iterator[PoolObstacle]:
-    """Settings of slurm.conf that arrays depend on."""
+    """Settings of slurm.conf that pools depend on."""
     if config.get("SelectType") not in ("select/cons_tres", "select/cons_res"):
         yield PoolObstacle(
             "SelectType",
@@ -46,7 +46,7 @@ def check_settings(config: Mapping[str, str]) -> Iterator[PoolObstacle]:
         yield PoolObstacle(
             "JobSubmitPlugins",
             config.get("JobSubmitPlugins", ""),
-            "set JobSubmitPlugins=lua with soda.lua (docs/site-lua.md): it routes jobs to arrays",
+            "set JobSubmitPlugins=lua with soda.lua (docs/site-lua.md): it routes jobs to pools",
         )
 
 
@@ -106,7 +106,7 @@ def check_tiers(
     ours: Collection[str],
     config: Mapping[str, str],
 ) -> Iterator[PoolObstacle]:
-    """Borrowers stand below everybody on their nodes, and nobody else is preempted by what arrays need."""
+    """Borrowers stand below everybody on their nodes, and nobody else is preempted by what pools need."""
     theirs = [record for record in present.values() if record.name not in ours]
     used = {node for base in bases for node in base.nodes}
     for record in theirs:
@@ -142,7 +142,7 @@ def check_overlaps(bases: Sequence[SlurmPartition]) -> Iterator[PoolObstacle]:
 
 
 def check_added_cores(bases: Sequence[SlurmPartition], config: Mapping[str, str]) -> Iterator[PoolObstacle]:
-    """Cores that Slurm adds to a job after it was routed: its array may not hold so many, and then sbatch is refused."""
+    """Cores that Slurm adds to a job after it was routed: its pool may not hold so many, and then sbatch is refused."""
     for base in bases:
         own = base.fields.get("JobDefaults", "")
         defaults = own if "DefCpuPerGPU" in own else config.get("JobDefaults", "")
@@ -165,7 +165,7 @@ def check_added_cores(bases: Sequence[SlurmPartition], config: Mapping[str, str]
 
 
 def check_associations(bases: Sequence[SlurmPartition], bound: set[str] | None) -> Iterator[PoolObstacle]:
-    """A user whose association names the base could not use its arrays: sbatch would refuse."""
+    """A user whose association names the base could not use its pools: sbatch would refuse."""
     for name in sorted({base.name for base in bases} & (bound or set())):
         yield PoolObstacle(
             "associations",

@@ -28,14 +28,14 @@ from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 
 CHANGED_BY = "sodad"
-"""By whom arrays are changed, in their record."""
+"""By whom pools are changed, in their record."""
 RESUME_AFTER_S = 300.0
 """So long after it began a change that is not done was cut short; whoever makes one holds a lock besides."""
 
 
 @dataclass(slots=True)
 class ShareSchedule:
-    """Derives the shares anew when they are due; only arrays that somebody has applied."""
+    """Derives the shares anew when they are due; only pools that somebody has applied."""
 
     store: Store
     slurm: SlurmClient

@@ -108,7 +108,7 @@ class CoreSearch:
     def advice(self) -> TryCores | SettleCores:
         """What to do now; the same for the same measurements.
 
-        The next cores to try are those that tell most about the best fit, as long as that is open; then the best fit
+        The next cores to try are those that show most about the best fit, as long as that is open; then the best fit
         itself, so that the job does not end with cores that it never had. Ties go to fewer cores, which the paper tries
         first.
         """
@@ -142,7 +142,7 @@ def _advice(search: CoreSearch) -> TryCores | SettleCores:
 
 
 def _may_be_independent(search: CoreSearch, wanted: int) -> bool:
-    """Only one core can tell whether utilisation depends on cores; asked where it decides what the job keeps."""
+    """Only one core shows whether utilisation depends on cores; asked where it decides what the job keeps."""
     return wanted <= 2 < search.start and not search.rules.free_unneeded
 
 

@@ -1,7 +1,7 @@
 """What a waiting job's request for CPUs should be, and why others are left as they are (SODA, Section V-B).
 
-Slurm tells a job's request in detail only one job at a time. So :func:`fit_without_detail` says first what follows from what
-every reading tells; only where that may be a change is the detail worth a question (:func:`fit_with_detail`). What its owner
+Slurm shows a job's request in detail only one job at a time. So :func:`fit_without_detail` says first what follows from what
+every reading shows; only where that may be a change is the detail worth a query (:func:`fit_with_detail`). What its owner
 does to the request after us, or an admin by ``sodactl undo``, stands (:func:`after_earlier`).
 """
 
@@ -38,7 +38,7 @@ _NEVER_CHANGED = {
 
 
 class CpuFitCandidate(NamedTuple):
-    """What every reading of Slurm tells of a waiting job, as far as its CPUs depend on it; numbers are over all nodes."""
+    """What every reading of Slurm shows of a waiting job, as far as its CPUs depend on it; numbers are over all nodes."""
 
     gpus: int
     nodes: int
@@ -54,7 +54,7 @@ class CpuFitCandidate(NamedTuple):
 
 
 class RequestDetail(NamedTuple):
-    """What Slurm tells of one waiting job's request when it is asked."""
+    """What Slurm shows of one waiting job's request when it is asked."""
 
     nodes: int
     tasks_per_node: int
@@ -123,7 +123,7 @@ def fit_without_detail(job: CpuFitCandidate, node: NodeCapacity | None, history:
     """What can be said without the detail of the request; ``None`` if the request may have to change.
 
     Args:
-        job: what every reading tells.
+        job: what every reading shows.
         node: the smallest node that it may run on; ``None``: no node has its GPUs.
         history: of its owner.
     """

@@ -32,7 +32,7 @@ class PhaseWatchRules:
 
 
 _NOISE_WIDTHS = 4.0
-"""Our choice: a mean of samples differs by noise alone so far once in 16 000 looks."""
+"""Our choice: a mean of samples differs by noise alone so far once in 16 000 tests."""
 
 
 def entered_new_phase(stable: Measurement, recent_ratio: Sequence[float], rules: PhaseWatchRules | None = None) -> bool:

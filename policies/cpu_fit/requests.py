@@ -31,7 +31,7 @@ class DetailState(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestDetails:
-    """Requests in the detail that Slurm tells of one job at a time; jobs that it was not asked about are missing.
+    """Requests in the detail that Slurm shows of one job at a time; jobs that it was not asked about are missing.
 
     Columns after :attr:`state` are those of :class:`~.fit.RequestDetail`, in its order.
     """
@@ -113,7 +113,7 @@ class EarlierResizes:
 
 
 class WaitingCase(NamedTuple):
-    """Everything that all readings tell of a waiting job's CPUs; many jobs have the same."""
+    """Everything that all readings show of a waiting job's CPUs; many jobs have the same."""
 
     job: CpuFitCandidate
     node: NodeCapacity | None

@@ -28,7 +28,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 class CpuFit:
     """Adds a :class:`.ResizeRequest` for every waiting job that asks for other CPUs than N_start, and says why others stay.
 
-    Jobs come most urgent first. Of a job whose request Slurm has not told in detail yet, or whose earlier change is still
+    Jobs come most urgent first. Of a job whose request Slurm has not shown in detail yet, or whose earlier change is still
     on its way, nothing is said: its turn comes in a later cycle.
     """
 

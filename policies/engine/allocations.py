@@ -70,7 +70,7 @@ def find_allocation_entries(jobs: JobTable, rows: IntColumn) -> tuple[IntColumn,
 
 
 def split_memory_mib(jobs: JobTable, owner: IntColumn, entry: IntColumn) -> IntColumn:
-    """Memory that each entry holds. Slurm tells it for whole jobs: it is divided like the job's CPUs, rounded down."""
+    """Memory that each entry holds. Slurm reports it for whole jobs: it is divided like the job's CPUs, rounded down."""
     cpus = jobs.alloc_cpus[entry].astype(np.float64)
     total = np.bincount(owner, weights=cpus, minlength=len(jobs))[owner]
     count = np.bincount(owner, minlength=len(jobs))[owner]

@@ -22,11 +22,11 @@ class BackfillReservation(NamedTuple):
     pieces: list[NodeAllocation]
     classes: frozenset[int]
     left: tuple[IntColumn, IntColumn, IntColumn]
-    """GPUs, CPUs and memory of each node that are free at ``start_s`` beside all that is expected to run then."""
+    """GPUs, CPUs and memory of each node that are free at ``start_s`` besides all that is expected to run then."""
 
 
 class ReservationCalendar:
-    """Room for jobs whose end is known, beside the reservations made so far.
+    """Free capacity for jobs whose end is known, besides the reservations made so far.
 
     Jobs only give back resources as time passes, reservations only take some at their start. So a job that starts now
     delays no reservation if it fits now and at the start of each reservation that it outlives. The node-wise least of
@@ -70,7 +70,7 @@ class ReservationCalendar:
         )
 
     def lane(self, minded: tuple[int, ...]) -> FreeNodes:
-        """What is free from now on beside these reservations."""
+        """What is free from now on besides these reservations."""
         if not minded:
             return self._free
         if minded not in self._lanes:
@@ -89,9 +89,9 @@ class ReservationCalendar:
         self._refresh(pieces)
 
     def reserve(self, shape: RequestShape, run_s: float) -> BackfillReservation | None:
-        """Keep places for a job from the earliest time at which there will be room for it; ``None`` if never.
+        """Keep places for a job from the earliest time at which it will fit; ``None`` if never.
 
-        Earlier reservations count as held from now until they end, so they are never touched, and room only grows with
+        Earlier reservations count as held from now until they end, so they are never used, and free capacity only grows with
         time: O(log of ends) searches.
         """
         times = np.unique(
@@ -101,7 +101,7 @@ class ReservationCalendar:
         )
         low, high = 0, len(times)
         found: list[NodeAllocation] | None = None
-        middle = high - 1  # the last one first: most of all tells whether there is any room
+        middle = high - 1  # the last one first: it decides whether the job fits at all
         while low < high:
             pieces = FreeNodes(self._free.classes, *self._free_at(float(times[middle]), keep_all=True)).find(shape)
             if pieces is None:

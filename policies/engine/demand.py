@@ -1,6 +1,6 @@
 """What jobs ask of nodes: every job's request reduced to one of a few shapes.
 
-Thousands of jobs ask for the same thing; a decision looks for room once per shape, not once per job.
+Thousands of jobs ask for the same thing; a decision searches for places once per shape, not once per job.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RequestShape(NamedTuple):
 
     @property
     def size(self) -> tuple[int, ...]:
-        """If a shape finds no room, neither does one of its kind that is at least as large in every part."""
+        """If a shape does not fit, neither does one of its kind that is at least as large in every part."""
         return (self.nodes, self.gpus, self.cpus, self.memory_mib, self.units, self.unit_cpus, self.unit_memory_mib)
 
 

@@ -65,7 +65,7 @@ class NodeGroups:
 class FreeNodes:
     """Free GPUs, CPUs and memory of each node, indexed for best fit.
 
-    Each class keeps its nodes in one list sorted by (free GPUs, free CPUs, row), folded into one integer. Finding room
+    Each class keeps its nodes in one list sorted by (free GPUs, free CPUs, row), folded into one integer. Finding places
     for a one-node shape is a bisection, O(log n), unless nodes with GPUs and CPUs to spare lack memory (these are
     walked over); taking or giving back is a bisection and a move in that list.
     """
@@ -77,7 +77,7 @@ class FreeNodes:
         self._gpus, self._cpus, self._memory_mib = self.gpus.data, self.cpus.data, self.memory_mib.data
         self._class = classes.of.data
         self._nodes = max(len(gpus), 1)
-        # Resources only come back that were taken, or that running jobs hold: leave room for the larger CPU counts.
+        # Resources only come back that were taken, or that running jobs hold: allow for the larger CPU counts.
         self._span = (int(self.cpus.max(initial=0)) + 1) * self._nodes
         self._reindex()
 
@@ -128,7 +128,7 @@ class FreeNodes:
                 insort(keys, new)
 
     def would_fit(self, shape: RequestShape, more: Mapping[int, Sequence[int]]) -> bool:
-        """Whether a gang would find room if nodes had so much more (GPUs, CPUs, memory in MiB) free; takes nothing."""
+        """Whether a gang would fit if nodes had so much more (GPUs, CPUs, memory in MiB) free; takes nothing."""
         gpus, cpus, memory_mib = (column.copy() for column in (self.gpus, self.cpus, self.memory_mib))
         for node, amounts in more.items():
             for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
@@ -141,7 +141,7 @@ class FreeNodes:
         return slots is not None and split_over_nodes(shape, slots) is not None
 
     def fitting_nodes(self, shape: RequestShape) -> list[int]:
-        """Up to as many nodes as an even gang needs, each with room for its part; best fit first."""
+        """Up to as many nodes as an even gang needs, each with enough free for its part; best fit first."""
         numbers = self.classes.matching(shape.partition, shape.gpu_type)
         if len(numbers) == 1:
             return [key % self._nodes for key in self._best(numbers[0], shape)]

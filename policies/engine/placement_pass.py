@@ -33,7 +33,7 @@ _START, _WAIT_FOR_PREEMPTION, _PREEMPT = (
 
 
 class RefusedShapes:
-    """Requests that found no room. While room only shrinks, a request at least as large finds none either."""
+    """Requests that did not fit. While free capacity only shrinks, a request at least as large does not fit either."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
@@ -63,7 +63,7 @@ class PlacementPass:
 
     Attributes:
         verdict: one :class:`JobVerdict` a job row.
-        room: what is free now and soon, less the claims made so far.
+        free_capacity: what is free now and soon, less the claims made so far.
         claims: places given to waiting jobs, by row, in the order they were given.
     """
 
@@ -96,7 +96,7 @@ class PlacementPass:
         """Give waiting jobs what is free now, in order, without preemption.
 
         Without ``skip`` a partition's first job that does not fit ends that partition's turn, with ``apart`` only that
-        of the partition's GPU jobs or of its jobs without GPUs. At most one search for room for each job, and with
+        of the partition's GPU jobs or of its jobs without GPUs. At most one search for places for each job, and with
         ``skip`` at most one failing search for each distinct shape.
         """
         rows = self.candidates(order)
@@ -126,7 +126,7 @@ class PlacementPass:
         self.record(row, claim)
 
     def record(self, row: int, claim: JobPlacement) -> None:
-        """Note places that the room already holds for a job."""
+        """Note places that the free capacity already excludes for a job."""
         self.claims[row] = claim
         if self.verdict[row] != _PREEMPT:
             self.verdict[row] = _START if claim.at_once else _WAIT_FOR_PREEMPTION

@@ -1,4 +1,4 @@
-"""From a finished walk to the :class:`.plan.Plan` that leaves a policy."""
+"""From a finished placement pass to the :class:`.plan.Plan` that leaves a policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build_plan(
     """Build the plan.
 
     Args:
-        walk: where every job ended up.
+        placing: the pass, with the place and verdict of every job.
         policy: name of the policy.
         ranked: rows of PENDING and RUNNING jobs in the policy's order.
         score: one value a row, as the policy shows it.
@@ -35,7 +35,7 @@ def build_plan(
         preempts: which running jobs leave, for whom.
         promoted: rows whose counters start again.
         next_event_s: when the plan may change by itself.
-        reserved_in_s: one value a row, for a policy that reserves room.
+        reserved_in_s: one value a row, for a policy that reserves nodes.
 
     ``Plan.order`` has four parts, each in the policy's order: jobs that start now; jobs that wait only for resources
     that are being vacated, so that Slurm hands these over the moment they are free; the other waiting jobs; jobs that

@@ -1,4 +1,4 @@
-"""The walk of a preemptive policy: jobs take their places in order, from worse-ranked running jobs if need be."""
+"""The placement pass of a preemptive policy: jobs take their places in order, from worse-ranked running jobs if need be."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def find_preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
     Jobs without GPUs are left alone: preempting one would free nothing that a policy on GPU service counts.
     """
     jobs = snapshot.jobs
-    ripe = snapshot.now_s >= jobs.start_s + min_run_s  # the very sum that next_ripe_s tells
-    flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ripe
+    preemptible = snapshot.now_s >= jobs.start_s + min_run_s  # the same sum as in next_ripe_s
+    flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & preemptible
     return flags
 
 
@@ -68,35 +68,35 @@ class PreemptivePass:
         self._victims: list[int] = []
         self._waiters: dict[int, set[int]] = {}
         """Rows that wait for places on a node, by node."""
-        self._displaced: list[tuple[int, int]] = []
+        self._preempted: list[tuple[int, int]] = []
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
     def run(self) -> tuple[PreemptJob, ...]:
         """Walk the whole order; returns the preemptions, best-ranked victim first."""
         placing = self._placing
         rows = placing.candidates(self._ranked)
-        shut = bytearray(len(placing.demand.shapes))
+        closed = bytearray(len(placing.demand.shapes))
         refusals = RefusedShapes()
         for row, rank, code in zip(
             rows.tolist(), self._position[rows].tolist(), placing.demand.code[rows].tolist(), strict=True
         ):
-            while self._displaced and self._displaced[0][0] < rank:
-                self._place_displaced(shut, refusals)
-            if not shut[code]:
-                self._place(row, rank, code, shut, refusals)
-        while self._displaced:
-            self._place_displaced(shut, refusals)
+            while self._preempted and self._preempted[0][0] < rank:
+                self._place_displaced(closed, refusals)
+            if not closed[code]:
+                self._place(row, rank, code, closed, refusals)
+        while self._preempted:
+            self._place_displaced(closed, refusals)
         self._keep_unneeded()
         self._mark_protected()
         return self._preempts()
 
-    def _place_displaced(self, shut: bytearray, refusals: RefusedShapes) -> None:
-        rank, row = heappop(self._displaced)
+    def _place_displaced(self, closed: bytearray, refusals: RefusedShapes) -> None:
+        rank, row = heappop(self._preempted)
         code = int(self._placing.demand.code[row])
-        if not shut[code]:
-            self._place(row, rank, code, shut, refusals)
+        if not closed[code]:
+            self._place(row, rank, code, closed, refusals)
 
-    def _place(self, row: int, rank: int, code: int, shut: bytearray, refusals: RefusedShapes) -> None:
+    def _place(self, row: int, rank: int, code: int, closed: bytearray, refusals: RefusedShapes) -> None:
         placing = self._placing
         shape = placing.demand.shapes[code]
         if not refusals.cover(shape):
@@ -106,7 +106,7 @@ class PreemptivePass:
                 self._note_waiter(row, claim)
                 return
             refusals.add(shape)
-        shut[code] = 1
+        closed[code] = 1
 
     def _preempt_for(self, row: int, rank: int) -> JobPlacement | None:
         found = self._search.find(self._placing.demand.shapes[int(self._placing.demand.code[row])], rank)
@@ -117,7 +117,7 @@ class PreemptivePass:
             self._placing.verdict[victim] = JobVerdict.PREEMPT
             self._search.leave(victim)
             self._victims.append(victim)
-            heappush(self._displaced, (int(self._position[victim]), victim))
+            heappush(self._preempted, (int(self._position[victim]), victim))
         return JobPlacement(pieces, at_once=False)
 
     def _note_waiter(self, row: int, claim: JobPlacement) -> None:
@@ -133,7 +133,7 @@ class PreemptivePass:
     def _keep_unneeded(self) -> None:
         """Let a victim stay if those who took its places can be moved to what other victims leave.
 
-        Each claim looks for the cheapest room at its turn, and a later preemption may free more than it needs.
+        Each claim takes the cheapest places at its turn, and a later preemption may free more than it needs.
         """
         if len(self._victims) < 2:
             return
@@ -148,7 +148,7 @@ class PreemptivePass:
                 left_over = int(soon.gpus.sum())
 
     def _stays(self, victim: int) -> bool:
-        """Try to let a victim stay; leaves everything as it was if that leaves a claim without room."""
+        """Try to let a victim stay; leaves everything as it was if that leaves a claim without places."""
         placing, free_capacity, pieces = self._placing, self._placing.free_capacity, self._holders.pieces(victim)
         users = self._beneficiaries(victim)
         before = {row: placing.claims[row] for row in [*users, victim] if row in placing.claims}

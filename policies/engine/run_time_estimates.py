@@ -23,8 +23,8 @@ def estimate_runs_s(snapshot: ClusterSnapshot, estimate: str) -> FloatColumn:
     jobs = snapshot.jobs
     limit = np.where(np.isfinite(jobs.time_limit_s), jobs.time_limit_s, np.nan)
     known = np.where(np.isfinite(jobs.remaining_s), np.maximum(jobs.remaining_s, 0.0), np.nan)
-    told = np.where(np.isnan(limit), known, limit) if estimate == LIMIT else np.fmin(known, limit)
-    runs: FloatColumn = np.where(np.isnan(told), UNKNOWN_RUN_S, told)
+    limited = np.where(np.isnan(limit), known, limit) if estimate == LIMIT else np.fmin(known, limit)
+    runs: FloatColumn = np.where(np.isnan(limited), UNKNOWN_RUN_S, limited)
     return runs
 
 
@@ -39,7 +39,7 @@ def estimate_ends_s(snapshot: ClusterSnapshot, estimate: str) -> FloatColumn:
     start = np.where(np.isnan(jobs.start_s), now_s, jobs.start_s)
     limit = np.where(np.isfinite(jobs.time_limit_s), start + jobs.time_limit_s, np.nan)
     known = np.where(np.isfinite(jobs.remaining_s), now_s + jobs.remaining_s, np.nan)
-    told = np.where(np.isnan(limit), known, limit) if estimate == LIMIT else np.fmin(known, limit)
-    ends = np.maximum(np.where(np.isnan(told), start + UNKNOWN_RUN_S, told), now_s)
+    limited = np.where(np.isnan(limit), known, limit) if estimate == LIMIT else np.fmin(known, limit)
+    ends = np.maximum(np.where(np.isnan(limited), start + UNKNOWN_RUN_S, limited), now_s)
     ends = np.where(jobs.state == JobState.COMPLETING, now_s, ends)
     return np.where(jobs.state == JobState.SUSPENDED, now_s + UNKNOWN_RUN_S, ends)

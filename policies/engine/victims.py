@@ -1,6 +1,6 @@
-"""Which running jobs must leave so that a waiting one finds room.
+"""Which running jobs must leave so that a waiting one fits.
 
-Rank decides: of all sets of jobs that would make room, the set whose best-ranked member ranks worst is taken. Any other
+Rank decides: of all sets of jobs that would free enough, the set whose best-ranked member ranks worst is taken. Any other
 choice would be undone at once, since a preempted job may itself claim the places of jobs that rank below it. Jobs that
 turn out not to be needed are dropped again, best-ranked first; so no proper subset of the victims would do.
 """
@@ -26,7 +26,7 @@ class VictimSearch:
     of a shape fits; the larger the better. For each number of GPUs there is a heap of nodes by their price, counting
     GPUs only. Prices there may be out of date, but never too low: claims only lower them, and a preemption, the one
     thing that can raise a price, enters its nodes anew. So the first node whose price holds good is the best one. A
-    search costs O(log m) plus one look at each node whose price has changed or which lacks CPUs or memory.
+    search costs O(log m) plus one visit to each node whose price has changed or which lacks CPUs or memory.
     """
 
     def __init__(self, holders: PreemptibleAllocations, free_capacity: FreeCapacity) -> None:
@@ -51,7 +51,7 @@ class VictimSearch:
     def find(self, shape: RequestShape, rank: int) -> tuple[list[NodeAllocation], list[int]] | None:
         """Places for a gang of this rank and the rows of the jobs that must leave them, worst-ranked first.
 
-        Only jobs that rank behind ``rank`` leave. ``None``: not even if all of them left. The room that is vacated
+        Only jobs that rank behind ``rank`` leave. ``None``: not even if all of them left. The capacity that is vacated
         already must not do, and ranks must not fall from one call to the next.
         """
         found = self._find_even(shape, rank) if shape.is_even else None

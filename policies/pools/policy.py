@@ -1,4 +1,4 @@
-"""The multi-array scheduler of SODA (Section V-C)."""
+"""The multi-pool scheduler of SODA (Section V-C)."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from slurm_soda.policies.pools.session import MultiPoolSession
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
 
 MAX_ABORTS = 3
-"""Our choice: so often a job gives back what it borrowed; then it borrows no more."""
+"""Our choice: a job is aborted at most so often; then it borrows no more."""
 
 _HOLDING_STATES = (JobState.RUNNING, JobState.SUSPENDED)
-"""Who is leaving has left, as far as shares are concerned: nobody becomes a borrower on its account."""
+"""A job that is leaving has left, as far as shares are concerned: no other becomes a borrower because of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coda:
-    """Arrays for CPU jobs, small and large GPU jobs; borrowing between them; DRF between the users of each.
+    """Pools for CPU jobs, small and large GPU jobs; borrowing between them; DRF between the users of each.
 
     Attributes:
         name: ``coda`` or ``soda``.
         cpu_cores: cores of each GPU node that CPU jobs may hold without borrowing; below 1 a part of the node's;
             ``None``: as ``shares`` say.
-        large_nodes: nodes of each class that are the large array's; below 1 a part of the class's; ``None`` likewise.
-        max_aborts: a job that was requeued so often keeps to its own array and is not aborted again.
+        large_nodes: nodes of each class that are the large pool's; below 1 a part of the class's; ``None`` likewise.
+        max_aborts: a job that was requeued so often keeps to its own pool and is not aborted again.
         shares: how node classes are divided, as derived from history; a class that is not in it is divided as
             :func:`.shares.derive` does without history.
     """
@@ -59,7 +59,7 @@ class Coda:
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job that
-        others must make room for.
+        which other jobs must be aborted.
         """
         division = divide_nodes(
             snapshot.nodes, cpu_cores=self.cpu_cores, large_nodes=self.large_nodes, shares=self.shares
@@ -85,7 +85,7 @@ class _SnapshotDecision:
         self._requests = PoolRequests(self._placing.demand.shapes, snapshot.nodes, division)
         self._asked = self._requests_of_rows()
         self._dispatch = PoolScheduler(
-            PoolCapacity(self._placing.free_capacity, division, self._tenants()),
+            PoolCapacity(self._placing.free_capacity, division, self._jobs_on_nodes()),
             make_pool_totals(snapshot.nodes, division),
         )
 
@@ -94,14 +94,14 @@ class _SnapshotDecision:
         by_submission = rank_rows(find_rankable_rows(self._snapshot), jobs.submit_s)
         self._hold()
         waiting = placing.candidates(by_submission)
-        self._line_up(waiting)
+        self._queue_jobs(waiting)
         dispatch = self._dispatch
-        decision = dispatch.run(lambda array: dispatch.lines(array).waiting(), self._held_by, self._start)
+        decision = dispatch.run(lambda pool: dispatch.queues(pool).waiting(), self._held_by, self._start)
         for row, claim in decision.starts:
             placing.record(row, claim)
         placing.verdict[list(decision.aborts)] = JobVerdict.PREEMPT
         standing = PoolJobOrder(self._asked, jobs, self._dispatch)
-        ranked = self._whole_order(by_submission, [row for row, _ in decision.starts], standing)
+        ranked = self._order_all_rows(by_submission, [row for row, _ in decision.starts], standing)
         return build_plan(
             placing,
             self._policy.name,
@@ -114,14 +114,14 @@ class _SnapshotDecision:
 
     def _requests_of_rows(self) -> list[PoolRequest]:
         jobs, demand, of = self._snapshot.jobs, self._placing.demand, self._requests.of
-        # A job that runs may be counted with whatever rights: its array is the same.
+        # Whether a running job may borrow does not matter here: its pool is the same.
         pairs = zip(demand.code.tolist(), self._may_borrow.tolist(), strict=True)
         return [of(code, may_borrow=may_borrow) for code, may_borrow in pairs] if len(jobs) else []
 
-    def _tenants(self) -> Iterator[tuple[int, JobOnNode]]:
+    def _jobs_on_nodes(self) -> Iterator[tuple[int, JobOnNode]]:
         jobs = self._snapshot.jobs
-        guests = np.isin(jobs.state, _HOLDING_STATES) & (jobs.gpus < LARGE_FROM_GPUS)
-        owner, entry = find_allocation_entries(jobs, np.flatnonzero(guests).astype(np.int64))
+        counted = np.isin(jobs.state, _HOLDING_STATES) & (jobs.gpus < LARGE_FROM_GPUS)
+        owner, entry = find_allocation_entries(jobs, np.flatnonzero(counted).astype(np.int64))
         columns: tuple[NDArray[np.generic], ...] = (
             jobs.alloc_node[entry],
             self._may_be_requeued[owner],
@@ -145,14 +145,14 @@ class _SnapshotDecision:
         )
         columns = (rows, jobs.user[rows], gpus[rows], cpus[rows])
         for row, user, *amounts in zip(*(column.tolist() for column in columns), strict=True):
-            self._dispatch.lines(self._asked[row].array).hold(user, (amounts[0], amounts[1]))
+            self._dispatch.queues(self._asked[row].pool).hold(user, (amounts[0], amounts[1]))
 
-    def _line_up(self, rows: IntColumn) -> None:
+    def _queue_jobs(self, rows: IntColumn) -> None:
         jobs = self._snapshot.jobs
         columns = (rows, jobs.user[rows], jobs.submit_s[rows], jobs.job_id[rows], jobs.preemptions[rows] > 0)
         for row, user, submit_s, job_id, aborted in zip(*(column.tolist() for column in columns), strict=True):
             request = self._asked[row]
-            self._dispatch.lines(request.array).wait(request, user, (submit_s, job_id), row, aborted=aborted)
+            self._dispatch.queues(request.pool).wait(request, user, (submit_s, job_id), row, aborted=aborted)
 
     def _held_by(self, row: int) -> RunningPoolJob:
         jobs = self._snapshot.jobs
@@ -168,12 +168,12 @@ class _SnapshotDecision:
 
     def _start(self, request: PoolRequest, row: int, claim: JobPlacement) -> RunningPoolJob:
         jobs = self._snapshot.jobs
-        # Who gets places in a decision is not asked to leave them in the same one.
+        # A job that gets places in a decision is not aborted in the same one.
         return RunningPoolJob(
             request, int(jobs.user[row]), claim.pieces, False, self._snapshot.now_s, int(jobs.job_id[row]), row
         )
 
-    def _whole_order(self, by_submission: IntColumn, started: list[int], standing: PoolJobOrder) -> IntColumn:
+    def _order_all_rows(self, by_submission: IntColumn, started: list[int], standing: PoolJobOrder) -> IntColumn:
         state, verdict = self._snapshot.jobs.state[by_submission], self._placing.verdict[by_submission]
         running = by_submission[state == JobState.RUNNING]
         never = by_submission[verdict == JobVerdict.TOO_LARGE]
@@ -187,7 +187,7 @@ class _SnapshotDecision:
         plan = []
         for victim, beneficiary in decision.aborts.items():
             small = self._asked[victim].turn == ServingOrder.SMALL
-            what = "GPUs of the large array" if small else "cores of the GPU arrays"
+            what = "GPUs of the large pool" if small else "cores of the GPU pools"
             owner = int(job_id[beneficiary])
             reason = f"it borrowed {what}, which job {owner} needs"
             plan.append(PreemptJob(int(job_id[victim]), (owner,), reason))

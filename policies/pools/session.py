@@ -1,4 +1,4 @@
-"""Arrays from event to event."""
+"""Pools from event to event."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
 class MultiPoolSession:
     """Decides as :class:`~slurm_soda.policies.pools.policy.Coda` does of whole snapshots.
 
-    After a decision nobody who waits finds room, aborts included. So the next one looks only at requests that are new, and
-    at those that could use a node which has more to offer than it had.
+    After a decision no waiting job fits, aborts included. So the next one tries only requests that are new, and
+    those that could use a node on which more is available than before.
     """
 
     def __init__(self, demand: Demand, nodes: NodeTable, division: PoolDivision, *, max_aborts: int) -> None:
@@ -30,19 +30,19 @@ class MultiPoolSession:
         self._max_aborts = max_aborts
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._requests = PoolRequests(demand.shapes, nodes, division)
-        self._ground = PoolCapacity(
-            FreeCapacity(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, (), offers=True
+        self._capacity = PoolCapacity(
+            FreeCapacity(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, (), with_availability=True
         )
-        assert self._ground.offers is not None
-        self._offers = self._ground.offers
-        self._dispatch = PoolScheduler(self._ground, make_pool_totals(nodes, division))
+        assert self._capacity.availability is not None
+        self._availability = self._capacity.availability
+        self._dispatch = PoolScheduler(self._capacity, make_pool_totals(nodes, division))
         self._jobs: dict[int, SessionJob] = {}
         self._held: dict[int, RunningPoolJob] = {}
         self._fresh: dict[PoolRequest, None] = {}
         self._grown: set[int] = set()
-        """Nodes that had more to offer when the present decision began than when the last one ended."""
+        """Nodes with more available when the present decision began than when the last one ended."""
         self._now_s = 0.0
-        self._look_again_s = INFINITY
+        self._decide_again_s = INFINITY
 
     def submit(self, job: SessionJob) -> None:
         if not self._too_large[job.shape]:
@@ -52,8 +52,8 @@ class MultiPoolSession:
     def end(self, job: SessionJob) -> None:
         held = self._held.pop(job.job_id)
         del self._jobs[job.job_id]
-        self._ground.give(held.pieces, held.by_node())
-        self._dispatch.lines(held.request.array).hold(held.user, held.amounts, -1)
+        self._capacity.give(held.pieces, held.by_node())
+        self._dispatch.queues(held.request.pool).hold(held.user, held.amounts, -1)
 
     def stopped(self, job: SessionJob) -> None:
         job.preemptions += 1
@@ -68,28 +68,28 @@ class MultiPoolSession:
         if tuple(old.pieces) == job.pieces:
             return
         new = self._held[job.job_id] = old.on(list(job.pieces))
-        self._ground.resize(old.pieces, old.by_node(), new.pieces, new.by_node())
-        lines = self._dispatch.lines(old.request.array)
-        lines.hold(old.user, old.amounts, -1)
-        lines.hold(new.user, new.amounts)
+        self._capacity.resize(old.pieces, old.by_node(), new.pieces, new.by_node())
+        queues = self._dispatch.queues(old.request.pool)
+        queues.hold(old.user, old.amounts, -1)
+        queues.hold(new.user, new.amounts)
 
     def next_event_s(self) -> float:
-        return self._look_again_s
+        return self._decide_again_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        self._look_again_s = INFINITY
-        self._grown, self._offers.grown = self._offers.grown, set()
+        self._decide_again_s = INFINITY
+        self._grown, self._availability.grown = self._availability.grown, set()
         if not self._fresh and not (self._grown and self._waits()):
             return [], []
         self._now_s = now_s
         decision = self._dispatch.run(self._wanted, self._held.__getitem__, self._start)
         self._fresh.clear()
-        # What aborted jobs leave may be of use to an array whose turn was over; that is seen to when they wait again.
+        # What aborted jobs leave may be of use to a pool that was already served; it is served again when they wait again.
         if decision.aborts:
-            self._ground.settle()
+            self._capacity.settle()
         for job_id in decision.aborts:
             del self._held[job_id]
-        self._look_again_s = now_s if decision.aborts else INFINITY
+        self._decide_again_s = now_s if decision.aborts else INFINITY
         jobs = self._jobs
         starts: list[JobStart] = [(jobs[job_id], tuple(claim.pieces)) for job_id, claim in decision.starts]
         return [jobs[job_id] for job_id in decision.aborts], starts
@@ -97,20 +97,20 @@ class MultiPoolSession:
     def _wait(self, job: SessionJob) -> None:
         may_borrow = job.preemptible and job.preemptions < self._max_aborts
         request = self._requests.of(job.shape, may_borrow=may_borrow)
-        lines, order = self._dispatch.lines(request.array), (job.submit_s, job.job_id)
-        lines.wait(request, job.user, order, job.job_id, aborted=job.preemptions > 0)
+        queues, order = self._dispatch.queues(request.pool), (job.submit_s, job.job_id)
+        queues.wait(request, job.user, order, job.job_id, aborted=job.preemptions > 0)
         self._fresh[request] = None
 
     def _waits(self) -> bool:
-        return any(lines.waiting() for lines in self._dispatch.arrays.values())
+        return any(queues.waiting() for queues in self._dispatch.pools.values())
 
-    def _wanted(self, array: PoolKey) -> list[PoolRequest]:
-        """Requests of an array that are new, or could use a node that has grown."""
-        fresh, could_use = self._fresh, self._offers.could_use
-        grown = self._grown | self._offers.grown
+    def _wanted(self, pool: PoolKey) -> list[PoolRequest]:
+        """Requests of a pool that are new, or could use a node that has grown."""
+        fresh, could_use = self._fresh, self._availability.could_use
+        grown = self._grown | self._availability.grown
         return [
             request
-            for request in self._dispatch.lines(array).waiting()
+            for request in self._dispatch.queues(pool).waiting()
             if request in fresh or any(could_use(request, node) for node in grown)
         ]
 

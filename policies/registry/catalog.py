@@ -102,7 +102,7 @@ BACKFILL_RESERVATIONS = Parameter(
     "a whole number from 1", integer_from(1),
 )  # fmt: skip
 BACKFILL_WHOLE_NODES = Parameter(
-    "whole_nodes", False, "yes/no", "room is reserved as whole nodes, like Slurm does", "true or false", read_boolean,
+    "whole_nodes", False, "yes/no", "nodes are reserved whole, like Slurm does", "true or false", read_boolean,
 )  # fmt: skip
 BACKFILL_INTERVAL = Parameter(
     "interval_s", 0.0, "s", "jobs behind a blocked one get their turn at multiples of this (Slurm's bf_interval); 0: "
@@ -136,7 +136,7 @@ _POOLS = (
         "large_nodes",
         None,
         "nodes",
-        "nodes of each class that are the large array's; below 1 a part of the class's; "
+        "nodes of each class that are the large pool's; below 1 a part of the class's; "
         "unset: a quarter from 16 nodes on, else none",
         "a number from 0",
         optional_reader(number_from(0.0)),
@@ -226,7 +226,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "coda",
-        "arrays for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
+        "pools for CPU jobs and for GPU jobs below and from 4 GPUs, which lend each other what is idle; DRF "
         "in each; preempts borrowers",
         "SODA, Section V-C",
         Coda,
@@ -264,7 +264,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         SJF_FFS,
-        "shortest predicted run time first; what finds no free GPUs joins the first jobs that have room",
+        "shortest predicted run time first; a job that finds no free GPUs joins the first jobs that it fits beside",
         "SJF-BSBF, Section VI-A (SJF-FFS)",
         partial(SharingSjf, SJF_FFS),
         (MOST_JOBS, CAUTION, BOUND_CAUTION),
@@ -293,7 +293,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "colocation",
-        "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is told to gain",
+        "least occupancy first, onto the GPUs of least summed occupancy, as long as sharing is predicted to gain",
         "Co-location, Chapter 5, Algorithm 2",
         Colocation,
         COLOCATION,

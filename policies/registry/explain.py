@@ -110,14 +110,14 @@ def _by_share(note: JobNote, job: JobView, policy: Drf) -> SentenceAndNumbers:
 
 
 def _in_pool(note: JobNote, job: JobView, policy: Coda) -> SentenceAndNumbers:
-    array = ("large GPU jobs", "small GPU jobs", "CPU jobs")[note.queue]
-    numbers = {"user": job.user, "array": array, "aborts": job.preemptions}
-    own = f"It is one of the {array}"
+    pool = ("large GPU jobs", "small GPU jobs", "CPU jobs")[note.queue]
+    numbers = {"user": job.user, "pool": pool, "aborts": job.preemptions}
+    own = f"It is one of the {pool}"
     if job.state == JobState.PENDING and job.preemptions:
         firm = " and borrows no more" if job.preemptions >= policy.max_aborts else ""
         return f"{own} and gave back {job.preemptions} times what it had borrowed, so it comes first{firm}.", numbers
     text = f"{own}, whose users go by what they hold, the smallest part first"
-    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of that array.", numbers
+    return f"{text}; those of {job.user} hold {100 * note.score:.1f} % of that pool.", numbers
 
 
 def _by_score(note: JobNote, _job: JobView, _policy: SortKeyPolicy | SharingSjf) -> SentenceAndNumbers:

@@ -44,7 +44,7 @@ def find_named(entries: Sequence[Entry], name: str, what: str, error: type[Excep
 def read_values(
     owner: str, parameters: Sequence[Parameter], given: Mapping[str, Any], error: type[Exception]
 ) -> dict[str, Any]:
-    """The values of the parameters that were given, as their owner wants them.
+    """The values of the parameters that were given, as their owner expects them.
 
     Args:
         owner: whose parameters they are, as errors name it: `policy fifo`.

@@ -1,12 +1,12 @@
 -- slurm-soda's part of a site's job_submit.lua. It moves the hints of the --soda-... flags into a tag at the end of the
--- job's Comment, routes the job where arrays are in force, and wakes the daemon. It never rejects a job, never waits for
+-- job's Comment, routes the job where pools are in force, and wakes the daemon. It never rejects a job, never waits for
 -- the daemon, and an error inside it is only logged. Works with Lua 5.1 to 5.4, whichever Slurm was built with. See
 -- job_submit.lua beside this file.
 
 local M = {
     -- Written to at every submission; sodad watches it. Set to false to switch that off.
     wake_path = "/run/slurm-soda/wake",
-    -- Arrays in force, written by `sodactl pools apply`; without the file no job is routed. false: never look.
+    -- Pools in force, written by `sodactl pools apply`; without the file no job is routed. false: never look.
     routes_path = "/var/lib/slurm-soda/pools.routes",
 }
 
@@ -37,7 +37,7 @@ local function guarded(what, ...)
     end
 end
 
--- To be called in slurm_job_submit. Changes nothing but job_desc.comment and, where arrays are in force, job_desc.partition.
+-- To be called in slurm_job_submit. Changes nothing but job_desc.comment and, where pools are in force, job_desc.partition.
 -- A site that calls it without the list of partitions has only those jobs routed that name their partition.
 function M.submit(job_desc, part_list)
     local tag = ""

@@ -1,4 +1,4 @@
--- Arrays: a job submitted to a partition under arrays gets the list of partitions that its array owns or may borrow. The
+-- Pools: a job submitted to a partition under pools gets the list of partitions that its pool owns or may borrow. The
 -- rules are those of policies/pools/layout/routing.py; tests/hints/test_routing.py compares both. A local file of a few lines is
 -- read at every submission, because Lua cannot see whether a file has changed. Loaded by soda.lua, which lies beside it.
 
@@ -195,7 +195,7 @@ local function peculiar(job_desc)
     return given(job_desc.het_job_offset) ~= nil
 end
 
--- Sends a new job to the partitions of its array, by the arrays in the file at this path. Without the file, or with false
+-- Sends a new job to the partitions of its pool, by the pools in the file at this path. Without the file, or with false
 -- for its path, every job stays where it is.
 function M.arrange(path, job_desc, part_list, tag)
     local routes = routes_in(path)

@@ -1,4 +1,4 @@
-"""Array partitions in Slurm's words: what each is to be, the calls that bring it about, and who else changed it."""
+"""Pool partitions in Slurm's words: what each is to be, the calls that bring it about, and who else changed it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INHERITED_DEFAULTS: Mapping[str, str] = {
     "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
     "MaxMemPerNode": "UNLIMITED", "DefMemPerCPU": "", "MaxMemPerCPU": "", "TRESBillingWeights": "", "Topology": "",
 }  # fmt: skip
-"""What an array partition has from its base, with the value that needs no saying."""
+"""What a pool partition has from its base, with the value that needs no saying."""
 _NOT_INHERITED = frozenset(
     {"MinNodes", "State", "Nodes", "NodeSets", "Default", "Alternate", "GraceTime", "MaxCPUsPerNode", "PriorityTier",
      "PreemptMode", "TotalCPUs", "TotalNodes", "TRES"}
@@ -55,7 +55,7 @@ class PartitionChange:
 
 
 def pool_partition_settings(part: PoolPartition, base: SlurmPartition) -> dict[str, str]:
-    """Everything that the partition is created with: the base's settings and what makes it an array's."""
+    """Everything that the partition is created with: the base's settings and what makes it a pool's."""
     carried = _inherited(base.fields)
     limits = [part.cores_per_node, _number(base.fields.get("MaxCPUsPerNode", ""))]
     cores = min((limit for limit in limits if limit), default=0)
@@ -90,7 +90,7 @@ def _is_default(key: str, value: str) -> bool:
 
 
 def list_settings_not_inherited(base: SlurmPartition) -> list[str]:
-    """Settings of the base that its arrays cannot have, as ``KEY=VALUE``."""
+    """Settings of the base that its pools cannot have, as ``KEY=VALUE``."""
     known = _NOT_INHERITED | _INHERITED_DEFAULTS.keys()
     return [
         f"{key}={value}"
@@ -108,7 +108,7 @@ def include_text(partitions: Mapping[str, PartitionSettings]) -> str:
         SlurmReplyError: a name, setting or value is none: what a file says that others write is not passed on to root.
     """
     head = [
-        "# Array partitions of slurm-soda. Written by sodactl and sodad: changes by hand are lost.",
+        "# Pool partitions of slurm-soda. Written by sodactl and sodad: changes by hand are lost.",
         "# slurm.conf includes this file. It must be there on every host that reads slurm.conf; if it is missing Slurm does",
         "# not start. Jobs in partitions that are not in it when slurmctld restarts would fail.",
     ]

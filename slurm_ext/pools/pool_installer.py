@@ -1,4 +1,4 @@
-"""Arrays made, changed and taken back in a running Slurm: recorded first, undone where a call fails.
+"""Pools made, changed and taken back in a running Slurm: recorded first, undone where a call fails.
 
 Order matters, because slurmctld may restart at any moment, and jobs in a partition that it then does not find fail: a
 partition is in the include file before it is in Slurm and until it has left it. Jobs are routed to partitions once all are
@@ -38,7 +38,7 @@ _IN_USE = "in use"
 
 @dataclass(frozen=True, slots=True)
 class WantedPools:
-    """Arrays as they shall be."""
+    """Pools as they shall be."""
 
     table: PoolTable
     settings: Mapping[str, PartitionSettings]
@@ -64,7 +64,7 @@ class PoolChangeOutcome:
 
 @dataclass(frozen=True)
 class PoolInstaller:
-    """Changes arrays; one at a time, whoever calls."""
+    """Changes pools; one at a time, whoever calls."""
 
     slurm: SlurmClient
     partitions: PartitionClient
@@ -81,7 +81,7 @@ class PoolInstaller:
         return self._steps(read_record(self.state_dir), wanted, self.partitions.partitions(), force=force)
 
     def apply(self, wanted: WantedPools, *, force: bool = False) -> PoolChangeOutcome:
-        """Bring the arrays about; a second time nothing happens. Where a call fails, those before it are undone.
+        """Bring the pools about; a second time nothing happens. Where a call fails, those before it are undone.
 
         One that was cut short is finished, whatever it had done. Waiting jobs that their partitions can no longer hold are
         routed anew, or go back to their base.
@@ -116,7 +116,7 @@ class PoolInstaller:
                 # sbatch is refused where a job is routed to what cannot hold it.
                 self._write_routes(_table_during_change(draft.table, present), draft.rules)
             self._prepare(record, draft, [step for step in todo if step.verb != "retire"])
-            # From here on jobs go by the new arrays: those submitted meanwhile must not wait in what goes.
+            # From here on jobs go by the new pools: those submitted meanwhile must not wait in what goes.
             self._write_routes(draft.table, draft.rules)
             outcome = self._leave(draft, [step.name for step in todo if step.verb == "retire"])
             shown = self.partitions.partitions()
@@ -132,9 +132,9 @@ class PoolInstaller:
             return replace(outcome, steps=tuple(todo))
 
     def revert(self, *, force: bool = False) -> PoolChangeOutcome:
-        """Take the arrays back as far as possible now; to be run again for what still holds jobs.
+        """Take the pools back as far as possible now; to be run again for what still holds jobs.
 
-        No job is ended: waiting ones go back to the base, running ones end where they are. Without arrays nothing is done.
+        No job is ended: waiting ones go back to the base, running ones end where they are. Without pools nothing is done.
 
         Raises:
             SlurmError: somebody else changed a partition of ours (and not ``force``), or Slurm does not answer.

@@ -1,4 +1,4 @@
-"""The arrays that are in force, as a file: written before Slurm is changed, read by sodad and sodactl."""
+"""The pools that are in force, as a file: written before Slurm is changed, read by sodad and sodactl."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def record_document(record: PoolsRecord) -> dict[str, Any]:
 
 
 def read_record(state_dir: Path) -> PoolsRecord | None:
-    """The record; ``None`` where there are no arrays.
+    """The record; ``None`` where there are no pools.
 
     Raises:
         SlurmReplyError: the file is there and cannot be read.
@@ -100,7 +100,7 @@ def read_record(state_dir: Path) -> PoolsRecord | None:
         return None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SlurmReplyError(
-            f"{file}: not a record of arrays: {error}; `scontrol show partition` has what there is, docs/pools.md says how"
+            f"{file}: not a record of pools: {error}; `scontrol show partition` has what there is, docs/pools.md says how"
             " to take it back by hand"
         ) from error
     if record is None:
@@ -111,7 +111,7 @@ def read_record(state_dir: Path) -> PoolsRecord | None:
 
 
 def read_table(state_dir: Path) -> PoolTable:
-    """The arrays in force; an empty table where there are none, or none any more.
+    """The pools in force; an empty table where there are none, or none any more.
 
     Raises:
         SlurmReplyError: the file is there and cannot be read.

@@ -1,4 +1,4 @@
-"""The arrays in force as lines that job_submit.lua reads: everything that its routing depends on, and nothing to execute."""
+"""The pools in force as lines that job_submit.lua reads: everything that its routing depends on, and nothing to execute."""
 
 from __future__ import annotations
 

@@ -133,6 +133,6 @@ def hold_lock(file: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise SlurmError(f"another sodactl or sodad is changing arrays ({file} is locked); try again later") from None
+        raise SlurmError(f"another sodactl or sodad is changing pools ({file} is locked); try again later") from None
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Waiting jobs and the arrays: into them, for those from before; and out of partitions that can no longer hold them."""
+"""Waiting jobs and the pools: into them, for those from before; and out of partitions that can no longer hold them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def reroute_stranded_jobs(
 ) -> dict[int, str]:
     """The new list of partitions by job, for jobs that wait in a partition of ours that goes or cannot hold them any more.
 
-    They are routed anew; where no array can hold them, and where routing leaves them alone, they go back to their base.
+    They are routed anew; where no pool can hold them, and where routing leaves them alone, they go back to their base.
     A job that can start in all that it lists stays there, so that what sodad or a person decided about it stays too.
 
     Args:
-        table: the arrays as they are now.
+        table: the pools as they are now.
         base_of: the base of every partition of ours, also of those that go.
     """
     found = {}

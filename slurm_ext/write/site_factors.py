@@ -25,7 +25,7 @@ PRIORITY_CEILING = 2_000_000_000
 BF_MIN_PRIO_RESERVE = 1_000_000_000
 """Priority from which backfill may reserve nodes for a waiting job of a pool.
 
-``sodactl arrays apply`` sets bf_min_prio_reserve to it. A job for which Slurm reserves nodes gets whole ones, whatever it
+``sodactl pools apply`` sets bf_min_prio_reserve to it. A job for which Slurm reserves nodes gets whole ones, whatever it
 needs of them: a CPU job that lists its pool's partition and the one where it borrows so keeps itself out of the second, and
 a GPU job keeps CPU jobs from cores that they would give back in time. So nobody reserves but the next GPU job of a pool that
 has waited long: without that, a job of many GPUs might never find enough free at once."""

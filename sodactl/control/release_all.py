@@ -34,7 +34,7 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one), ends the wait of jobs that
     slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
     slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
-    sodad does not do it all again; without a usable store this is skipped, and said. Arrays stay, as they need no sodad:
+    sodad does not do it all again; without a usable store this is skipped, and said. Pools stay, as they need no sodad:
     `sodactl pools revert` takes them back. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm took everything, else 1.
 
@@ -92,7 +92,7 @@ def _request_changes(
 
 
 def _pool_warnings(site: SiteAccess) -> list[str]:
-    """Arrays are Slurm's own partitions: they do no harm without sodad, but who wants out wants to know."""
+    """Pools are Slurm's own partitions: they do no harm without sodad, but who wants out wants to know."""
     try:
         divided = read_table(Path(site.settings.state_dir)).bases
     except SlurmError as error:

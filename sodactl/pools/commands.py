@@ -160,7 +160,7 @@ def apply(
 def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
     """Take the pools back. No job is ended.
 
-    Jobs are no longer routed. Waiting jobs go back to their partition. Array partitions without jobs are deleted; one that
+    Jobs are no longer routed. Waiting jobs go back to their partition. Pool partitions without jobs are deleted; one that
     jobs still run in takes no more, and goes when `revert` is run again after they have ended. Works with sodad down.
     Exit status: 0 if nothing is left, 1 if something is.
 

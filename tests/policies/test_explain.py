@@ -78,9 +78,9 @@ def test_jobs_in_arrays() -> None:
             for number in (1, 2, 3, 4)]  # fmt: skip
     users = "whose users go by what they hold, the smallest part first; those of user hold"
     assert [text.partition(". ")[0].removesuffix(".") for text in said] == [
-        f"It is one of the small GPU jobs, {users} 0.0 % of that array",
+        f"It is one of the small GPU jobs, {users} 0.0 % of that pool",
         "It is one of the CPU jobs and gave back 3 times what it had borrowed, so it comes first and borrows no more",
-        f"It is one of the large GPU jobs, {users} 100.0 % of that array",
+        f"It is one of the large GPU jobs, {users} 100.0 % of that pool",
         "It is one of the CPU jobs and gave back 2 times what it had borrowed, so it comes first",
     ]
 

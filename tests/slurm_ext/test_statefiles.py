@@ -161,5 +161,5 @@ def test_a_record_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]
     site.arranger.apply(site.wanted())
     file = tmp_path / POOLS_RECORD_NAME
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(SlurmError, match="not a record of arrays"):
+    with pytest.raises(SlurmError, match="not a record of pools"):
         read_record(tmp_path)

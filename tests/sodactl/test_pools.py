@@ -186,7 +186,7 @@ def test_other_partitions_on_the_nodes(soda: Bench, folder: Path, others: dict, 
     if words:
         assert words in plan["obstacles"][0]["remedy"]
     else:
-        assert plan["remarks"] == ["gpu: SelectTypeParameters=CR_CORE cannot be carried over to its arrays"]
+        assert plan["remarks"] == ["gpu: SelectTypeParameters=CR_CORE cannot be carried over to its pools"]
 
 
 CORES_ADDED = [

@@ -1,4 +1,4 @@
-"""How nodes are divided between the arrays (SODA, Section V-C), node by node."""
+"""How nodes are divided between the pools (SODA, Section V-C), node by node."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
 class PoolDivision:
     """One value a node.
 
-    A node of the large array on which GPUs are left over when jobs of four fill it (one of five) is the small array's as
+    A node of the large pool on which GPUs are left over when jobs of four fill it (one of five) is the small pool's as
     far as these reach, with their part of its cores: no job of four could use them.
     """
 
     large: BoolColumn
-    """Nodes of the large array."""
+    """Nodes of the large pool."""
     small: BoolColumn
-    """Nodes of the small array. A class that is not divided is both arrays' as a whole."""
+    """Nodes of the small pool. A class that is not divided belongs to both pools as a whole."""
     cpu_cores: IntColumn
     """Cores that CPU jobs may hold without borrowing."""
     small_gpus: IntColumn
-    """GPUs that the small array owns."""
+    """GPUs that the small pool owns."""
     small_cpus: IntColumn
     """Cores that small jobs may hold beside these without borrowing."""
 
     @property
     def lent(self) -> BoolColumn:
-        """Nodes on which small jobs beyond what they own are the large array's guests."""
-        guests: BoolColumn = self.large & ~self.small
-        return guests
+        """Nodes that the large pool lends: what small jobs hold there beyond their own share is borrowed."""
+        lent: BoolColumn = self.large & ~self.small
+        return lent
 
 
 def resolve_part(amount: float, whole: int) -> int:
@@ -54,12 +54,12 @@ def divide_nodes(
     """Divide every class of nodes.
 
     Args:
-        nodes: all nodes, unusable ones too: a node that comes back belongs to the same array.
+        nodes: all nodes, unusable ones too: a node that comes back belongs to the same pool.
         cpu_cores: of each GPU node, and ``large_nodes`` of each class, as :func:`resolve_part` reads them; they go before
             everything else.
         shares: of classes of which more is known; others are divided as :func:`.shares.derive` does without history.
 
-    The last nodes of a class are the large array's, so that a share that moves by one moves one node.
+    The last nodes of a class are the large pool's, so that a share that moves by one moves one node.
     """
     count = len(nodes)
     large, small = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
@@ -97,7 +97,7 @@ def _node_class_of(nodes: NodeTable, row: int) -> NodeClass:
 
 
 def add_pool_columns(nodes: NodeTable, division: PoolDivision) -> NodeTable:
-    """The nodes with three more columns for each partition: its nodes of the large array, of the small one, of only one.
+    """The nodes with three more columns for each partition: its nodes of the large pool, of the small one, of only one.
 
     A request for a partition's large nodes asks for partition number P + p, one for its small nodes for 2 P + p, for those
     of classes that are divided for 3 P + p.

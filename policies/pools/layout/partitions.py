@@ -1,25 +1,25 @@
-"""Arrays as partitions: which there are for a partition of the site, and which nodes and cores each may use.
+"""Pools as partitions: which there are for a partition of the site, and which nodes and cores each may use.
 
 The site's partition (the base) stays as it is, with all its nodes: what the router leaves alone runs there as before.
 Beside it stand, for every node class,
 
 ========================  ======================================================================================
 ``BASE_cpu``              CPU jobs that may not be requeued: at most the share's cores of each node
-``BASE_cpu_lend``         CPU jobs that may: on every core that is free; requeued when GPU jobs come for theirs
-``BASE_small``            jobs with fewer than 4 GPUs, on the small array's nodes, beside the CPU array's share
-``BASE_small_lend``       the same on nodes that the large array lends
-``BASE_large``            jobs with 4 GPUs or more, on the large array's nodes, beside the CPU array's share
-``BASE_large_lend``       the same on nodes that the small array lends
+``BASE_cpu_lend``         CPU jobs that may: on every core that is free; requeued when GPU jobs need their own
+``BASE_small``            jobs with fewer than 4 GPUs, on the small pool's nodes, beside the CPU pool's share
+``BASE_small_lend``       the same on nodes that the large pool lends
+``BASE_large``            jobs with 4 GPUs or more, on the large pool's nodes, beside the CPU pool's share
+``BASE_large_lend``       the same on nodes that the small pool lends
 ========================  ======================================================================================
 
 GPU jobs have the base's tier, CPU jobs and borrowers the one below: so GPU jobs come first and take from ``_lend`` what they
-need. Since they hold at most what the CPU array's share leaves, CPU jobs keep that share of each node, whoever of them is
+need. Since they hold at most what the CPU pool's share leaves, CPU jobs keep that share of each node, whichever of them is
 requeued. A CPU job is not offered its own partition beside the lending one, because Slurm keeps the nodes of a partition in
 which a job waits from later partitions and jobs, so that such a job, and all behind it, would not borrow.
 
 Where the base has several node classes, each name ends in the class's tag (``BASE_cpu_a100``). A class without GPUs has
 ``BASE_cpu`` alone; one that is not divided (no large nodes, or nothing else) has no ``_small_lend`` and ``_large_lend``, and
-its two GPU arrays share all of its nodes.
+its two GPU pools share all of its nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEND_SUFFIX = "lend"
 
 @dataclass(frozen=True, slots=True)
 class PoolPartition:
-    """One partition of an array."""
+    """One partition of a pool."""
 
     name: PartitionName
     base: PartitionName
@@ -45,7 +45,7 @@ class PoolPartition:
     """Whose jobs run here."""
     node_class: NodeClass
     borrowing: bool
-    """On cores or nodes of another array: Slurm requeues its jobs when jobs of a higher tier need them."""
+    """On cores or nodes of another pool: Slurm requeues its jobs when jobs of a higher tier need them."""
     nodes: tuple[NodeName, ...]
     """In slurmctld's order."""
     tier: int
@@ -61,7 +61,7 @@ class PoolPartition:
 
 @dataclass(frozen=True, slots=True)
 class PoolTable:
-    """Every array partition by name, in the order in which jobs list them."""
+    """Every pool partition by name, in the order in which jobs list them."""
 
     partitions: Mapping[PartitionName, PoolPartition] = field(default_factory=dict)
 
@@ -73,15 +73,15 @@ class PoolTable:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The site's partitions that are under arrays."""
+        """The site's partitions that are under pools."""
         return tuple(dict.fromkeys(part.base for part in self))
 
     def get(self, partition: str) -> PoolPartition | None:
-        """The array partition of this name; ``None`` for any other partition, a base too."""
+        """The pool partition of this name; ``None`` for any other partition, a base too."""
         return self.partitions.get(partition)
 
     def base_of(self, partitions: str) -> str | None:
-        """The base behind a job's partition as Slurm shows it: one name or a list, of a base or of its arrays.
+        """The base behind a job's partition as Slurm shows it: one name or a list, of a base or of its pools.
 
         ``None`` where the names have no base, or more than one, in common.
         """
@@ -100,10 +100,10 @@ def plan_pool_partitions(
     members: Sequence[tuple[str, NodeClass]],
     shares: Mapping[NodeClass, PoolShare],
 ) -> PoolTable:
-    """The array partitions of one base.
+    """The pool partitions of one base.
 
     Args:
-        tier: the base's PriorityTier, which its arrays have too.
+        tier: the base's PriorityTier, which its pools have too.
         lending_tier: tier of the borrowing partitions, below that of every partition with a node in common.
         members: nodes of the base with their class, in slurmctld's order.
         shares: how each class is divided; numbers beyond what the class has are cut to it.
@@ -112,7 +112,7 @@ def plan_pool_partitions(
         PolicyError: no node, a class without a share, or a lending tier that is not below the base's.
     """
     if not members:
-        raise PolicyError(f"partition {base} has no node; arrays need some")
+        raise PolicyError(f"partition {base} has no node; pools need some")
     if lending_tier >= tier:
         raise PolicyError(f"partition {base}: the borrowing tier {lending_tier} must be below the tier {tier}")
     nodes: dict[NodeClass, list[str]] = {}
@@ -149,7 +149,7 @@ def _partitions_of_class(
     cores = min(max(share.cpu_cores, 0), most) if node_class.gpus else node_class.cpus
     cut = len(nodes) - min(max(share.large_nodes, 0), len(nodes))
     divided = 0 < cut < len(nodes)
-    # The last nodes are the large array's: a share that moves by one moves one node.
+    # The last nodes are the large pool's: a share that moves by one moves one node.
     small, large = (nodes[:cut], nodes[cut:]) if divided else (nodes, nodes)
 
     def part(kind: PoolKind, on: Sequence[str], limit: int, *, borrows: bool = False) -> PoolPartition:

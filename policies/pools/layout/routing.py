@@ -1,4 +1,4 @@
-"""Which array partitions a job may start in: what job_submit.lua does at submission, and sodad when it moves a waiting job.
+"""Which pool partitions a job may start in: what job_submit.lua does at submission, and sodad when it moves a waiting job.
 
 slurm_ext/lua/soda_routes.lua follows the same rules; a test compares the two.
 """
@@ -32,10 +32,10 @@ class SubmittedRequest:
 
 
 def route_job(table: PoolTable, base: str, ask: SubmittedRequest, *, may_borrow: bool) -> tuple[str, ...]:
-    """Partitions for a job that names ``base``, those of its own array first; empty: it stays in the base.
+    """Partitions for a job that names ``base``, those of its own pool first; empty: it stays in the base.
 
     A CPU job that may borrow goes where all free cores are, one that may not where CPU jobs are left alone. A GPU job that
-    no partition of its own array could ever hold stays in the base, where it runs as it did without arrays.
+    no partition of its own pool could ever hold stays in the base, where it runs as it did without pools.
     """
     kind = choose_pool_kind(ask.gpus)
     fitting = [part for part in table if part.base == base and part.kind is kind and could_ever_hold(part, ask)]

@@ -1,7 +1,7 @@
-"""Shares of the arrays, derived from history (SODA, Section V-C: "derived from historical statistical information").
+"""Shares of the pools, derived from history (SODA, Section V-C: "derived from historical statistical information").
 
 The paper does not say how. Here the cores that GPU jobs use best, for all GPUs of a node at once, are theirs and the rest is
-the CPU array's; the large array has that part of the nodes that its jobs had of GPU time. A share moves slowly: little
+the CPU pool's; the large pool has that part of the nodes that its jobs had of GPU time. A share moves slowly: little
 differences are passed over, and one derivation moves it by a bounded step, so that one odd week does not turn a site over.
 """
 
@@ -24,13 +24,13 @@ CORE_STEP_RATIO = 1 / 8
 CORE_BAND_RATIO = 1 / 16
 """A difference of less than this part of the node's cores, or of 1, is passed over."""
 NODE_STEP_RATIO = 1 / 10
-"""One derivation moves the large array's nodes by at most this part of the class's, or 1."""
+"""One derivation moves the large pool's nodes by at most this part of the class's, or 1."""
 NODE_BAND = 0.75
 """A difference of less than this many nodes, before rounding, is passed over."""
 DIVIDED_FROM_NODES = 16
 """Without history a class of fewer nodes is not divided between small and large jobs..."""
 DEFAULT_LARGE_RATIO = 1 / 4
-"""... and of a larger one this part is the large array's."""
+"""... and of a larger one this part is the large pool's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def derive_shares(
 
 def _derive_share(found: UsageSummary, node_class: NodeClass, nodes: int, previous: PoolShare | None) -> DerivedShare:
     if not node_class.gpus:
-        return DerivedShare(PoolShare(node_class.cpus, 0), ("nodes without GPUs are the CPU array's as a whole",))
+        return DerivedShare(PoolShare(node_class.cpus, 0), ("nodes without GPUs are the CPU pool's as a whole",))
     if found.jobs < FEWEST_JOBS and previous is not None:
         share = PoolShare(min(previous.cpu_cores, node_class.cpus), min(previous.large_nodes, nodes))
         return DerivedShare(share, (f"{found.jobs} GPU jobs of the history are too few to move a share",))
@@ -87,7 +87,7 @@ def _derive_cores(found: UsageSummary, node_class: NodeClass, previous: int | No
 def _derive_large_nodes(
     found: UsageSummary, node_class: NodeClass, nodes: int, previous: int | None
 ) -> tuple[int, str]:
-    """Nodes of the large array."""
+    """Nodes of the large pool."""
     if found.jobs < FEWEST_JOBS:
         if nodes < DIVIDED_FROM_NODES:
             return 0, f"without history {nodes} nodes are not divided between small and large jobs"
@@ -96,7 +96,7 @@ def _derive_large_nodes(
     exact = nodes * found.large_ratio
     wanted = round(exact)
     if 0 < wanted < nodes:
-        # An array that cannot hold its usual job is of no use; nor is one that leaves the other nothing.
+        # A pool that cannot hold its usual job is of no use; nor is one that leaves the other nothing.
         wanted = min(max(wanted, math.ceil(found.largest_gpus / node_class.gpus)), nodes - 1)
         exact = max(exact, wanted) if wanted > exact else exact
     large = _step_towards(previous, wanted, exact, NODE_BAND, max(int(nodes * NODE_STEP_RATIO), 1))

@@ -1,4 +1,4 @@
-"""What past jobs say about dividing nodes between arrays: core use of GPU jobs, and how much of the GPUs large jobs held."""
+"""What past jobs say about dividing nodes between pools: core use of GPU jobs, and how much of the GPUs large jobs held."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PastPoolJob:
 
     @property
     def cores_per_gpu(self) -> float:
-        """Cores that it used best, or asked for where nobody knows, per GPU."""
+        """Cores that it used best, or asked for where that is not known, per GPU."""
         cores = self.cpus if self.best_cores is None else self.best_cores * self.nodes
         return cores / self.gpus
 
@@ -60,9 +60,9 @@ class UsageSummary:
     cores_per_gpu: float
     """Enough for :data:`USUAL_QUANTILE` of GPU time; NaN without jobs."""
     large_ratio: float
-    """GPU time of jobs of the large array / of all; NaN without jobs."""
+    """GPU time of jobs of the large pool / of all; NaN without jobs."""
     largest_gpus: int
-    """Of the jobs of the large array, so many are enough for :data:`USUAL_QUANTILE` of their GPU time; 0 without."""
+    """Of the jobs of the large pool, so many are enough for :data:`USUAL_QUANTILE` of their GPU time; 0 without."""
 
 
 def summarise_usage(history: Iterable[PastPoolJob], node_class: NodeClass) -> UsageSummary:

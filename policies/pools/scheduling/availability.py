@@ -1,4 +1,4 @@
-"""What each node has to offer to whom: which of the waiting jobs must be looked at again after something changed."""
+"""What each node has available for which jobs, and so which waiting jobs to try again after a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NodeAmounts = tuple[int, int, int]
 
 
 class AvailableOnNode(NamedTuple):
-    """One node; whoever finds every number that concerns it as it was, or smaller, finds no more than before."""
+    """One node. A job for which no number that concerns it has grown fits no better than before."""
 
     cpus: int
     """Free now."""
@@ -20,28 +20,28 @@ class AvailableOnNode(NamedTuple):
     own_cores: int
     """Free now, of what CPU jobs may hold without borrowing."""
     own_gpus: int
-    """Of the small array's own, not held by its jobs."""
+    """Of the small pool's own, not held by its jobs."""
     own_cpus: int
     """The same of cores."""
     small_gpus: int
-    """Once everybody who leaves, and every CPU job that borrows, has left; so the next two."""
+    """Once every job that is leaving, and every CPU job that borrows, has left; so the next two."""
     small_cpus: int
     small_mib: int
     large_gpus: int
-    """Once small guests have left too; so the next two."""
+    """Once borrowing small jobs have left too; so the next two."""
     large_cpus: int
     large_mib: int
 
 
 class NodeAvailability:
-    """Offers of all nodes, and which of them have become better.
+    """What is available on all nodes, and on which of them more has become available.
 
     Attributes:
-        grown: nodes that have more of something to offer than before; whoever reads it clears it.
+        grown: nodes that have more of something available than before; whoever reads it clears it.
     """
 
     def __init__(self, lent: list[bool]) -> None:
-        """``lent``: nodes on which small jobs may be guests."""
+        """``lent``: nodes that the large pool lends to small jobs."""
         self._lent = lent
         self._of: dict[int, AvailableOnNode] = {}
         self.grown: set[int] = set()
@@ -58,9 +58,9 @@ class NodeAvailability:
 
         Args:
             now: what is free.
-            soon: what will be once everybody who leaves has left.
+            soon: what will be free once every job that is leaving has left.
             own: cores that CPU jobs, GPUs and cores that small jobs may still take without borrowing.
-            back: what borrowing CPU jobs, and what small guests would give back.
+            back: what is regained if borrowing CPU jobs, and if borrowing small jobs, are requeued.
         """
         (_, cores, cores_mib), (gpus, cpus, memory_mib) = back
         offer = AvailableOnNode(
@@ -82,7 +82,7 @@ class NodeAvailability:
             self.grown.add(node)
 
     def could_use(self, request: PoolRequest, node: int) -> bool:
-        """Whether a job might find its part on a node, aborts included. May say yes in vain, never no."""
+        """Whether a job's part might fit on a node, aborts included. A yes may be wrong, a no never is."""
         offer, (gpus, cpus, memory_mib) = self._of[node], request.part
         if request.turn == ServingOrder.CPU:
             return offer.memory_mib >= memory_mib and (offer.cpus if request.anywhere else offer.own_cores) >= cpus

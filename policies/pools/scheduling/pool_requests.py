@@ -1,4 +1,4 @@
-"""What jobs ask for, and what they may use: of their own array's, or of everybody's."""
+"""What jobs ask for, and what they may use: of their own pool's, or of everybody's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_soda.policies.snapshot import NodeTable
 
 
 class ServingOrder(IntEnum):
-    """Arrays in the order in which they are served; the numbers are those of ``JobNotes.queue``."""
+    """Pools in the order in which they are served; the numbers are those of ``JobNotes.queue``."""
 
     LARGE = 0
     SMALL = 1
@@ -42,15 +42,15 @@ class PoolRequest:
     code: int
     """Number of the shape."""
     anywhere: bool
-    """The job may use what another array owns."""
-    array: PoolKey
+    """The job may use what another pool owns."""
+    pool: PoolKey
     """Whose users share with each other."""
     shape: RequestShape
     """On all nodes of the job's partition."""
     own: RequestShape
-    """On its array's nodes among them."""
+    """On its pool's nodes among them."""
     on_divided_nodes: RequestShape
-    """On the nodes that are not several arrays'."""
+    """On the nodes that are not several pools'."""
     part: tuple[int, int, int]
     """GPUs, cores and MiB without which a node is of no use to it."""
     total: tuple[int, int]
@@ -58,8 +58,8 @@ class PoolRequest:
 
     @property
     def turn(self) -> int:
-        """Kind of its array, a :class:`ServingOrder`."""
-        return self.array[0]
+        """Kind of its pool, a :class:`ServingOrder`."""
+        return self.pool[0]
 
 
 class PoolRequests:
@@ -73,10 +73,10 @@ class PoolRequests:
         self._cpu = FreeNodes(every, nodes.gpus, division.cpu_cores, nodes.memory_mib)
         self._small = FreeNodes(every, division.small_gpus, division.small_cpus, nodes.memory_mib)
         self._known: dict[tuple[int, bool], PoolRequest] = {}
-        self._too_wide: dict[int, bool] = {}
+        self._too_large_for_pool: dict[int, bool] = {}
 
     def of(self, code: int, *, may_borrow: bool) -> PoolRequest:
-        """The request of a job of this shape; ``may_borrow``: it can be aborted, and has not been often enough."""
+        """The request of a job of this shape; ``may_borrow``: it can be aborted, and has been less often than allowed."""
         known = self._known.get((code, may_borrow))
         if known is None:
             known = self._known[code, may_borrow] = self._make(code, may_borrow)
@@ -86,20 +86,20 @@ class PoolRequests:
         shape = self._shapes[code]
         gpus = (shape.units or shape.nodes * shape.gpus) if shape.wants_gpus else 0
         turn = SERVING_ORDERS[choose_pool_kind(gpus)]
-        anywhere = turn == ServingOrder.LARGE or may_borrow or self._is_too_wide(code, turn)
+        anywhere = turn == ServingOrder.LARGE or may_borrow or self._is_too_large_for_pool(code, turn)
         own = shape if turn == ServingOrder.CPU else self._among(shape, 1 if turn == ServingOrder.LARGE else 2)
         divided = self._among(shape, 3)
         total = (gpus, shape.nodes * shape.cpus)
-        array = (int(turn), shape.gpu_type < 0, shape.gpu_type)
-        return PoolRequest(code, anywhere, array, shape, own, divided, shape.least, total)
+        pool = (int(turn), shape.gpu_type < 0, shape.gpu_type)
+        return PoolRequest(code, anywhere, pool, shape, own, divided, shape.least, total)
 
     def _among(self, shape: RequestShape, part: int) -> RequestShape:
         """The shape on a part of its partition's nodes, if there is such a partition."""
         return shape._replace(partition=part * self._partitions + shape.partition) if shape.partition >= 0 else shape
 
-    def _is_too_wide(self, code: int, turn: ServingOrder) -> bool:
-        """Whether its array could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""
-        if code not in self._too_wide:
+    def _is_too_large_for_pool(self, code: int, turn: ServingOrder) -> bool:
+        """Whether its pool could not hold it on an empty cluster: then it may use all nodes, or it would wait for ever."""
+        if code not in self._too_large_for_pool:
             whole = self._cpu if turn == ServingOrder.CPU else self._small
-            self._too_wide[code] = whole.find(self._shapes[code]) is None
-        return self._too_wide[code]
+            self._too_large_for_pool[code] = whole.find(self._shapes[code]) is None
+        return self._too_large_for_pool[code]

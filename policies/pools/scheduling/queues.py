@@ -1,4 +1,4 @@
-"""Who is next in one array: aborted jobs first, then Dominant Resource Fairness between users."""
+"""Who is next in one pool: aborted jobs first, then Dominant Resource Fairness between users."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ GpusAndCores = tuple[int, int]
 """GPUs and cores."""
 _Queue = list[tuple[SubmitOrder, int]]
 TryStart = Callable[[PoolRequest, int], bool]
-"""Try to start a job that asks for this; whether it found room."""
+"""Try to start a job that asks for this; whether it fits now."""
 
 
 class PoolQueues:
-    """Waiting jobs of one array, and what its users hold.
+    """Waiting jobs of one pool, and what its users hold.
 
-    A user's dominant share is the largest part of the array's GPUs or cores that its jobs of the array hold.
-    Jobs of one user that ask for the same stand in one line by submission. Whoever does not fit is passed.
+    A user's dominant share is the largest part of the pool's GPUs or cores that its jobs of the pool hold.
+    Jobs of one user that ask for the same stand in one queue by submission. A job that does not fit is passed over.
     """
 
     def __init__(self, totals: GpusAndCores) -> None:
@@ -29,7 +29,7 @@ class PoolQueues:
         self._held: dict[int, list[int]] = {}
         self._share: dict[int, float] = {}
         self._returning: dict[PoolRequest, _Queue] = {}
-        self._lines: dict[PoolRequest, dict[int, _Queue]] = {}
+        self._queues: dict[PoolRequest, dict[int, _Queue]] = {}
 
     def hold(self, user: int, amounts: GpusAndCores, sign: int = 1) -> None:
         """A user's job begins to hold this, or with -1 ceases to."""
@@ -51,29 +51,29 @@ class PoolQueues:
         if aborted:
             line = self._returning.setdefault(request, [])
         else:
-            line = self._lines.setdefault(request, {}).setdefault(user, [])
+            line = self._queues.setdefault(request, {}).setdefault(user, [])
         heappush(line, (order, handle))
 
     def waiting(self) -> list[PoolRequest]:
         """What is asked for by anybody who waits; twice where an aborted job and another one ask for the same."""
-        return [*self._returning, *self._lines]
+        return [*self._returning, *self._queues]
 
     def fill(self, requests: Iterable[PoolRequest], start: TryStart) -> None:
-        """Start whoever fits, of those who ask for one of these; nobody else could.
+        """Start the jobs that fit, of those with one of these requests; no other job could.
 
-        Equal shares: the job that was submitted first. Room only shrinks meanwhile, so a request is refused but once.
+        Equal shares: the job that was submitted first. Free capacity only shrinks meanwhile: a request is refused only once.
         """
         wanted = set(requests)
         refused = _RefusedRequests()
         self._fill_returning([request for request in self._returning if request in wanted], start, refused)
-        users = self._heads(request for request in self._lines if request in wanted)
+        users = self._heads(request for request in self._queues if request in wanted)
         heap = [(self.share(user), heads[0][0], user) for user, heads in users.items()]
         heapify(heap)
         while heap:
             _, _, user = heappop(heap)
             heads = users[user]
             _, request = heappop(heads)
-            line = self._lines[request][user]
+            line = self._queues[request][user]
             if refused.cover(request):
                 pass
             elif start(request, line[0][1]):
@@ -107,20 +107,20 @@ class PoolQueues:
     def _heads(self, requests: Iterable[PoolRequest]) -> dict[int, list[tuple[SubmitOrder, PoolRequest]]]:
         users: dict[int, list[tuple[SubmitOrder, PoolRequest]]] = {}
         for request in requests:
-            for user, line in self._lines[request].items():
+            for user, line in self._queues[request].items():
                 users.setdefault(user, []).append((line[0][0], request))
         for heads in users.values():
             heapify(heads)
         return users
 
     def _close(self, request: PoolRequest, user: int) -> None:
-        del self._lines[request][user]
-        if not self._lines[request]:
-            del self._lines[request]
+        del self._queues[request][user]
+        if not self._queues[request]:
+            del self._queues[request]
 
 
 class _RefusedRequests:
-    """Requests that found no room: larger ones of no more rights find none either."""
+    """Requests that did not fit: larger ones that may use no more do not fit either."""
 
     def __init__(self) -> None:
         self._by_right = (RefusedShapes(), RefusedShapes())

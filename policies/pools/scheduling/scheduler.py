@@ -1,4 +1,4 @@
-"""One decision over all arrays: the large ones first, CPU jobs last, each by its own lines."""
+"""One decision over all pools: the large ones first, CPU jobs last, each from its own queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_soda.policies.snapshot import NodeTable
 
 @dataclass(frozen=True, slots=True)
 class RunningPoolJob:
-    """A job that holds places: who it is to its array, and what it holds."""
+    """A job that holds places: who it is to its pool, and what it holds."""
 
     request: PoolRequest
     user: int
@@ -40,7 +40,7 @@ class RunningPoolJob:
         return replace(self, pieces=pieces)
 
     def by_node(self) -> list[tuple[int, JobOnNode]]:
-        """It on each of its nodes; none of a large job, which is nowhere a guest."""
+        """What it holds on each of its nodes; empty for a large job, which borrows nowhere."""
         if self.request.turn == ServingOrder.LARGE:
             return []
         first = (self.may_be_requeued, self.start_s, self.job_id, self.handle)
@@ -53,23 +53,23 @@ class PoolDecision:
 
     starts: list[tuple[int, JobPlacement]] = field(default_factory=list)
     aborts: dict[int, int] = field(default_factory=dict)
-    """Who leaves, and for whom."""
+    """The job that is aborted, and the one it is aborted for."""
 
 
 class PoolScheduler:
-    """Arrays and the ground they share."""
+    """The pools and the capacity that they share."""
 
-    def __init__(self, ground: PoolCapacity, totals: Callable[[PoolKey], GpusAndCores]) -> None:
-        self.ground = ground
-        self.arrays: dict[PoolKey, PoolQueues] = {}
+    def __init__(self, capacity: PoolCapacity, totals: Callable[[PoolKey], GpusAndCores]) -> None:
+        self.capacity = capacity
+        self.pools: dict[PoolKey, PoolQueues] = {}
         self._totals = totals
-        self._give_back = BorrowerSearch(ground)
+        self._borrowers = BorrowerSearch(capacity)
 
-    def lines(self, array: PoolKey) -> PoolQueues:
-        """The lines of an array."""
-        if array not in self.arrays:
-            self.arrays[array] = PoolQueues(self._totals(array))
-        return self.arrays[array]
+    def queues(self, pool: PoolKey) -> PoolQueues:
+        """The queues of a pool."""
+        if pool not in self.pools:
+            self.pools[pool] = PoolQueues(self._totals(pool))
+        return self.pools[pool]
 
     def run(
         self,
@@ -77,62 +77,62 @@ class PoolScheduler:
         held_by: Callable[[int], RunningPoolJob],
         start: Callable[[PoolRequest, int, JobPlacement], RunningPoolJob],
     ) -> PoolDecision:
-        """Serve the arrays.
+        """Serve the pools.
 
         Args:
-            wanted: requests of an array that might find room, when its turn has come.
+            wanted: requests of a pool that might fit, when it is served.
             held_by: what an abortable running job holds.
-            start: told of each job that gets places; returns it as one that holds them.
+            start: called for each job that gets places; returns it as one that holds them.
         """
         decision = PoolDecision()
-        self._give_back.begin()
+        self._borrowers.begin()
 
-        def seat(request: PoolRequest, handle: int, claim: JobPlacement | None) -> bool:
+        def record_start(request: PoolRequest, handle: int, claim: JobPlacement | None) -> bool:
             if claim is None:
                 return False
             held = start(request, handle, claim)
-            self.ground.take(claim, held.by_node())
-            self.lines(request.array).hold(held.user, held.amounts)
+            self.capacity.take(claim, held.by_node())
+            self.queues(request.pool).hold(held.user, held.amounts)
             decision.starts.append((handle, claim))
             return True
 
         def alone(request: PoolRequest, handle: int) -> bool:
-            return seat(request, handle, self.ground.find_in_small_pool(request))
+            return record_start(request, handle, self.capacity.find_unshared(request))
 
         def anywhere(request: PoolRequest, handle: int) -> bool:
-            claim = self.ground.find(request)
+            claim = self.capacity.find(request)
             if claim is None and request.turn != ServingOrder.CPU:
                 claim = self._reclaim(request, handle, decision, held_by)
-            return seat(request, handle, claim)
+            return record_start(request, handle, claim)
 
-        # What is the small array's and nobody else's serves its own jobs before large ones use it.
-        for array in sorted(self.arrays):
-            if array[0] == ServingOrder.SMALL:
-                self.arrays[array].fill(wanted(array), alone)
-        for array in sorted(self.arrays):
-            self.arrays[array].fill(wanted(array), anywhere)
+        # What belongs to the small pool alone serves its own jobs before large ones use it.
+        for pool in sorted(self.pools):
+            if pool[0] == ServingOrder.SMALL:
+                self.pools[pool].fill(wanted(pool), alone)
+        for pool in sorted(self.pools):
+            self.pools[pool].fill(wanted(pool), anywhere)
         return decision
 
     def _reclaim(
         self, request: PoolRequest, handle: int, decision: PoolDecision, held_by: Callable[[int], RunningPoolJob]
     ) -> JobPlacement | None:
-        found = self._give_back.find(request)
+        found = self._borrowers.find(request)
         if found is None:
             return None
         pieces, victims = found
-        for tenant in victims:
-            victim = held_by(tenant.handle)
-            decision.aborts[tenant.handle] = handle
-            self.ground.vacate(victim.pieces, victim.by_node())
-            self.lines(victim.request.array).hold(victim.user, victim.amounts, -1)
+        for job in victims:
+            victim = held_by(job.handle)
+            decision.aborts[job.handle] = handle
+            self.capacity.vacate(victim.pieces, victim.by_node())
+            self.queues(victim.request.pool).hold(victim.user, victim.amounts, -1)
         return JobPlacement(pieces, at_once=False)
 
 
 def make_pool_totals(nodes: NodeTable, division: PoolDivision) -> Callable[[PoolKey], GpusAndCores]:
-    """GPUs and cores of each array: those of its usable nodes, and of the nodes' cores those that are its own."""
+    """GPUs and cores of each pool: those of its usable nodes, and of the nodes' cores those that are its own."""
 
-    def totals(array: PoolKey) -> GpusAndCores:
-        turn, any_type, gpu_type = array
+    def totals(pool: PoolKey) -> GpusAndCores:
+        turn, any_type, gpu_type = pool
         mask = nodes.usable.copy()
         cores = division.cpu_cores
         if turn != ServingOrder.CPU:

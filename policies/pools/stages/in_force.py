@@ -1,4 +1,4 @@
-"""What a snapshot tells of the pools that are in force as partitions, and of the jobs that they concern."""
+"""What a snapshot says of the pools that are in force as partitions, and of the jobs that they concern."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WaitingPoolJob:
     startable_s: float = float("nan")
     """While Slurm makes the job wait after a requeue: the earliest instant at which that may be ended, Unix seconds."""
     alone: bool = True
-    """An update hits this job and no other: the id of a job array's last task is that of the whole array."""
+    """An update hits this job and no other: the id of a job array's last task is that of the whole pool."""
     refused: tuple[PartitionName, ...] = ()
     """Lists of partitions, or :data:`SAME_LIST`, that Slurm refused lately; in alphabetical order."""
     request_known: bool = False
@@ -41,7 +41,7 @@ class PoolsInForce:
     shares: Mapping[NodeClass, PoolShare] = field(default_factory=dict)
     """How each class of nodes is divided."""
     leaving: Mapping[PartitionName, PartitionName] = field(default_factory=dict)
-    """Partitions that take no more jobs, with their base; none while somebody changes pools, who moves jobs too."""
+    """Partitions that take no more jobs, with their base; none while pools are being changed, since that moves jobs too."""
     waiting: tuple[WaitingPoolJob, ...] = ()
     """By job id, ascending; jobs that never ran in a pool are left out."""
     max_aborts: int = 3

@@ -93,7 +93,7 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
 
 
 def _facts(plans: Sequence[Plan]) -> dict[str, float]:
-    """Numbers of jobs add up; of what is free, every pool sees its own, and the least is what nobody took."""
+    """Numbers of jobs add up; of what is free, every pool sees its own, and the least is what no job took."""
     facts: dict[str, float] = {}
     for plan in plans:
         for key, value in plan.facts.items():

@@ -1,6 +1,6 @@
 """What each pool finds free: a snapshot of its own jobs, on nodes as Slurm would give them to it.
 
-Slurm gives a job of a pool what nobody holds, and what borrowers of lower tiers hold on its own nodes; but jobs of one
+Slurm gives a job of a pool what no job holds, and what borrowers of lower tiers hold on its own nodes; but jobs of one
 partition never hold more cores of a node than its MaxCPUsPerNode. A policy that is asked about one pool sees just that, so
 that it neither preempts for cores which Slurm gives back by itself, nor counts on cores which it will not get.
 """
@@ -36,7 +36,7 @@ class PoolTurn:
 
 
 def pool_turns(snapshot: ClusterSnapshot, members: PoolMembers) -> list[PoolTurn]:
-    """The decisions in which pools take turns, those beside the pools first; every job is in one of them."""
+    """The decisions in which pools take turns, those outside the pools first; every job is in one of them."""
     jobs = snapshot.jobs
     number = members.pool_of(jobs.partition)
     borrows = (number == NO_POOL) | members.borrows[jobs.partition] | ~np.isin(jobs.state, _WAITING)

@@ -5,8 +5,8 @@ would borrow again before it uses its own pool's. Both are put right together wi
 After so many aborts the job moves to where nothing can abort it: its pool's own partition, or the site's own where that
 could never hold it. Slurm refuses an update as a whole, so where it refuses the list of partitions the rest is sent without.
 
-``sodactl arrays apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
-back to the list that it had: partitions that take no more jobs, where it would wait until somebody changes pools again.
+``sodactl pools apply`` and ``revert`` move what waits. A run that ends later, because its cores or its node are gone, comes
+back to the list that it had: partitions that take no more jobs, where it would wait until the pools are changed again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class RequeuedBorrowersFirst:
     name: str = "requeued borrowers first"
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
-        """The plan with a :class:`.RouteJob` for each job that must be told something now."""
+        """The plan with a :class:`.RouteJob` for each job whose partitions or wait must change now."""
         pools, members = snapshot.pools, members_of(snapshot)
         if not pools.waiting:
             return plan
         if members is not None:
             plan = replace(plan, order=move_to_front(plan.order, _first_submitted(snapshot)))
-        back, strays = [], []
+        back, rerouted = [], []
         for job in pools.waiting:
             row = snapshot.jobs.row(job.job_id)
             code = int(snapshot.jobs.partition[row])
@@ -46,10 +46,10 @@ class RequeuedBorrowersFirst:
             if not job.alone:
                 continue
             if left != listed:
-                strays.append(_out_of_leaving(job, listed, left, snapshot.now_s))
+                rerouted.append(_out_of_leaving(job, listed, left, snapshot.now_s))
             elif job.aborts and member is not None:
                 back.append(_back_in_line(job, listed, member, pools, snapshot.now_s))
-        return replace(plan, actions=(*plan.actions, *(one for one in (*back, *strays) if one is not None)))
+        return replace(plan, actions=(*plan.actions, *(one for one in (*back, *rerouted) if one is not None)))
 
 
 def move_to_front(order: IntColumn, first: IntColumn) -> IntColumn:
@@ -92,7 +92,7 @@ def _out_of_leaving(job: WaitingPoolJob, listed: str, left: str, now_s: float) -
 def _back_in_line(
     job: WaitingPoolJob, listed: str, member: PoolMembership, pools: PoolsInForce, now_s: float
 ) -> RouteJob | None:
-    """What one aborted job must be told; ``None`` where Slurm shows it as it should be, or it is too early."""
+    """What must be changed of one aborted job; ``None`` where Slurm shows it as it should be, or it is too early."""
     lists, why = _wanted_lists(job, listed, member, pools)
     requeued = not np.isnan(job.startable_s)
     if not lists or (requeued and now_s < job.startable_s):
@@ -105,7 +105,7 @@ def _back_in_line(
         return None
     return RouteJob(
         job.job_id,
-        f"{_aborts_text(job.aborts)} for jobs of another array; {why}",
+        f"{_aborts_text(job.aborts)} for jobs of another pool; {why}",
         partitions=wanted if moves else None,
         before=listed if moves else "",
         first_in=member.pool.name if requeued else None,
@@ -116,21 +116,21 @@ def _back_in_line(
 def _wanted_lists(
     job: WaitingPoolJob, listed: str, member: PoolMembership, pools: PoolsInForce
 ) -> tuple[list[str], str]:
-    """Lists of partitions that the job shall have, the best first, and why; none while nobody can tell."""
+    """Lists of partitions that the job shall have, the best first, and why; none while that is not known."""
     own, borrowing, base = member.own, member.borrowing, member.pool.base
     if job.aborts < pools.max_aborts:
         names = ",".join(part.name for part in (*own, *borrowing))
         return [names], f"first in line again (aborted {job.aborts} of at most {pools.max_aborts} times)"
-    # A list without a place to borrow is somebody's choice, or what we made of it before.
-    home = _home(job, pools, base) if borrowing else listed
-    if home is None:
+    # A list without a place to borrow is the user's choice, or what sodad changed it to before.
+    unborrowed = _without_borrowing(job, pools, base) if borrowing else listed
+    if unborrowed is None:
         return [], ""
-    if home == base:
-        return [base], f"after {job.aborts} aborts it runs beside the arrays: its own has no room"
-    return [home, base], f"it borrows no more after {job.aborts} aborts"
+    if unborrowed == base:
+        return [base], f"after {job.aborts} aborts it runs outside the pools: its own has no capacity for it"
+    return [unborrowed, base], f"it borrows no more after {job.aborts} aborts"
 
 
-def _home(job: WaitingPoolJob, pools: PoolsInForce, base: str) -> str | None:
+def _without_borrowing(job: WaitingPoolJob, pools: PoolsInForce, base: str) -> str | None:
     """Where nothing aborts the job, as ``job_submit.lua`` would route it; its base if no partition of its pool fits."""
     if not job.request_known:
         return None

@@ -180,4 +180,4 @@ def test_nodes_without_gpus_are_cpu_jobs_as_a_whole() -> None:
 
 def test_reasons_name_what_was_borrowed() -> None:
     plan = decided([*BORROWERS, waiting(9, 1, cpus=3)], 1)
-    assert [item.reason for item in plan.preempts] == ["it borrowed cores of the GPU arrays, which job 9 needs"]
+    assert [item.reason for item in plan.preempts] == ["it borrowed cores of the GPU pools, which job 9 needs"]
