@@ -92,7 +92,7 @@ def test_a_store_that_is_damaged_is_one_line(site: Bench) -> None:
         other.exec_driver_sql("ALTER TABLE admin_setting RENAME TO gone")
         other.commit()
     shown = site("release-all")
-    assert "nothing is recorded: no such table: setting" in shown.err
+    assert "nothing is recorded: no such table: admin_setting" in shown.err
     assert site.slurm.factors[7] == 0
     assert site("mode", "advise", status=1).err.startswith("sodactl: store sqlite:///")
 
