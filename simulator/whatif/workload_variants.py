@@ -1,7 +1,7 @@
 """Workloads that would have left the same accounting.
 
 Slurm writes times down in whole seconds. With few jobs, a job that ends a moment earlier changes who runs next and with it
-the mean of all, so a prediction from one workload says little: several are simulated, and their spread is told.
+the mean of all, so a prediction from one workload says little: several are simulated, and their spread is reported.
 """
 
 from __future__ import annotations
