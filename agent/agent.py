@@ -31,7 +31,7 @@ REBOOTED_LOST_AFTER_S = 30.0
 """A run from before the node's last start cannot be alive; time for a clock that is being set."""
 
 SHORTEST_PAUSE_S = 0.05
-"""No keeper can have samples faster than this."""
+"""No controller can have samples faster than this."""
 
 GAP_INTERVALS = 3.0
 """A GPU reading stands for at most so many intervals before it."""
@@ -42,7 +42,7 @@ class AgentDependencies:
     """What an agent works with; tests give it others."""
 
     clock: Callable[[], float]
-    """The time of day, for what is told and kept."""
+    """The time of day, for what is reported and kept."""
     steady: Callable[[], float]
     """A clock that nobody sets back, for everything that lasts."""
     run_records: RunRecords
@@ -57,7 +57,7 @@ class AgentDependencies:
     resource_controllers: tuple[ResourceController, ...] = ()
     """Take their turns in this order after each sample."""
     core_messages: CoreMessages = field(default_factory=CoreMessages)
-    """What they tell the controller."""
+    """What they report to sodad."""
 
 
 class Agent:
@@ -121,7 +121,7 @@ class Agent:
         return ""
 
     def sample(self, *, gpus: bool = True) -> None:
-        """Take one reading of every run, those that are closed get their last one; then the keepers take their turns."""
+        """Take one reading of every run, those that are closed get their last one; then the controllers take their turns."""
         now_s = self._parts.clock()
         run_records = self._parts.run_records
         run_records.adopt(now_s)
@@ -134,7 +134,7 @@ class Agent:
                 run_records.end(run)
             elif self._lost(run, now_s):
                 run_records.end(run)
-                self._fault(f"job {run.key.job_id}: its processes are gone and no epilog told of its end")
+                self._fault(f"job {run.key.job_id}: its processes are gone and no epilog reported its end")
             run_records.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_keepers("turn", lambda resource_controller: resource_controller.turn(sample))
@@ -143,7 +143,7 @@ class Agent:
             run_records.trim(now_s)
 
     def sample_gpus(self, within_s: float) -> None:
-        """Read the GPUs alone, for keepers that want a turn at least so often."""
+        """Read the GPUs alone, for controllers that want a turn at least so often."""
         runs = [run for run in self._parts.run_records.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
         self._ask_keepers(
@@ -157,7 +157,7 @@ class Agent:
         return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
 
     def _ask_keepers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
-        """Have every keeper do one thing. One that fails must take neither the others nor the reports with it."""
+        """Have every controller do one thing. One that fails must take neither the others nor the reports with it."""
         for resource_controller in self._parts.resource_controllers:
             try:
                 faults = ask(resource_controller)
@@ -200,7 +200,7 @@ class Agent:
         return parts.run_records.has_unreported()
 
     def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
-        """Slurm's name of this node: as configured, else as slurmd told prolog and epilog, else the host name."""
+        """Slurm's name of this node: as configured, else as slurmd gave it to prolog and epilog, else the host name."""
         if not self._config.node:
             names = [record.node for record in opened] + [record.node for record in closed]
             self._node = names[-1] if names else self._node
@@ -240,7 +240,7 @@ class Agent:
             gpus = not await self._rest(self._pause_s())
 
     async def _rest(self, pause_s: float) -> bool:
-        """Until the next sample; keepers in a hurry have turns meanwhile. Says whether an event cut it short."""
+        """Until the next sample; controllers with shorter intervals run meanwhile. Says whether an event cut it short."""
         end_s = time.monotonic() + pause_s
         while True:
             left_s = end_s - time.monotonic()
@@ -275,7 +275,7 @@ class Agent:
                 while await self.upload():
                     pass
             except UploadError as error:
-                if not self._parts.backoff.failing:  # once an outage; no fault: it could not be told anyway
+                if not self._parts.backoff.failing:  # once an outage; no fault: it could not be reported anyway
                     log.warning("%s", error)
                 await asyncio.sleep(self._parts.backoff.failed())
                 continue

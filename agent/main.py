@@ -36,7 +36,7 @@ from slurm_soda.wire.spool import Spool
 
 
 def build_agent(config: AgentConfig, *, keeps: bool = True) -> Agent:
-    """An agent over the real node; without ``keeps`` it only looks.
+    """An agent over the real node; without ``keeps`` it only measures.
 
     Raises:
         SpoolError: the spool cannot be used.
@@ -62,10 +62,10 @@ def build_agent(config: AgentConfig, *, keeps: bool = True) -> Agent:
 
 
 def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -> tuple[ResourceController, ...]:
-    """In the order of their turns. That of the cpusets is there whatever is enabled: an agent before may have been told."""
-    state, members = Path(config.state), JobProcesses(config.cgroup_root)
+    """In the order of their turns. That of the cpusets is always there: an earlier agent may have had it enabled."""
+    state, job_processes = Path(config.state), JobProcesses(config.cgroup_root)
     cores = JobCoreLimits(
-        config.cgroup_root, state / "cores.json", lambda job: members.processes([job])[job.job_id], gpus.near
+        config.cgroup_root, state / "cores.json", lambda job: job_processes.processes([job])[job.job_id], gpus.near
     )
     return (
         CoreLimitsController(cores),
@@ -74,8 +74,8 @@ def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -
             if config.cores.enabled
             else []
         ),
-        MemoryBandwidthController(config.memory, state, members, cores.holder("memory"), cores.held),
-        NetworkController(config.network, state, NetworkDependencies(members)),
+        MemoryBandwidthController(config.memory, state, job_processes, cores.holder("memory"), cores.held),
+        NetworkController(config.network, state, NetworkDependencies(job_processes)),
     )
 
 

@@ -21,13 +21,13 @@ class NodeSample:
     gpus: Mapping[int, GpuReading] = field(default_factory=dict)
     """Readings by the GPU's index on this node; without those that could not be read."""
     unix_s: float = field(kw_only=True)
-    """The time of day, for what is told to others; it may jump, forward and back."""
+    """The time of day, for what is reported to others; it may jump, forward and back."""
 
 
 class ResourceController(Protocol):
     """Keeps one resource of the node; limits that it sets end with the job, also when the agent died in between.
 
-    A keeper never raises because of the node's state: what it could not do, it returns as faults for people.
+    A controller never raises because of the node's state: what it could not do, it returns as faults for people.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""A small file of a keeper's, replaced whole: what it is about to change, on the disk before it changes it."""
+"""A small file of a controller, replaced whole: what it is about to change, on the disk before it changes it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class PolicySettings(_Section):
 
 
 class CycleSettings(_Section):
-    """``[cycle]``: how often sodad looks."""
+    """``[cycle]``: how often sodad runs a cycle."""
 
     interval_s: float = Field(default=10.0, gt=0)
     """Longest time between two cycles when nothing wakes the daemon."""
@@ -77,12 +77,12 @@ class PreemptionSettings(_Section):
 
 
 class PoolSettings(_Section):
-    """``[pools]``: jobs in pools (SODA, Section V-C), where ``sodactl pools apply`` has made some."""
+    """``[pools]``: jobs in pools (SODA, Section V-C), where ``sodactl pools apply`` has created them."""
 
     max_aborts: int = Field(default=3, ge=0)
     """A job that gave back what it had borrowed so often borrows no more."""
     reserve_after_s: float = Field(default=600.0, ge=0)
-    """Slurm may book whole nodes for the next GPU job of a pool once it has waited so long."""
+    """Slurm may reserve whole nodes for the next GPU job of a pool once it has waited so long."""
     partitions: list[str] = Field(default_factory=list)
     """Partitions that are divided; none: the default partition."""
     gpu_lending: GpuLending = "checkpoint"
@@ -102,7 +102,7 @@ class StoreSettings(_Section):
 
 
 class ApiSettings(_Section):
-    """``[api]``: where agents report to and what they may send; what users may look at."""
+    """``[api]``: where agents report to and what they may send; what users may read."""
 
     host: str = "0.0.0.0"  # noqa: S104 - agents of all nodes report here; every report is authenticated
     port: int = Field(default=6830, ge=0, le=65535)
@@ -110,7 +110,7 @@ class ApiSettings(_Section):
     """Users whose reports are believed."""
     max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     public: bool = True
-    """Any host may look at jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
+    """Any host may read jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """Where sodactl finds sodad when it may not read the store; empty: on slurmctld's host, at :attr:`port`."""
 

@@ -172,8 +172,8 @@ def _loop(
     )
     cycles.problems = writer.problems
     api_settings = cycles.settings.api
-    looks = ViewRoutes(store, clock, lambda: cycles.settings)
-    server = ApiServer(make_app(writer, Munge(), api_settings, looks), api_settings)
+    views = ViewRoutes(store, clock, lambda: cycles.settings)
+    server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
     shares = ShareSchedule(
         store,
         make_slurm_client(cycles.settings.slurm),

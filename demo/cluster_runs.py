@@ -37,7 +37,7 @@ _STDOUT = 1
 
 @dataclass(frozen=True, slots=True)
 class DemoObserver:
-    """Who looks on: lines for people, and the driver's events of a phase."""
+    """Output while it runs: lines for people, and the driver's events of a phase."""
 
     say: Callable[[str], None]
     event: Callable[[DemoPhase, DriverEvent], None]

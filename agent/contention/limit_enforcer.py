@@ -26,7 +26,7 @@ from slurm_soda.policies.node_limits.eliminator import (
 from slurm_soda.wire.errors import SodaError
 
 MAX_FAULTS_REMEMBERED = 256
-"""Faults remembered as told already."""
+"""Faults remembered as reported already."""
 
 
 class CoreLimiter(Protocol):
@@ -216,8 +216,8 @@ class LimitEnforcer:
             return
         if percent is None:
             self._remove(other)  # first: a thread must be the root's before a monitoring group of the root can have it
-        strangers = self._resctrl.foreign_tasks()
-        if task_ids and strangers.issuperset(task_ids):
+        foreign_tasks = self._resctrl.foreign_tasks()
+        if task_ids and foreign_tasks.issuperset(task_ids):
             raise ResctrlError("its threads are in a control group that somebody else made")
         self._store(replace(self._record, groups=self._record.groups | {group.path}))
         self._resctrl.create(group)
@@ -225,7 +225,7 @@ class LimitEnforcer:
             self._resctrl.inherit(group)
             if not self._holds(group, percent):
                 self._resctrl.limit(group, self._percents(percent))
-        self._resctrl.add_tasks(group, sorted(set(task_ids) - strangers - set(self._resctrl.tasks(group))))
+        self._resctrl.add_tasks(group, sorted(set(task_ids) - foreign_tasks - set(self._resctrl.tasks(group))))
         self._remove(other)
 
     def _holds(self, group: ResctrlGroup, percent: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""The agent's part for memory bandwidth: samples, has the eliminator decide, and has the groups' keeper carry it out."""
+"""The agent's part for memory bandwidth: samples, has the eliminator decide, and has the limit enforcer carry it out."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class MemoryBandwidthController:
         self,
         settings: MemorySettings,
         state: Path,
-        members: JobProcesses,
+        job_processes: JobProcesses,
         cores: CoreLimiter,
         held: Callable[[int], int] = lambda _: 0,
     ) -> None:
         """``held``: cores that a job is limited to now; a GPU job whose cores are changed works at another level."""
         self._settings = settings
         self._path = state / RECORD
-        self._members = members
+        self._job_processes = job_processes
         self._cores = cores
         self._held = held
         self._held_before: dict[int, int] = {}
@@ -95,7 +95,7 @@ class MemoryBandwidthController:
         if self._busy and sample.now_s - self._last_s < _EARLIEST_TURN_RATIO * self._settings.sample_s:
             return ()
         self._busy, self._last_s = True, sample.now_s
-        threads = self._members.threads(tuple(cpu.values()))
+        threads = self._job_processes.threads(tuple(cpu.values()))
         resource_controller.refresh(threads)
         self._unlearn(gpu)
         reading = _contention_sample(resource_controller.sample(sample.now_s), cpu, gpu, sample)

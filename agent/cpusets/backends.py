@@ -142,9 +142,9 @@ class CpusetBackend:
         """What the tasks of each group are bound to, for groups whose tasks are. Not for Slurm's own process of a step."""
         everywhere = online_cpus()
         found: dict[str, Cpus] = {}
-        for name, members in pids.items():
+        for name, process_ids in pids.items():
             if name.count("/"):
-                masks = [mask for mask in map(read_affinity, members) if mask and mask != everywhere]
+                masks = [mask for mask in map(read_affinity, process_ids) if mask and mask != everywhere]
                 if masks:
                     found[name] = frozenset().union(*masks)
         return found
@@ -153,9 +153,9 @@ class CpusetBackend:
         """A step whose tasks Slurm bound to few cores: let those that still are bound so follow its groups."""
         before = {held.first(held.start), *held.given}
         target = held.first(held.start) if cpus is None else cpus
-        for name, members in self.groups.pids().items():
+        for name, process_ids in self.groups.pids().items():
             if name.startswith(f"{held.step}/"):
-                for thread in list_threads(members):
+                for thread in list_threads(process_ids):
                     if read_affinity(thread) in before:
                         set_affinity(thread, target)
 

@@ -1,6 +1,6 @@
 """The cores of this node's running jobs: fewer of them for a while, never others than Slurm gave, and all of them back.
 
-Several keepers may want fewer cores for one job; it gets the fewest that anyone wants, and what one gives back changes
+Several controllers may want fewer cores for one job; it gets the fewest that anyone wants, and what one gives back changes
 nothing for the others. What a job had is on disk before it is changed.
 """
 
@@ -59,7 +59,7 @@ class JobCoreLimits:
     def recover(self) -> list[str]:
         """Give every job on record its cores back; returns faults.
 
-        With affinity that takes the first look at the jobs that are here.
+        With affinity that takes a first reading of the jobs that are here.
         """
         try:
             self._held = read_core_records(self._path)
@@ -166,7 +166,7 @@ class JobCoreLimits:
             raise
 
     def holder(self, name: str) -> CoreLimitHolder:
-        """The same for one keeper, under its name."""
+        """The same for one controller, under its name."""
         return CoreLimitHolder(self, name)
 
     def _set(self, before: JobCoreRecord, held: JobCoreRecord) -> None:
@@ -285,7 +285,7 @@ class JobCoreLimits:
 
 @dataclass(frozen=True, slots=True)
 class CoreLimitHolder:
-    """One keeper's way to the cores of jobs."""
+    """One controller's access to the cores of jobs."""
 
     sets: JobCoreLimits
     name: str

@@ -55,7 +55,7 @@ def threads_per_core(allocated: Cpus, counted: int, siblings: Mapping[int, int])
 
 
 def read_siblings(cpus: Cpus, sysfs: Path = SYSFS) -> dict[int, int]:
-    """The first hardware thread of each core, as far as the kernel tells."""
+    """The first hardware thread of each core, as far as the kernel shows it."""
     found: dict[int, int] = {}
     for cpu in cpus:
         try:

@@ -1,1 +1,1 @@
-"""What prolog and epilog tell the agent: the socket, the events, and the variables that slurmd gave."""
+"""What prolog and epilog send to the agent: the socket, the events, and the variables that slurmd gave."""

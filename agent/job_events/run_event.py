@@ -71,7 +71,7 @@ def _node_names(node_list: str) -> tuple[str, ...]:
 
 
 def _cpus_on_node(cpus_per_node: str, names: tuple[str, ...], node: str) -> int:
-    """This node's part of SLURM_JOB_CPUS_PER_NODE, such as ``28(x2),4``, or 0 where it cannot be told."""
+    """This node's part of SLURM_JOB_CPUS_PER_NODE, such as ``28(x2),4``, or 0 where it is not known."""
     counts: list[int] = []
     for item in cpus_per_node.split(","):
         count, _, times = item.partition("(x")

@@ -1,4 +1,4 @@
-"""Groups of the net_cls hierarchy (cgroup v1): the class of a job's packets where Slurm's own groups cannot tell it.
+"""Groups of the net_cls hierarchy (cgroup v1): the class of a job's packets where Slurm's own groups cannot be matched.
 
 Ours are ``slurm-soda-NODE/gpu`` and ``…/cpu``: the tree may be shared by several nodes of one machine. Only processes
 that nobody put into a group are moved, and they go back to where they were.

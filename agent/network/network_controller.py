@@ -33,7 +33,7 @@ from slurm_soda.wire.records import JobOpened
 log = logging.getLogger("soda-agent")
 
 CHECK_S = 30.0
-"""Between two looks whether our tree and table are still there, and between two attempts after a refusal."""
+"""Between two checks that our tree and table are still there, and between two attempts after a refusal."""
 STATE_FILE = "network.json"
 """File in the state directory: something of ours may be on the network. It names the node whose groups of net_cls may be
 there, if any."""
@@ -42,9 +42,9 @@ _VERSION = 1
 
 @dataclass(slots=True)
 class NetworkDependencies:
-    """What the keeper works with; tests give it others."""
+    """What the controller works with; tests give it others."""
 
-    members: JobProcesses
+    job_processes: JobProcesses
     shaper: HtbShaper = field(default_factory=HtbShaper)
     rules: NftRules = field(default_factory=NftRules)
     net_classes: Callable[[str], NetClsGroups] = NetClsGroups
@@ -122,7 +122,7 @@ class NetworkController:
                 self._marks = PacketClassRules(interface, self._marks.by_net_cls)
                 self._ports.rules.set(self._marks)
             return
-        by_net_cls = not any(map(self._ports.members.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
+        by_net_cls = not any(map(self._ports.job_processes.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
         node = wanted.gpu[0].node if by_net_cls else ""
         self._write_mark(node)
         tree = build_share_classes(settings, speed)
@@ -150,7 +150,7 @@ class NetworkController:
         if self._groups is None:
             return
         for minor, jobs in ((GPU, wanted.gpu), (CPU, wanted.cpu)):
-            pids = self._ports.members.processes(jobs).values()
+            pids = self._ports.job_processes.processes(jobs).values()
             self._groups.place(minor, frozenset().union(*pids))
 
     def _set_rules(self, wanted: CompetingJobs[JobOpened], now_s: float) -> None:
@@ -178,7 +178,7 @@ class NetworkController:
         return received is not None and self._incoming.observe(now_s, received, self._ports.rules.gpu_received)
 
     def _paths(self, jobs: Sequence[JobOpened]) -> tuple[str, ...]:
-        return tuple(sorted(filter(None, map(self._ports.members.cgroup_v2, jobs))))
+        return tuple(sorted(filter(None, map(self._ports.job_processes.cgroup_v2, jobs))))
 
     def _write_mark(self, node: str) -> None:
         try:
@@ -188,7 +188,7 @@ class NetworkController:
             raise NetworkError(f"network: {error}") from error
 
     def _take_back(self) -> tuple[str, ...]:
-        """Remove rules, tree and groups, if the mark stands. What would not go is told, and tried again next time."""
+        """Remove rules, tree and groups, if the mark stands. What remains is reported, and tried again next time."""
         if not self._mark.exists():
             return ()
         try:

@@ -124,7 +124,7 @@ def _chain(hook: str, rules: str) -> str:
 
 
 def _matches(marks: PacketClassRules, minor: int) -> list[str]:
-    """What tells the jobs of a class."""
+    """What identifies the jobs of a class."""
     if marks.by_net_cls:
         return [f"meta cgroup {class_id(minor)}"]
     return [_socket(path) for path in (marks.gpu if minor == GPU else marks.cpu)]

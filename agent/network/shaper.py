@@ -102,7 +102,7 @@ def read_link_mbit_per_s(interface: str, sysfs: Path = SYSFS_NET) -> float:
     except (OSError, ValueError):
         speed = -1
     if speed <= 0:
-        raise NetworkError(f"network: {interface} does not tell its speed: set network.link_mbit in agent.toml")
+        raise NetworkError(f"network: {interface} does not report its speed: set network.link_mbit in agent.toml")
     return float(speed)
 
 

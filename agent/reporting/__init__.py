@@ -1,1 +1,1 @@
-"""What the agent tells the controller: records of runs, core messages, recent faults, and the upload."""
+"""What the agent sends to sodad: records of runs, core messages, recent faults, and the upload."""

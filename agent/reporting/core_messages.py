@@ -1,4 +1,4 @@
-"""What keepers have to tell the controller beyond usage, until it has it, and what it ordered last."""
+"""What controllers have to report to sodad beyond usage, until sodad has it, and what sodad ordered last."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class RunRecords:
         return run
 
     def _only_open_run(self, key: RunKey) -> NodeRun | None:
-        """The job's open run, for an epilog that was not told the start."""
+        """The job's open run, for an epilog of a job whose start was not reported."""
         found = [r for r in self.runs.values() if r.key.job_id == key.job_id and r.closed is None]
         return found[0] if len(found) == 1 and 0 in (key.start_s, found[0].key.start_s) else None
 

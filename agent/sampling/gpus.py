@@ -81,7 +81,7 @@ class Gpus:
         return found
 
     def near(self, indices: Iterable[int]) -> frozenset[int]:
-        """CPUs on the side of the node where these GPUs are; empty where the driver does not tell."""
+        """CPUs on the side of the node where these GPUs are; empty where the driver does not say."""
         found: set[int] = set()
         try:
             for index in indices:

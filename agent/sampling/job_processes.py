@@ -18,7 +18,7 @@ _V1_TREES = ("freezer", "cpuset", "memory", "cpuacct", "devices")
 
 
 class JobProcesses:
-    """Looks jobs up on one node. A job whose last process has ended has no members; that is no error."""
+    """Finds the processes of jobs on one node. A job whose last process has ended has none; that is no error."""
 
     def __init__(self, cgroup_root: str = job_cgroups.CGROUP_ROOT) -> None:
         self._root = cgroup_root

@@ -26,7 +26,7 @@ class ProcessTreeReading:
 
 
 def read_process_trees(jobs: Iterable[int]) -> dict[int, ProcessTreeReading]:
-    """Readings of the jobs that have processes here, in one walk over the process table."""
+    """Readings of the jobs that have processes here, in one pass over the process table."""
     found: dict[int, ProcessTreeReading] = {}
     for job_id, root, children in _step_trees(set(jobs)):
         _add_tree(found.setdefault(job_id, ProcessTreeReading()), root, children)
@@ -45,7 +45,7 @@ _Children = dict[int, list[psutil.Process]]
 
 
 def _step_trees(wanted: set[int]) -> Iterator[tuple[int, psutil.Process, _Children]]:
-    """The wanted jobs' slurmstepds, with all processes by their parent, in one walk over the process table."""
+    """The wanted jobs' slurmstepds, with all processes by their parent, in one pass over the process table."""
     if not wanted:
         return
     table = {p.pid: p for p in psutil.process_iter(["ppid", "name"])}

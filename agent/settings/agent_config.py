@@ -1,7 +1,7 @@
 """The agent's configuration: every key has a default, so that the file may be absent; a wrong one stops the start.
 
 Precedence: command line, environment (``SODA_AGENT_`` and the key in capitals, ``SODA_AGENT_CORES_STEP_S`` for one of a
-table), file, default. A keeper's table is a frozen dataclass of its own package, which raises SodaError for values out of
+table), file, default. A controller's table is a frozen dataclass of its package, which raises SodaError for values out of
 range, and a field of :class:`AgentConfig`.
 """
 
@@ -59,7 +59,7 @@ class AgentConfig:
     cgroup_root: str = CGROUP_ROOT
     log_level: str = "info"
     state: str = STATE_DIRECTORY
-    """Where keepers record their limits before they set them: root's, and kept over a restart of the agent."""
+    """Where controllers record their limits before they set them: root's, and kept over a restart of the agent."""
     cores: CoreTuningSettings = field(default_factory=CoreTuningSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)

@@ -29,11 +29,11 @@ class NetworkSettings:
     gpu_percent: float = GPU_PERCENT
     """Kept for GPU jobs while one of several nodes is here (SODA, Section V-E); the rest is the CPU jobs'."""
     cpu_may_borrow: bool = True
-    """CPU jobs may use more while the link has room. False where GPU jobs bypass the kernel (RDMA): it cannot see that."""
+    """CPU jobs may use more while the link is not full. False where GPU jobs bypass the kernel (RDMA): it cannot see that."""
     limit_received: bool = True
     """Also drop what CPU jobs receive beyond their part, while the link's incoming side is full."""
     refresh_s: float = 2.0
-    """Between two looks for new processes of the jobs."""
+    """Between two searches for new processes of the jobs."""
 
     def __post_init__(self) -> None:
         for key, name in (("gpu_interface", self.gpu_interface), ("cpu_interface", self.cpu_interface)):

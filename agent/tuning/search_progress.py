@@ -39,7 +39,7 @@ class CoreSearchProgress:
     settled: str = ""
     """Why it ended, empty while it goes on."""
     at_s: float = 0.0
-    """When it last measured, or ended: what is told twice has the same time both times."""
+    """When it last measured, or ended: what is reported twice has the same time both times."""
     stable: Measurement | None = None
     """Measured with the cores on which it settled."""
 

@@ -245,7 +245,7 @@ class CoreTuningTrial:
         """Go on where an agent before this one was; it was given all its cores in between."""
         if progress.settled:
             self._hold(progress)
-            self._context.core_messages.fits.append(report_fit(self._opened, progress))  # it may not have been told
+            self._context.core_messages.fits.append(report_fit(self._opened, progress))  # it may not have been reported
             self.phase = TrialPhase.WATCHING
         elif len(progress.measured) > progress.step:
             self._tell(progress)
@@ -279,7 +279,7 @@ class CoreTuningTrial:
         self._context.sets.restore(self._run.key.job_id, HOLDER)
         if self.progress is not None:
             known = self.progress
-            # A search that has ended may have been told: what comes is another one.
+            # A search that has ended may have been reported: what comes is another one.
             number = known.number + 1 if known.settled else known.number
             self._remember(CoreSearchProgress(*self._name(), number, known.start, known.limit, known.start))
 

@@ -21,7 +21,7 @@ from slurm_soda.wire.records import JobOpened
 
 
 class CoreTuningController:
-    """The trials of one node. Its turn comes after that of the cpusets' own keeper, which knows the runs then."""
+    """The trials of one node. Its turn comes after that of the cpuset controller, which knows the runs then."""
 
     def __init__(
         self, settings: CoreTuningSettings, path: Path, sets: JobCoreLimits, core_messages: CoreMessages
@@ -73,7 +73,7 @@ class CoreTuningController:
         return faults
 
     def close(self) -> Sequence[str]:
-        """Searches stay on record; the cpusets' own keeper gives the cores back."""
+        """Searches stay on record; the cpuset controller gives the cores back."""
         return []
 
     def _trial(self, run: NodeRun, opened: JobOpened, now_s: float) -> CoreTuningTrial:

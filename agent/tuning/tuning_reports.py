@@ -1,4 +1,4 @@
-"""What the controller is told of a search: the same for the same progress, however often it is told."""
+"""What sodad is told of a search: the same for the same progress, however often it is sent."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class ReportWriter:
     def __init__(
         self, store: Store, clock: Clock, on_close: Callable[[], None], gangs: MultiNodeSearches | None = None
     ) -> None:
-        """``on_close`` is called after a report that tells of a run's end is written; ``gangs`` has the answers."""
+        """``on_close`` is called after a report of a run's end is written; ``gangs`` has the answers."""
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs = gangs or MultiNodeSearches()
         self._recalled = False
@@ -162,7 +162,7 @@ class ReportWriter:
         for waiting in batch:
             if not waiting.done.done():
                 waiting.done.set_exception(
-                    ReportNotWrittenError("something unexpected happened, which sodad's log tells of")
+                    ReportNotWrittenError("something unexpected happened, which sodad's log describes")
                 )
 
     def _count(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What anybody may look at over HTTP; nothing here changes anything.
+"""What anybody may read over HTTP; nothing here changes anything.
 
 Answers are bounded, and so is what they cost sodad: a few at a time, and the list of all jobs serves all who ask within a
 second or, where it is long, a few.
@@ -54,7 +54,7 @@ GpuType = Annotated[str, Query(max_length=64)]
 
 
 class ViewRoutes:
-    """Pictures of the store, as JSON."""
+    """API views of the store, as JSON."""
 
     def __init__(self, store: Store, clock: Clock, settings: Callable[[], Settings]) -> None:
         """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
@@ -65,7 +65,7 @@ class ViewRoutes:
         """Until when it is fresh, and the answer."""
 
     def routes(self) -> APIRouter:
-        """Where to look."""
+        """The routes, under ``/v1``."""
         router = APIRouter(prefix="/v1", dependencies=[Depends(self._admit)])
         router.get("/status")(self.status)
         router.get("/jobs")(self.jobs)
@@ -125,21 +125,21 @@ class ViewRoutes:
         other_gpus: Gpus = 1,
         gpu_type: GpuType = "",
     ) -> Response:
-        """What is known of a kind of job beside another one: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`."""
+        """What is known of two kinds of jobs on one GPU: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`."""
         new, running = JobKind(model, batch, gpu_type, gpus), JobKind(other_model, other_batch, gpu_type, other_gpus)
         async with self._pairing:
             return await self._answer(lambda session: read_pair_view(session, new, running))
 
-    async def _answer(self, look: Callable[[Session], object]) -> Response:
+    async def _answer(self, read_view: Callable[[Session], object]) -> Response:
         async with self._places:
-            return _json(await run_in_threadpool(self._look, look))
+            return _json(await run_in_threadpool(self._encode, read_view))
 
-    def _look(self, look: Callable[[Session], object]) -> bytes:
+    def _encode(self, read_view: Callable[[Session], object]) -> bytes:
         try:
             with self._store.read() as session:
-                return encode_view(look(session))
+                return encode_view(read_view(session))
         except SQLAlchemyError as error:
-            log(logging.WARNING, "look-failed", error=error)
+            log(logging.WARNING, "view-failed", error=error)
             raise HTTPException(503, "the store cannot be read; ask again later") from error
 
     def _head(self, session: Session) -> views.ViewHeader:

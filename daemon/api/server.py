@@ -33,7 +33,7 @@ MAX_REPORT_CHECKS = 64
 """Reports being checked; each costs a process for unmunge."""
 
 
-def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: ViewRoutes) -> FastAPI:
+def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: ViewRoutes) -> FastAPI:
     """The application: one way in for reports, and what may be looked at."""
     app = FastAPI(title="slurm-soda", docs_url=None, redoc_url=None, openapi_url=None)
     places = asyncio.Semaphore(MAX_REPORT_CHECKS)
@@ -59,7 +59,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, looks: V
         return answer.to_dict()
 
     app.post("/v1/reports")(take_report)
-    app.include_router(looks.routes())
+    app.include_router(views.routes())
     return app
 
 

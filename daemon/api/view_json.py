@@ -30,16 +30,16 @@ class ViewJsonError(SodaError):
     """JSON that is not what it should be; says where and what was expected."""
 
 
-def encode_view(picture: object) -> bytes:
-    """A picture or a row as JSON in ASCII."""
-    return json.dumps(_plain(picture), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+def encode_view(view: object) -> bytes:
+    """A view or a row as JSON in ASCII."""
+    return json.dumps(_plain(view), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def decode_view(kind: type[T], raw: bytes) -> T:
     """What :func:`encode_view` made of an object of this kind.
 
     Raises:
-        TransferError: it is something else.
+        ViewJsonError: it is something else.
     """
     reader: ValueReader = _reader(cast("Hashable", kind))
     try:
@@ -107,11 +107,11 @@ def _read_parts(kind: Callable[..., Any], readers: Mapping[str, ValueReader], da
     return kind(**_read_each(_parts(readers, _read_plain(dict, data))))
 
 
-def _parts(readers: Mapping[str, ValueReader], told: Mapping[str, Any]) -> Iterator[tuple[str, ValueReader, Any]]:
+def _parts(readers: Mapping[str, ValueReader], values: Mapping[str, Any]) -> Iterator[tuple[str, ValueReader, Any]]:
     for name, reader in readers.items():
-        if name not in told:
+        if name not in values:
             raise _UnexpectedError(f"has no {name}")
-        yield name, reader, told[name]
+        yield name, reader, values[name]
 
 
 def _read_mapping(reader: ValueReader, data: Any) -> dict[str, Any]:

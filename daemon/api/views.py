@@ -1,4 +1,4 @@
-"""What people are shown of the store, each read at one instant: how sodad fares, the live jobs, one job's story.
+"""What people are shown of the store, each read at one instant: how sodad fares, the live jobs, one job in detail.
 
 sodactl takes them from the store where it may read it, and gets them from sodad's HTTP side elsewhere: the same either way.
 """
@@ -30,12 +30,12 @@ from slurm_soda.daemon.store.tables.scheduling import (
 )
 
 MAX_CHANGES = 5000
-"""Newest changes in one job's story: one that waits for weeks may be moved every few seconds."""
+"""Newest changes in one job's view: one that waits for weeks may be moved every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewHeader:
-    """Who schedules, and by what rules; part of every picture."""
+    """Who schedules, and by what rules; part of every view."""
 
     epoch: Epoch | None
     daemon_alive: bool
@@ -98,7 +98,7 @@ class JobDetailView:
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
-    """Whether a daemon that looks every ``interval_s`` has shown a sign of life lately, and none of its end."""
+    """Whether a daemon with a cycle every ``interval_s`` has written a heartbeat lately and has not ended."""
     return epoch is not None and epoch.ended_s is None and now_s - epoch.heartbeat_s <= max(30.0, 3 * interval_s)
 
 

@@ -69,8 +69,8 @@ class MultiNodeSearches:
 
     def take(self, session: Session, report: NodeReport, now_s: float) -> None:
         """Take in what a report said; its records are in the store already."""
-        told: list[CoreMeasurement | CoreFit] = [*report.core_measurements, *report.core_fits]
-        for run, newest in {(one.job_id, one.restart): one for one in told}.items():
+        reported: list[CoreMeasurement | CoreFit] = [*report.core_measurements, *report.core_fits]
+        for run, newest in {(one.job_id, one.restart): one for one in reported}.items():
             self._renew(session, run, newest.node, newest.at_s, now_s)
         for closed in report.closed:
             self._gangs.pop((closed.job_id, closed.restart), None)
@@ -91,8 +91,8 @@ class MultiNodeSearches:
     def _renew(self, session: Session, run: RunKey, node: str, at_s: float, now_s: float) -> None:
         job_id, restart = run
         job, opened = find_job_at(session, job_id, at_s), prolog_record(session, job_id, restart, node, at_s)
-        told = opened.record.get("nodes", 1) if opened is not None else 1
-        count = max(int(told), 1 if job is None else job.nodes)
+        reported = opened.record.get("nodes", 1) if opened is not None else 1
+        count = max(int(reported), 1 if job is None else job.nodes)
         if count < 2:
             return
         if job is not None and job.end_s is not None:  # a late word on a run that is over

@@ -64,16 +64,16 @@ class FitHistories:
         return self._by_user[user]
 
 
-MOST_LOOKS = 50
-"""Jobs looked at in detail in one cycle; each costs a call to Slurm, some 10 ms."""
+MAX_QUERIES_PER_CYCLE = 50
+"""Jobs whose request is read in detail in one cycle; each costs a call to Slurm, some 10 ms."""
 
 LIMITS_FOR_S = 60.0
-"""What partitions and nodes allow is looked at again after this long."""
+"""What partitions and nodes allow is read again after this long."""
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What Slurm told of one job's request; good as long as :attr:`asked_as` holds."""
+    """What Slurm said of one job's request; valid as long as :attr:`asked_as` holds."""
 
     asked_as: tuple[object, ...]
     detail: RequestDetail
@@ -95,21 +95,21 @@ class CpuRequestReader:
         self.settings = settings
         self._store, self._client = store, client
         self._histories = FitHistories()
-        self._details = RequestDetailReader(client, MOST_LOOKS)
+        self._details = RequestDetailReader(client, MAX_QUERIES_PER_CYCLE)
         self._answers: dict[int, _Answer] = {}
         self._limits: Mapping[str, PartitionLimits] = {}
         self._limits_until_s = float("-inf")
-        self._means: dict[tuple[object, ...], NodeCapacity | None] = {}
+        self._capacities: dict[tuple[object, ...], NodeCapacity | None] = {}
         """By what a job asks of nodes; as old as the limits."""
 
     def read(self, slurm_state: SlurmState, job_cache: JobCache, *, acts: bool) -> CpuRequests:
-        """What is known now, with answers to at most :data:`MOST_LOOKS` new questions.
+        """What is known now, with answers to at most :data:`MAX_QUERIES_PER_CYCLE` new questions.
 
-        What Slurm does not tell waits for a later cycle: order and preemption do not depend on it.
+        What Slurm does not say now waits for a later cycle: order and preemption do not depend on it.
 
         Args:
-            sight: the reading of this cycle.
-            book: which jobs these are.
+            slurm_state: what was read from Slurm in this cycle.
+            job_cache: which jobs these are.
             acts: changes may be sent, so that it matters what became of earlier ones.
         """
         jobs, requests = self._candidates(slurm_state.jobs.values()), CpuRequests()
@@ -140,7 +140,7 @@ class CpuRequestReader:
         """Whether the limits are known; old ones do while Slurm is better not asked."""
         if now_s >= self._limits_until_s and not self._details.quiet(now_s):
             self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
-            self._means.clear()
+            self._capacities.clear()
         return self._limits_until_s > float("-inf")
 
     def _read(
@@ -167,7 +167,7 @@ class CpuRequestReader:
         return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
 
     def _requests(self, session: Session, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob]) -> CpuRequests:
-        """What every reading of Slurm tells, with what the store and the nodes say of it."""
+        """What every reading of Slurm shows, with what the store and the nodes say of it."""
         first: dict[tuple[object, ...], int] = {}
         request: list[int] = []
         distinct: list[tuple[str, NodeCapacity | None, CpuFitCandidate]] = []
@@ -182,13 +182,13 @@ class CpuRequestReader:
 
     def _capacity_for(self, job: SlurmJob, nodes: Sequence[SlurmNode]) -> NodeCapacity | None:
         place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
-        if place not in self._means:
+        if place not in self._capacities:
             try:
-                self._means[place] = smallest_node(job, nodes, self._limits)
+                self._capacities[place] = smallest_node(job, nodes, self._limits)
             except SlurmReplyError as error:  # the nodes that it asks for by name
                 log(logging.WARNING, "nodes-not-readable", job=job.job_id, error=error)
-                self._means[place] = None
-        return self._means[place]
+                self._capacities[place] = None
+        return self._capacities[place]
 
     def _ask(self, job: SlurmJob, case: WaitingCase) -> _Answer | None:
         """Slurm's word on one job; ``None``: not in this cycle.

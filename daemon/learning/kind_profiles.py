@@ -95,8 +95,8 @@ class KindProfiles:
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         """As :meth:`.Known.fits`."""
-        told = self.fits_by(together)
-        return None if told is None else told[0]
+        found = self.fits_by(together)
+        return None if found is None else found[0]
 
     def fits_by(self, together: Sequence[JobKind]) -> tuple[bool, Source] | None:
         """Whether they fit and who says so: by what was seen of pairs, else by memory, where that of jobs and GPU is known,

@@ -71,7 +71,7 @@ class ProfileEditor:
     def forget(
         self, session: Session, model: str, *, quantity: str | None = None, source: Source | None = None
     ) -> tuple[int, int]:
-        """Forget values of a model, alone and beside others; gives the number of the edit, and of values.
+        """Forget values of a model, alone and with co-runners; gives the number of the edit, and of values.
 
         With measured values go the ended jobs that they are of, or the next one would bring them back.
 

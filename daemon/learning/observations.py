@@ -1,4 +1,4 @@
-"""What ended jobs teach about their kinds: from Slurm's own record and what agents told of them."""
+"""What is learned from ended jobs about their kinds: from Slurm's own record and what agents reported of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 
 @dataclass(frozen=True, slots=True)
 class EstimateView:
-    """An :class:`Estimate` that can travel: no error (``None``) where nobody can tell it, the source by its name.
+    """An :class:`Estimate` that can travel: no error (``None``) where it is not known, the source by its name.
 
     Raises:
         PolicyError: it is no estimate.
@@ -59,7 +59,7 @@ class PairSlowdownsView:
     """What both do to each other while the new job runs with one sub-batch."""
 
     sub_batch: int
-    """Of the new job; 0: nobody told its batch."""
+    """Of the new job; 0: its batch is not known."""
     new_xi: EstimateView
     """How many times as long the new job's iterations take."""
     running_xi: EstimateView
@@ -74,7 +74,7 @@ class PairView:
     """All of it, from one reading of the store.
 
     Raises:
-        PolicyError: it tells of no sub-batch.
+        PolicyError: it has no sub-batch.
     """
 
     new: KindProfileView
@@ -90,7 +90,7 @@ class PairView:
 
 
 def pair_view(known: KindProfiles, new: JobKind, running: JobKind) -> PairView:
-    """What is known of a new job's kind beside a running one's, on GPUs of the new one's type."""
+    """What is known of a new job's kind with a running one's, on GPUs of the new one's type."""
     device = known.device_mib(new.gpu_type)
     sizes = list_sub_batches(new.batch) if new.batch else (0,)
     return PairView(

@@ -12,7 +12,7 @@ from slurm_soda.policies.tiresias.model_skews import normalise_model_name
 
 @dataclass(frozen=True, slots=True)
 class ProfileSubject:
-    """What a value is about: a kind of job, or one beside another one."""
+    """What a value is about: a kind of job, or one with another on the same GPU."""
 
     kind: JobKind
     partner: str = ""

@@ -21,7 +21,7 @@ class ProfileQuantity:
     low: float = 0.0
     high: float = math.inf
     pair: bool = False
-    """Of a job beside another one."""
+    """Of a job with another one on its GPU."""
     of_gpu: bool = False
     """Of a type of GPU, whatever runs on it."""
     yes_or_no: bool = False

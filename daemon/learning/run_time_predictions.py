@@ -1,4 +1,4 @@
-"""Run times in the daemon: told to policies each cycle, learned from jobs as they end, written down for people.
+"""Run times in the daemon: predicted for policies each cycle, learned from jobs as they end, written down for people.
 
 Whatever goes wrong here is logged and changes nothing else: without predictions a policy has time limits.
 """
@@ -40,14 +40,14 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 
 STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
-"""Ends that tell how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
+"""Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
 MAX_PAST_JOBS = 20_000
 """Newest ended jobs that a daemon learns from when it starts."""
 LEARN_EVERY_S = 30.0
 LATE_RECORDS_S = 3600.0
-"""Accounting and agents may tell of an end so much later."""
+"""Accounting and agents may report an end so much later."""
 ACCOUNTING_DELAY_S = 60.0
-"""What they tell comes after the end itself."""
+"""Their reports come after the end itself."""
 MAX_LEARNED_PER_STEP = 2000
 """Ended jobs learned from in one step."""
 MAX_PREDICTIONS_PER_STEP = 500
@@ -61,7 +61,7 @@ _CURVE_POINTS = 4
 
 @dataclass(slots=True)
 class RunTimePredictor:
-    """What is expected of jobs; one for a life of the daemon."""
+    """What is expected of jobs; one for each run of the daemon."""
 
     store: Store
     forecast: BatchRunTimePredictor = field(default_factory=BatchRunTimePredictor)
@@ -133,8 +133,8 @@ class RunTimePredictor:
         for at, job_id in enumerate(ids):
             work = self._work(jobs[job_id]) if jobs[job_id].hints.iterations else None
             if work is not None:
-                told = predict_run_time_left(attained_s[at], math.inf, iterations=work)
-                left_s[at] = left_s[at] if told is None else told.left.value
+                predicted = predict_run_time_left(attained_s[at], math.inf, iterations=work)
+                left_s[at] = left_s[at] if predicted is None else predicted.left.value
         # Each run has the whole limit for itself, although who was preempted goes on from its checkpoint.
         present_s = np.where(np.isnan(table.start_s), 0.0, now_s - table.start_s)
         left_s = np.minimum(left_s, np.maximum(table.time_limit_s - present_s, 1.0))
@@ -183,9 +183,9 @@ class RunTimePredictor:
         runs = ended_runs_by_job(session, fresh)
         for job in fresh:
             self._teach(job, runs.get(job.id, ()))
-            told = stored.run_time_prediction_of(session, job.id)
-            if told is not None:
-                told.actual_s = _run_s(runs.get(job.id, ()))
+            predicted = stored.run_time_prediction_of(session, job.id)
+            if predicted is not None:
+                predicted.actual_s = _run_s(runs.get(job.id, ()))
         record_observations(session, fresh, runs, gpu_types, now_s)
         self._learned = set(recent)
 
@@ -203,9 +203,9 @@ class RunTimePredictor:
             if job.record is None:
                 continue
             learnt = self.forecast.known(self._number(job.record))
-            told = self._left(job, learnt, now_s)
-            if told is not None and stored.run_time_prediction_of(session, job.pk) is None:
-                session.add(_prediction_row(job.pk, told, learnt, _attained_s(job, now_s), now_s))
+            predicted = self._left(job, learnt, now_s)
+            if predicted is not None and stored.run_time_prediction_of(session, job.pk) is None:
+                session.add(_prediction_row(job.pk, predicted, learnt, _attained_s(job, now_s), now_s))
 
     def _say(self, event: str, error: Exception) -> None:
         if self._failing != repr(error):
@@ -215,7 +215,7 @@ class RunTimePredictor:
 
 
 def traits_of_record(record: SlurmJob) -> SubmissionTraits:
-    """What tells of a job's run time, as Slurm lists it."""
+    """What a job's run time is predicted from, as Slurm lists it."""
     return SubmissionTraits(record.user, record.gpus, record.partition, record.name, record.hints.model or "")
 
 
@@ -251,18 +251,18 @@ def _attained_s(job: CachedJob, now_s: float) -> float:
 
 
 def _prediction_row(
-    job_pk: int, told: RunTimeLeft, learnt: LearnedRunTime, attained_s: float, now_s: float
+    job_pk: int, predicted: RunTimeLeft, learnt: LearnedRunTime, attained_s: float, now_s: float
 ) -> RunTimePrediction:
-    error = told.left.error
+    error = predicted.left.error
     return RunTimePrediction(
         job_pk=job_pk,
         at_s=now_s,
-        predicted_by=told.by.value,
-        run_s=attained_s + told.left.value,
+        predicted_by=predicted.by.value,
+        run_s=attained_s + predicted.left.value,
         error_s=error if math.isfinite(error) else None,
-        jobs=told.jobs,
-        basis=told.basis,
-        curve=list(_curve_points(learnt)) if told.by is RunTimeSource.HISTORY else [],
+        jobs=predicted.jobs,
+        basis=predicted.basis,
+        curve=list(_curve_points(learnt)) if predicted.by is RunTimeSource.HISTORY else [],
         actual_s=None,
     )
 

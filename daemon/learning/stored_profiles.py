@@ -23,7 +23,7 @@ def read_iteration_times(session: Session) -> KindProfiles:
 
 
 def read_pair_view(session: Session, new: JobKind, running: JobKind) -> PairView:
-    """What is known of a new job's kind beside a running one's: :func:`.pair_view`, reading no more than it takes."""
+    """What is known of a new job's kind with a running one's: :func:`.pair_view`, reading no more than it takes."""
     models = {"", normalised_kind(new).model, normalised_kind(running).model}
     values = [value_from_row(row) for row in stored.values_of_models(session, sorted(models))]
     return pair_view(

@@ -1,1 +1,1 @@
-"""What sodad does for jobs in pools: puts borrowers back in line, keeps each pool's own order, and keeps its log."""
+"""What sodad does for jobs in pools: restores the place of aborted jobs, keeps each pool's own order, and keeps its log."""

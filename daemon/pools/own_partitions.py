@@ -40,7 +40,7 @@ class OwnPartitionLookup:
         self._known = {job_id: known for job_id, known in self._known.items() if job_id in job_ids}
 
     def of(self, record: SlurmJob) -> tuple[bool, SubmittedRequest | None]:
-        """Whether it is known what the job asks for, and that; ``None`` where no pool can be chosen by it."""
+        """Whether it is known what the job asks for, and the request; ``None`` where no pool can be chosen by it."""
         if _stays_in_base(record):
             return True, None
         shape = _request_key(record)
@@ -57,7 +57,7 @@ class OwnPartitionLookup:
 
 
 def _submitted_request(record: SlurmJob, request: JobRequest) -> SubmittedRequest:
-    # All of it on as few nodes as it may have, since Slurm does not tell whether it may have more.
+    # All of it on as few nodes as it may have, since Slurm does not say whether it may have more.
     nodes = max(record.nodes, request.nodes, 1)
     return SubmittedRequest(
         gpus=record.gpus,

@@ -26,7 +26,7 @@ _STATES_HOLDING_RESOURCES = ("RUNNING", "SUSPENDED")
 
 @dataclass(frozen=True, slots=True)
 class PoolRunContext:
-    """What else tells how a run ended."""
+    """What else decides how a run ended."""
 
     now_s: float
     table: PoolTable
@@ -52,17 +52,17 @@ class PoolRunTracker:
     """Jobs that Slurm still lists and whose last run is kept."""
     dirty: dict[tuple[int, int], PoolRun] = field(default_factory=dict)
 
-    def adopt(self, tenancies: Sequence[PoolRun]) -> None:
+    def adopt(self, runs: Sequence[PoolRun]) -> None:
         """Take in what the store knows."""
-        for gpu_occupancy in tenancies:
-            self.by_job.setdefault(gpu_occupancy.job_id, {})[gpu_occupancy.restart] = gpu_occupancy
+        for run in runs:
+            self.by_job.setdefault(run.job_id, {})[run.restart] = run
 
     def aborts(self, job_id: int) -> int:
-        """How often Slurm took back what the job had borrowed."""
-        return sum(gpu_occupancy.aborted for gpu_occupancy in self.by_job.get(job_id, {}).values())
+        """How often Slurm requeued the job from what it had borrowed."""
+        return sum(run.aborted for run in self.by_job.get(job_id, {}).values())
 
     def observe(self, jobs: Mapping[int, SlurmJob], job_cache: JobCache, around: PoolRunContext) -> list[int]:
-        """Take in one sight, which the book has taken in; gives the jobs that are found aborted now."""
+        """Take in one Slurm state, which the job cache has taken in already; returns the jobs found aborted now."""
         aborted = []
         for job_id, record in jobs.items():
             known = self.by_job.get(job_id)
@@ -87,12 +87,12 @@ class PoolRunTracker:
         self.dirty.clear()
 
     def _renamed(self, job_id: int, known: dict[int, PoolRun], submit_s: float) -> dict[int, PoolRun]:
-        """The book has learned of an earlier submission, or another job has this id now."""
+        """The job cache has learned of an earlier submission, or another job has this id now."""
         if submit_s > next(iter(known.values())).submit_s:
             self._forget(job_id)
             return {}
-        for gpu_occupancy in known.values():
-            gpu_occupancy.submit_s = submit_s
+        for run in known.values():
+            run.submit_s = submit_s
         return known
 
     def _open(self, record: SlurmJob, job_cache: JobCache, around: PoolRunContext) -> None:
@@ -113,34 +113,30 @@ class PoolRunTracker:
         )
 
     def _add_unseen(self, record: SlurmJob, job_cache: JobCache, around: PoolRunContext) -> None:
-        """The last run of a job that ended, where nobody saw it begin."""
+        """The last run of a job that ended, whose beginning was not observed."""
         if record.job_id not in self.ended and record.node_names and not math.isnan(record.start_s):
             self._open(record, job_cache, around)
-            for gpu_occupancy in self.by_job.get(record.job_id, {}).values():
-                gpu_occupancy.end_s = (
-                    _end_s(record, around.now_s) if gpu_occupancy.end_s is None else gpu_occupancy.end_s
-                )
+            for run in self.by_job.get(record.job_id, {}).values():
+                run.end_s = _end_s(record, around.now_s) if run.end_s is None else run.end_s
         self.ended.add(record.job_id)
 
     def _close(
         self, record: SlurmJob, known: Mapping[int, PoolRun], job_cache: JobCache, around: PoolRunContext
     ) -> bool:
-        """End what is over; true if the last run before the present one turns out to be aborted."""
+        """Close runs that are over; true if the last run before the present one turns out to be aborted."""
         if record.state == "COMPLETING":
             return False
         found = False
-        for gpu_occupancy in known.values():
-            over = gpu_occupancy.restart < record.restarts or record.state in ENDED_STATES
-            if gpu_occupancy.end_s is None and over:
-                gpu_occupancy.end_s = (
-                    record.submit_s if gpu_occupancy.restart < record.restarts else _end_s(record, around.now_s)
-                )
-                requeued = gpu_occupancy.restart == record.restarts - 1
-                gpu_occupancy.aborted = gpu_occupancy.borrowing and requeued and self._taken_back(record, around)
-                found |= gpu_occupancy.aborted
-                self._keep(gpu_occupancy)
+        for run in known.values():
+            over = run.restart < record.restarts or record.state in ENDED_STATES
+            if run.end_s is None and over:
+                run.end_s = record.submit_s if run.restart < record.restarts else _end_s(record, around.now_s)
+                requeued = run.restart == record.restarts - 1
+                run.aborted = run.borrowing and requeued and self._taken_back(record, around)
+                found |= run.aborted
+                self._keep(run)
         last = record.restarts - 1
-        # A run that the book has seen and this has not was none in a pool.
+        # A run that the job cache has seen and this tracker has not was not in a pool.
         if record.state != "PENDING" or last < 0 or last in known or last in job_cache.jobs[record.job_id].runs:
             return found
         part = around.table.get(record.partition.split(",", 1)[0])
@@ -156,16 +152,16 @@ class PoolRunTracker:
         ran_on = self.nodes_of.get(record.job_id, "")
         return not (ran_on and around.down and any(name in around.down for name in expand_hosts(ran_on)))
 
-    def _keep(self, gpu_occupancy: PoolRun) -> None:
-        self.by_job.setdefault(gpu_occupancy.job_id, {})[gpu_occupancy.restart] = gpu_occupancy
-        self.dirty[gpu_occupancy.job_id, gpu_occupancy.restart] = gpu_occupancy
+    def _keep(self, run: PoolRun) -> None:
+        self.by_job.setdefault(run.job_id, {})[run.restart] = run
+        self.dirty[run.job_id, run.restart] = run
 
     def _give_up(self, job_id: int, now_s: float) -> None:
-        """Slurm no longer lists the job: its run is over, nobody knows since when."""
-        for gpu_occupancy in self.by_job[job_id].values():
-            if gpu_occupancy.end_s is None:
-                gpu_occupancy.end_s = now_s
-                self._keep(gpu_occupancy)
+        """Slurm no longer lists the job: its run is over, at an unknown time."""
+        for run in self.by_job[job_id].values():
+            if run.end_s is None:
+                run.end_s = now_s
+                self._keep(run)
         self._forget(job_id)
 
     def _forget(self, job_id: int) -> None:

@@ -32,7 +32,7 @@ class PoolsReader:
 
     def __init__(self, state_dir: Path, session: Session, client: SlurmClient) -> None:
         self._state_dir = state_dir
-        self._homes, self._refusals = OwnPartitionLookup.at(client), RefusedPoolUpdates()
+        self._own_partitions, self._refusals = OwnPartitionLookup.at(client), RefusedPoolUpdates()
         self._runs = PoolRunTracker()
         self._runs.adopt(load_pool_runs(session))
         self._record: PoolsRecord | None = None
@@ -40,7 +40,7 @@ class PoolsReader:
         self._complaint = ""
 
     def read(self, slurm_state: SlurmState, job_cache: JobCache, ours: WasRequeuedByUs) -> None:
-        """Take in one sight, which the book has taken in; aborts are counted in both."""
+        """Take in one Slurm state, which the job cache has taken in already; aborts are counted in both."""
         self._record = self._read()
         self._table = PoolTable() if self._record is None else self._record.table
         self._shared = bases_with_shared_gpu_nodes(self._table)
@@ -52,7 +52,7 @@ class PoolsReader:
             log(logging.INFO, "aborted", job=job_id, times=self._runs.aborts(job_id))
 
     def aborted(self, jobs: Mapping[int, SlurmJob]) -> Collection[int]:
-        """Waiting jobs that gave back what they had borrowed and that can be put back in line."""
+        """Waiting jobs that were aborted and whose place in the order can be restored."""
         waiting = (i for i in self._waiting_aborted(jobs) if can_be_updated_alone(jobs[i]))
         return [i for i in waiting if self._member(jobs[i]) is not None]
 
@@ -66,21 +66,21 @@ class PoolsReader:
         if record is None and not self._runs.by_job:
             return PoolsInForce()
         leaving = _leaving(record)
-        strays = _listing(leaving, slurm_state.jobs.values())
+        on_leaving = _listing(leaving, slurm_state.jobs.values())
         back = set(self._waiting_aborted(slurm_state.jobs))
         if asks:
             concerned = {
-                i for i in strays | set(self.aborted(slurm_state.jobs)) if can_be_updated_alone(slurm_state.jobs[i])
+                i for i in on_leaving | set(self.aborted(slurm_state.jobs)) if can_be_updated_alone(slurm_state.jobs[i])
             }
-            self._homes.begin(slurm_state.now_s, concerned)
+            self._own_partitions.begin(slurm_state.now_s, concerned)
             self._refusals.keep(concerned)
         return PoolsInForce(
             table=self._table,
             shares={} if record is None else record.shares,
             leaving=leaving,
             waiting=tuple(
-                self._job(slurm_state.jobs[i], slurm_state.now_s, settings, asks=asks and i not in strays)
-                for i in sorted(back | strays)
+                self._job(slurm_state.jobs[i], slurm_state.now_s, settings, asks=asks and i not in on_leaving)
+                for i in sorted(back | on_leaving)
             ),
             max_aborts=settings.max_aborts,
             reserve_after_s=settings.reserve_after_s,
@@ -119,7 +119,7 @@ class PoolsReader:
         if asks and alone and aborts >= settings.max_aborts:
             member = self._member(job)
             if member is not None and member.borrowing:
-                known, request = self._homes.of(job)
+                known, request = self._own_partitions.of(job)
         return WaitingPoolJob(
             job_id=job.job_id,
             aborts=aborts,

@@ -117,7 +117,7 @@ def check_tiers(
                 f"set PriorityTier=1 or more on {record.name}, so that borrowers can be below it",
             )
     if config.get("PreemptType") == "preempt/partition_prio":
-        return  # what gives way to what is already as the site wants it
+        return  # which partition preempts which is already as the site wants it
     for low in theirs:
         higher = [high.name for high in theirs if high.tier > low.tier and set(high.nodes) & set(low.nodes)]
         if higher:

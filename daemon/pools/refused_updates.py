@@ -19,7 +19,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class RefusedPoolUpdates:
-    """Of one daemon's life: its successor asks once more."""
+    """Of one daemon epoch: the next daemon asks once more."""
 
     _by_job: dict[int, dict[str, _Refusal]] = field(default_factory=dict)
 

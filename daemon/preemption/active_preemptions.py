@@ -49,7 +49,7 @@ class ActivePreemptions:
 
     @property
     def leaving(self) -> list[int]:
-        """Jobs that were told to leave and may still run."""
+        """Jobs whose preemption has begun and that may still run."""
         return [p.job_id for p in self.by_job.values() if p.phase in ("signalled", "requeued")]
 
     def advance(
@@ -86,27 +86,27 @@ class ActivePreemptions:
     def begin(
         self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, now_s: float
     ) -> list[PreemptionStep]:
-        """The plan's new preemptions, each with its first step; :meth:`adopt` those that the rails let through.
+        """The plan's new preemptions, each with its first step; :meth:`adopt` those that the change limits let through.
 
         A job that others already leave for gets no further victims until they have left.
         """
         served = {job_id for p in self.by_job.values() if _still_leaving(p, jobs) for job_id in p.for_jobs}
         begun: list[PreemptionStep] = []
-        for wish in plan.preempts:
-            job = jobs.get(wish.job_id)
-            if job is None or job.state != "RUNNING" or not is_preemptible(job) or wish.job_id in self.by_job:
+        for wanted in plan.preempts:
+            job = jobs.get(wanted.job_id)
+            if job is None or job.state != "RUNNING" or not is_preemptible(job) or wanted.job_id in self.by_job:
                 continue
-            if wish.for_jobs and served.issuperset(wish.for_jobs):
+            if wanted.for_jobs and served.issuperset(wanted.for_jobs):
                 continue
             active_preemption = ActivePreemption(
-                job_id=wish.job_id,
-                submit_s=job_cache.submit_s(wish.job_id),
+                job_id=wanted.job_id,
+                submit_s=job_cache.submit_s(wanted.job_id),
                 restart=job.restarts,
                 phase="intended",
                 created_s=now_s,
                 deadline_s=now_s,
-                for_jobs=wish.for_jobs,
-                reason=wish.reason,
+                for_jobs=wanted.for_jobs,
+                reason=wanted.reason,
             )
             around = PreemptionContext(now_s, True, False, frozenset(), self.settings.release_after_s)
             step = decide_next_step(active_preemption, job, around)

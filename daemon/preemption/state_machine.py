@@ -2,7 +2,7 @@
 
 SIGTERM needs one step, because ``scontrol requeue`` itself sends it, waits KillWait and kills: nothing can be lost between.
 Any other checkpoint signal is sent first; the job then saves its state and leaves, or its grace ends, and it is requeued.
-Slurm's restart count tells whether a requeue happened, so no crash of sodad or slurmctld can lose or double one.
+Slurm's restart count shows whether a requeue happened, so no crash of sodad or slurmctld can lose or double one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ActivePreemption:
     reason: str
     pk: int = 0
     failures: int = 0
-    """Refusals in a row, of this daemon's life."""
+    """Refusals in a row, in this daemon epoch."""
     retry_s: float = float("-inf")
     """No new attempt before this instant."""
 

@@ -12,7 +12,7 @@ SACCT_FIELDS = ("JobIDRaw", "User", "JobName", "State", "Submit", "Start", "End"
 
 @dataclass(frozen=True, slots=True)
 class BurstRun:
-    """From one start to its end or abort. Unix seconds, whole ones: Slurm tells no others."""
+    """From one start to its end or abort. Unix seconds, whole ones: Slurm reports no others."""
 
     start_s: float
     end_s: float

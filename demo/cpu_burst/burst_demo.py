@@ -1,4 +1,4 @@
-"""From an invocation of the burst to its report, its page and its picture on disk."""
+"""From an invocation of the burst to its report, its page and its chart on disk."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def _node_document(node: BurstNode) -> dict[str, int]:
 
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
-    """Write report, picture and page."""
+    """Write report, chart and page."""
     # Drawing needs matplotlib, which takes a second to import: not before there is something to draw.
     from slurm_soda.demo.cpu_burst.charts import save_chart  # noqa: PLC0415
 
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    picture = save_chart(report, folder)
-    (folder / PAGE).write_text(report_page.render_page(report, picture.read_bytes()))
+    chart = save_chart(report, folder)
+    (folder / PAGE).write_text(report_page.render_page(report, chart.read_bytes()))

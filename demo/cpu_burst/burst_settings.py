@@ -10,7 +10,7 @@ from slurm_soda.demo.cpu_burst.burst_figures import BurstNode
 NODES = 2
 NODE = BurstNode(cores=28, gpus=4)
 CPU_CORES, LARGE_NODES = 8, 0
-"""The pools' shares. A GPU job of eleven cores finds room beside three smaller ones in the 20 cores that are left on each
+"""The pools' shares. A GPU job of eleven cores fits beside three smaller ones in the 20 cores that are left on each
 node; two nodes are too few to divide them between small and large jobs."""
 POLICY = "drf"
 """Decides inside each pool: the paper's choice (Section V-C)."""

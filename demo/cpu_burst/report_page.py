@@ -1,4 +1,4 @@
-"""The burst's page: one HTML file with its picture inside, made from the report alone."""
+"""The burst's page: one HTML file with its chart inside, made from the report alone."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def format_value(value: float, unit: str) -> str:
     return f"{value:.1f} {unit}" if unit == "s" else f"{value:.0f} {unit}".rstrip()
 
 
-def render_page(report: Report, picture: bytes) -> str:
-    """The page; ``picture`` is a PNG."""
-    image = base64.b64encode(picture).decode()
+def render_page(report: Report, chart: bytes) -> str:
+    """The page; ``chart`` is a PNG."""
+    image = base64.b64encode(chart).decode()
     title = escape(str(report["headline"]))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -10,7 +10,7 @@ from slurm_soda.demo.job_mix.mix_jobs import JobMix
 NODES, GPUS_PER_NODE = 2, 4
 CLUSTER_GPUS = NODES * GPUS_PER_NODE
 MIN_RUN_S = 4.0
-"""Slurm tells times in whole seconds and a preemption takes about two: shorter turns would mostly save and load."""
+"""Slurm reports times in whole seconds and a preemption takes about two: shorter turns would mostly save and load."""
 RESTART_S = 1.0
 """What a preemption costs a job in real time on the demo's cluster, saved and loaded again (measured: 0.9 s on average)."""
 

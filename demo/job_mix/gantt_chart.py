@@ -37,12 +37,12 @@ def _row(job: Job, began_s: float, span_s: float) -> str:
     ]
     plural = "GPU" if job["gpus"] == 1 else "GPUs"
     label = f"{job['name']} · {job['gpus']}"
-    told = (
+    tooltip = (
         f"{job['name']} of {job['user']}: {job['gpus']} {plural}, completed after {job['jct_s']:.0f} s,"
         f" waited {job['queue_s']:.0f} s, preempted {job['preemptions']} times"
     )
     return (
-        f'<div class="row" title="{escape(told, quote=True)}"><span>{escape(label)}</span>'
+        f'<div class="row" title="{escape(tooltip, quote=True)}"><span>{escape(label)}</span>'
         f'<div class="track">{"".join(pieces)}</div></div>'
     )
 

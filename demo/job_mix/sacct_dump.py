@@ -52,7 +52,7 @@ def write_dump(
             reply.check()
             ids = ", ".join(str(job.job_id) for job in missing[:5])
             raise DemoError(
-                f"sacct does not tell the end of {len(missing)} of {len(jobs)} jobs ({ids}) within {within_s:.0f} s,"
+                f"sacct does not show the end of {len(missing)} of {len(jobs)} jobs ({ids}) within {within_s:.0f} s,"
                 f" so {DUMP_FILES[phase]} is not written; see slurmdbd's log"
             )
         time.sleep(_PAUSE_S)

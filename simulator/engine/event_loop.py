@@ -29,7 +29,7 @@ _PROGRESS_EVERY = 1000
 _MOST_FRUITLESS_PREEMPTIONS, _MOST_FRUITLESS_PER_JOB = 1000, 10
 """Preemptions on end without progress, in all and for each job, after which a run is taken to go on so for ever."""
 _DECISIONS_PER_REST_CHECK = 1000
-"""Who wants to be asked so often in a row, while no event tells anything new, may never be content."""
+"""Who wants to be asked so often in a row, while no event changes anything, may never end."""
 _INSTANT_S = 1e-3
 """So many decisions in less than this time, without an event in between, are made at one instant."""
 
@@ -60,7 +60,7 @@ class EventLoop:
         self._holds = bytearray(jobs)
         """Which jobs hold resources."""
         self._begun: dict[int, tuple[float, float]] = {}
-        """What was left, and told to be left, of jobs when they started; only of those whose pace may change."""
+        """What was left, and what policies were told, of jobs when they started; only of those whose pace may change."""
         self._leaving: set[int] = set()
         """Preempted jobs that still save their state."""
         self._outages: dict[int, int] = {}
@@ -264,7 +264,7 @@ class EventLoop:
         job.remaining_s = max(job.remaining_s - done_s, 0.0)
 
     def _lose_progress(self, job: SessionJob, row: int) -> None:
-        """A run that ends in vain: what was left at its start is left again."""
+        """A run whose work is lost: what was left at its start is left again."""
         if row in self._begun:
             self._left_s[row], job.remaining_s = self._begun[row]
 

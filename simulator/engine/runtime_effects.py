@@ -36,7 +36,7 @@ class RuntimeEffects(Protocol):
         ...
 
     def take_affected(self) -> list[int]:
-        """Running jobs whose pace may have changed because others came or went, ascending; they are told once."""
+        """Running jobs whose pace may have changed because others came or went, ascending; each is returned once."""
         ...
 
     def next_s(self) -> float:

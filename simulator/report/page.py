@@ -29,7 +29,7 @@ class ReportSection:
 
 @dataclass(frozen=True, slots=True)
 class ReportContent:
-    """Everything that a page or a picture tells."""
+    """Everything that a page or a chart tells."""
 
     rows: tuple[PolicyRuns, ...]
     """The first one is what the others are compared with."""
@@ -45,24 +45,24 @@ class ReportContent:
     """What follows from the figures, below the table."""
 
 
-def render_page(story: ReportContent) -> str:
+def render_page(page: ReportContent) -> str:
     """The page."""
-    title = escape(story.title or headline(story.rows))
+    title = escape(page.title or headline(page.rows))
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{CSS}</style></head>\n"
     )
     cards = (
-        f'<section class="card wide">{_table(story.rows)}</section>',
-        *(_card(passage.title, _text(passage)) for passage in story.passages),
-        f'<div class="pair">{_card("Completion time (JCT)", _distributions(story.rows, "jct"))}'
-        f"{_card('Time waited', _distributions(story.rows, 'queue'))}</div>",
-        _card("GPUs in use", _strips(story)) if story.gpus else "",
-        *(_chart(row) for row in story.rows),
-        _method(story),
+        f'<section class="card wide">{_table(page.rows)}</section>',
+        *(_card(passage.title, _text(passage)) for passage in page.passages),
+        f'<div class="pair">{_card("Completion time (JCT)", _distributions(page.rows, "jct"))}'
+        f"{_card('Time waited', _distributions(page.rows, 'queue'))}</div>",
+        _card("GPUs in use", _strips(page)) if page.gpus else "",
+        *(_chart(row) for row in page.rows),
+        _method(page),
     )
-    about = f'<p class="soft">{escape(story.about)}</p>'
+    about = f'<p class="soft">{escape(page.about)}</p>'
     return f"{head}<body><main><h1>{title}</h1>{about}{''.join(cards)}</main></body></html>\n"
 
 
@@ -125,10 +125,8 @@ def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
     ticks = log_ticks(low_s, high_s)
     edge = f"; less than {ticks[0][1]} stands at the left edge" if which == "queue" else ""
     marks = [(place(seconds), text) for seconds, text in ticks]
-    told = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
-    return (
-        f'{_key(rows)}{render_line_chart(lines, marks, PERCENT_TICKS, told)}<p class="x">{told}, logarithmic{edge}</p>'
-    )
+    label = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
+    return f'{_key(rows)}{render_line_chart(lines, marks, PERCENT_TICKS, label)}<p class="x">{label}, logarithmic{edge}</p>'
 
 
 def _key(rows: Sequence[PolicyRuns]) -> str:
@@ -140,17 +138,17 @@ def _key(rows: Sequence[PolicyRuns]) -> str:
     return f'<div class="key">{entries}</div>'
 
 
-def _strips(story: ReportContent) -> str:
+def _strips(page: ReportContent) -> str:
     """One band a policy, below each other on one clock; of several seeds the first."""
-    uses = [row.runs[0].gpus for row in story.rows]
+    uses = [row.runs[0].gpus for row in page.rows]
     span_s = max(float(use.edges_s[-1]) for use in uses)
     strips = "".join(
-        f"<span>{escape(row.policy)}</span>{_band(use, story.gpus, span_s, number)}"
+        f"<span>{escape(row.policy)}</span>{_band(use, page.gpus, span_s, number)}"
         f"<span>{percent_text(row.mean('gpu_util_ratio'))}</span>"
-        for number, (row, use) in enumerate(zip(story.rows, uses, strict=True))
+        for number, (row, use) in enumerate(zip(page.rows, uses, strict=True))
     )
     return (
-        f'<p class="soft">Part of the {story.gpus:,} GPUs that jobs hold, since the first submission; right: over the whole'
+        f'<p class="soft">Part of the {page.gpus:,} GPUs that jobs hold, since the first submission; right: over the whole'
         f' makespan.</p><div class="strip">{strips}<span></span>{render_axis(time_ticks(span_s))}<span></span></div>'
     )
 
@@ -176,8 +174,8 @@ def _chart(row: PolicyRuns) -> str:
     )
 
 
-def _method(story: ReportContent) -> str:
-    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in story.facts)
+def _method(page: ReportContent) -> str:
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts)
     return (
         '<section class="card"><details><summary>How this was simulated, and what the figures mean</summary>'
         f"<dl>{facts}</dl>"

@@ -49,12 +49,12 @@ class PolicyWithPredictions:
         self._present = rows
         left_s = snapshot.jobs.remaining_s
         told_s = self._remaining_s(rows, left_s)
-        told = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s))
-        if isinstance(told, SharingSnapshot):  # iterations would tell the time left
+        predicted = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s))
+        if isinstance(predicted, SharingSnapshot):  # iterations would reveal the time left
             with np.errstate(divide="ignore", invalid="ignore"):
-                iterations = told.sharing.iterations * (told_s / left_s)
-            told = replace(told, sharing=replace(told.sharing, iterations=iterations))
-        return self._policy.decide(told)
+                iterations = predicted.sharing.iterations * (told_s / left_s)
+            predicted = replace(predicted, sharing=replace(predicted.sharing, iterations=iterations))
+        return self._policy.decide(predicted)
 
     def _remaining_s(self, rows: IntColumn, left_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""

@@ -185,7 +185,7 @@ class CoRunnerSlowdowns:
         runner.xi = worst
 
     def _watch(self, row: int, runner: _RunningJob, now_s: float) -> None:
-        """Where all partners are of one kind, and one on a GPU, the slowdown tells of the pair."""
+        """Where all partners are of one kind, and one on a GPU, the slowdown is that of the pair."""
         partners = [self._running[one] for one in runner.interference_view]
         kinds = {partner.kind for partner in partners}
         if len(kinds) > 1 or runner.kind < 0 or -1 in kinds:

@@ -40,7 +40,7 @@ class WorkloadKinds:
                 seen[key] = -1 if kind is None else self._code(kind)
             codes.append(seen[key])
         self.code = np.array(codes, dtype=np.int64)
-        """Of each job with its whole batch, an index into :attr:`whole`; -1 where nobody can tell."""
+        """Of each job with its whole batch, an index into :attr:`whole`; -1 where it is not known."""
         self.whole = tuple(self._all)
         batches = np.array([*(kind.batch for kind in self.whole), 0], dtype=np.int64)
         self.batch = batches[self.code]
@@ -58,7 +58,7 @@ class WorkloadKinds:
         return tuple(sorted(self._unknown))
 
     def running(self, row: int, sub_batch: int) -> int:
-        """Number of the kind that a job is while it runs with this sub-batch; -1 where nobody can tell.
+        """Number of the kind that a job is while it runs with this sub-batch; -1 where it is not known.
 
         Raises:
             SimulatorError: it cannot have such a sub-batch.

@@ -1,4 +1,4 @@
-"""Plans that cannot be: a policy's mistakes are told, not simulated."""
+"""Plans that cannot be: a policy's mistakes are reported, not simulated."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class SharingDecider(SnapshotDecider):
     def _check_partners(
         self, draft: SharingPlanCheck, row: int, place: GpuPlacement, partners: set[int], leaving: Sequence[int]
     ) -> None:
-        """Nobody shares who cannot, and nobody is sent where the policy knew that there is no room."""
+        """Nobody shares who cannot, and nobody is sent where the policy knew that the job does not fit."""
         if not partners:
             return
         kinds, label = self._kinds, draft.label

@@ -78,13 +78,13 @@ class SharingRules:
         kinds = WorkloadKinds(
             workload, truth, POLLUX_STAND_INS if self.model_map is None else load_model_map(self.model_map)
         )
-        told = PerfectKnowledge(truth)
+        known = PerfectKnowledge(truth)
         if self.knowledge == "truth":
-            return SharingInputs(truth, kinds, LearnedSlowdowns(told))
+            return SharingInputs(truth, kinds, LearnedSlowdowns(known))
         return SharingInputs(
             truth,
             kinds,
-            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), told), certain=False),
+            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), known), certain=False),
         )
 
     def _truth(self) -> TrueSlowdowns:

@@ -24,7 +24,7 @@ class SkippedEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobTrace:
-    """A workload as a file tells it. Columns are in the workload's row order."""
+    """A workload as a file describes it. Columns are in the workload's row order."""
 
     workload: Workload
     format: str

@@ -12,7 +12,7 @@ from slurm_soda.simulator.whatif.candidates import RESTART_S
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 
 _TRUSTED_RATIO = 0.15
-"""A simulation of the present that is further off is no ground for numbers."""
+"""A simulation of the present that is further off is no basis for numbers."""
 _GROUP_WORSE_RATIO = 0.05
 _GROUPS = 6
 
@@ -160,7 +160,7 @@ def _restart(found: WhatIfAnswer) -> str:
     if not found.restart_is_guessed:
         return f"Each start after a preemption is taken to cost {span_text(found.restart_s)}."
     return (
-        f"The dump does not tell what a restart costs; {span_text(found.restart_s)} is assumed (Tiresias measured"
+        f"The dump does not show what a restart costs; {span_text(found.restart_s)} is assumed (Tiresias measured"
         f" {RESTART_S:.0f} s on its testbed, and a tenth of the mean run time is the most that is taken). --restart-cost-s"
         " says what it is at your site."
     )

@@ -15,7 +15,7 @@ from slurm_soda.simulator.workload import Workload
 
 SLURM_TURN_S = 1.0
 """Slurm looks for jobs to start behind blocked ones at intervals (bf_interval, usually half a minute): a second at the
-least. What accounting tells in whole seconds shows no more."""
+least. Accounting, in whole seconds, shows no more."""
 PRESENT_STAND_INS: tuple[PolicyChoice, ...] = (
     PolicyChoice("backfill", {"reservations": 10, "whole_nodes": True, "interval_s": SLURM_TURN_S}),
     PolicyChoice("fifo"),

@@ -269,8 +269,8 @@ def test_a_run_that_nobody_closes_ends_by_itself(
             await agent.upload()
 
     asyncio.run(scene())
-    assert [fault for fault in controller.reports[0].faults if "no epilog told of its end" in fault] == (
-        [f"job {JOB}: its processes are gone and no epilog told of its end"] if lost else []
+    assert [fault for fault in controller.reports[0].faults if "no epilog reported its end" in fault] == (
+        [f"job {JOB}: its processes are gone and no epilog reported its end"] if lost else []
     )
     assert (list((tmp_path / "spool").iterdir()) == []) is lost
     assert len(controller.reports[-1].closed) == lost

@@ -112,7 +112,7 @@ class SnapshotDecider:
         for job_id in plan.promoted.tolist():
             self._promote(job_id, now_s)
         preempts = [self._jobs[preempt.job_id] for preempt in plan.preempts]
-        # As the daemon's next cycle does, look again once the preempted jobs have left: until then the plan does not know
+        # As the daemon's next cycle does, decide again once the preempted jobs have left: until then the plan does not know
         # when those who take their places will change the order.
         self._next_event_s = now_s if preempts and self._at_once else plan.next_event_s
         fitting = set(plan.starts.tolist())

@@ -13,9 +13,9 @@ from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecide
 
 
 class StartsOnlyDecider:
-    """Keeps free room beside a snapshot; decides as the snapshot alone would.
+    """Keeps the free capacity with a snapshot; decides as the snapshot alone would.
 
-    An event costs one search for room for each distinct request that waits, at most; if only arrivals happened since
+    An event costs one search for places for each distinct request that waits, at most; if only arrivals happened since
     nothing fitted, for those of the arrivals.
     """
 
@@ -27,7 +27,7 @@ class StartsOnlyDecider:
         self._pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._waiting: Counter[int] = Counter()
         self._unseen: set[int] = set()
-        """Requests that have not been refused since room was last freed."""
+        """Requests that have not been refused since capacity was last freed."""
         self._asked = False
 
     def changed(self, job: SessionJob, before: tuple[NodeAllocation, ...]) -> None:

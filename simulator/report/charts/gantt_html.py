@@ -43,14 +43,14 @@ def _names(lanes: GanttChart, lane_px: int) -> str:
 
 def _bar(bar: GanttBar, lane_px: int, span_s: float) -> str:
     plural = "GPU" if bar.gpus == 1 else "GPUs"
-    told = (
+    title = (
         f"{bar.label}: {bar.gpus} {plural}, from {span_text(bar.start_s)} for {span_text(bar.end_s - bar.start_s)}"
         f"{', then stopped' if bar.stopped else ''}"
     )
     wide = bar.end_s - bar.start_s >= _NAMED_RATIO * span_s and bar.lanes * lane_px >= _LABEL_PX
     name = escape(bar.label) if wide else ""
     return (
-        f'<i class="g{gpu_count_class(bar.gpus)}{" cut" if bar.stopped else ""}" title="{escape(told, quote=True)}" style="'
+        f'<i class="g{gpu_count_class(bar.gpus)}{" cut" if bar.stopped else ""}" title="{escape(title, quote=True)}" style="'
         f"left:{100 * bar.start_s / span_s:.3f}%;width:{100 * (bar.end_s - bar.start_s) / span_s:.3f}%;"
         f'top:{bar.lane * lane_px}px;height:{bar.lanes * lane_px}px">{name}</i>'
     )

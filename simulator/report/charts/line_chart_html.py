@@ -25,8 +25,8 @@ class ChartLine:
     width: float = 2.5
 
 
-def render_line_chart(lines: Sequence[ChartLine], x_ticks: Sequence[Tick], y_ticks: Sequence[Tick], told: str) -> str:
-    """The chart; ``told`` is what a screen reader says of it."""
+def render_line_chart(lines: Sequence[ChartLine], x_ticks: Sequence[Tick], y_ticks: Sequence[Tick], label: str) -> str:
+    """The chart; ``label`` is what a screen reader says of it."""
     grid = "".join(f'<line x1="0" x2="100" y1="{_up(y)}" y2="{_up(y)}"/>' for y, _ in y_ticks)
     grid += "".join(f'<line x1="{_across(x)}" x2="{_across(x)}" y1="0" y2="100"/>' for x, _ in x_ticks)
     marks = "".join(f'<span class="y" style="top:{_up(y)}%">{escape(text)}</span>' for y, text in y_ticks)
@@ -37,7 +37,7 @@ def render_line_chart(lines: Sequence[ChartLine], x_ticks: Sequence[Tick], y_tic
     )
     return (
         f'<div class="plot"><div style="position:relative">{marks}<svg viewBox="0 0 100 100" preserveAspectRatio="none"'
-        f' role="img" aria-label="{escape(told, quote=True)}">{grid}{paths}</svg></div>{render_axis(x_ticks)}</div>'
+        f' role="img" aria-label="{escape(label, quote=True)}">{grid}{paths}</svg></div>{render_axis(x_ticks)}</div>'
     )
 
 

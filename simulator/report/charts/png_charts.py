@@ -42,7 +42,7 @@ _NAMED_RATIO = 0.02
 """A bar of this part of the chart's width has room for the beginning of a job's name."""
 
 
-def save_png_charts(story: ReportContent, folder: Path) -> list[Path]:
+def save_png_charts(page: ReportContent, folder: Path) -> list[Path]:
     """Write ``jct.png``, ``queue.png``, ``utilisation.png`` (a cluster with GPUs) and of each small run a Gantt chart.
 
     Returns the paths, in that order; the Gantt chart of one policy is ``gantt.png``, of several ``gantt-POLICY.png``.
@@ -51,16 +51,16 @@ def save_png_charts(story: ReportContent, folder: Path) -> list[Path]:
         SimulatorError: a file cannot be written.
     """
     figures = {
-        "jct.png": _distributions(story, "jct", "completion time (JCT)"),
-        "queue.png": _distributions(story, "queue", "time waited"),
+        "jct.png": _distributions(page, "jct", "completion time (JCT)"),
+        "queue.png": _distributions(page, "queue", "time waited"),
     }
-    if story.gpus:
-        figures["utilisation.png"] = _strips(story)
-    for row in story.rows:
+    if page.gpus:
+        figures["utilisation.png"] = _strips(page)
+    for row in page.rows:
         lanes = row.runs[0].lanes
         if lanes is not None:
-            name = "gantt.png" if len(story.rows) == 1 else f"gantt-{row.policy}.png"
-            figures[name] = _gantt(lanes, f"{row.policy}: {story.about}")
+            name = "gantt.png" if len(page.rows) == 1 else f"gantt-{row.policy}.png"
+            figures[name] = _gantt(lanes, f"{row.policy}: {page.about}")
     for name, figure in figures.items():
         write_atomically(folder / name, _png(figure))
     return [folder / name for name in figures]
@@ -87,12 +87,12 @@ def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _distributions(story: ReportContent, which: str, what: str) -> Figure:
-    found: list[Distribution] = [getattr(row, which) for row in story.rows]
+def _distributions(page: ReportContent, which: str, what: str) -> Figure:
+    found: list[Distribution] = [getattr(row, which) for row in page.rows]
     low_s, high_s = log_bounds(found)
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
-    for number, (row, steps) in enumerate(zip(story.rows, found, strict=True)):
+    for number, (row, steps) in enumerate(zip(page.rows, found, strict=True)):
         line = [*step_corners(steps, low_s), (high_s, float(steps.part[-1]))]
         axes.plot([x for x, _ in line], [100 * y for _, y in line], label=row.policy, **_line_style(number, len(found)))
     axes.set_xscale("log")
@@ -102,7 +102,7 @@ def _distributions(story: ReportContent, which: str, what: str) -> Figure:
     edge = f"; under {ticks[0][1]} at the left edge" if which == "queue" else ""
     axes.set(xlabel=f"{what}, logarithmic{edge}", ylabel="jobs (%)", xlim=(low_s, high_s), ylim=(0, 101))
     _plain(axes)
-    _titles(axes, f"Jobs by {what}", story.about)
+    _titles(axes, f"Jobs by {what}", page.about)
     figure.legend(loc="outside right center", frameon=False, fontsize=9, handlelength=3.2)
     return figure
 
@@ -122,22 +122,22 @@ def _time_axis(axes: Axes, span_s: float) -> None:
     axes.set_xlabel(f"time since the first submission ({unit})")
 
 
-def _strips(story: ReportContent) -> Figure:
+def _strips(page: ReportContent) -> Figure:
     """One band a policy on one clock; of several seeds the first."""
-    rows: Sequence[PolicyRuns] = story.rows
+    rows: Sequence[PolicyRuns] = page.rows
     span_s = max(float(row.runs[0].gpus.edges_s[-1]) for row in rows)
     _, size_s = axis_unit(span_s)
     figure = Figure(figsize=(8, 1.6 + 0.75 * len(rows) + (1.2 if len(rows) == 1 else 0)), layout="constrained")
     bands = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
     for number, (axes, row) in enumerate(zip(bands, rows, strict=True)):
         use = row.runs[0].gpus
-        axes.stairs(100 * use.mean / story.gpus, use.edges_s / size_s, fill=True, color=LIGHT[hue_index(number)])
+        axes.stairs(100 * use.mean / page.gpus, use.edges_s / size_s, fill=True, color=LIGHT[hue_index(number)])
         axes.set(ylim=(0, 101), yticks=(0, 50, 100))
         axes.tick_params(labelsize=8)
         _plain(axes)
         text = f"{row.policy}\n{percent_text(row.mean('gpu_util_ratio'))}"
         axes.text(1.01, 0.5, text, transform=axes.transAxes, va="center", fontsize=9)
-    _titles(bands[0], f"GPUs in use, % of {story.gpus:,}; right: over the makespan", story.about)
+    _titles(bands[0], f"GPUs in use, % of {page.gpus:,}; right: over the makespan", page.about)
     _time_axis(bands[-1], span_s)
     return figure
 

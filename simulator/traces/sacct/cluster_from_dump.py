@@ -69,7 +69,7 @@ def cluster_from(dump: SacctDump) -> tuple[SimulatedCluster, tuple[str, ...]]:
 
 
 def _watched(runs: Sequence[SacctRun]) -> Mapping[str, _NodeUse]:
-    """Each node's most use; what ends in a second makes room for what starts in it."""
+    """Each node's most use; what ends in a second is free for what starts in it."""
     seen: dict[str, _NodeUse] = defaultdict(_NodeUse)
     events: list[tuple[float, int, int]] = []
     for at, run in enumerate(runs):

@@ -130,7 +130,7 @@ def test_what_cannot_be_recorded_is_not_done(node: Node) -> None:
     [
         (NetworkSettings(gpu_interface="none0", link_mbit=10.0), "there is no interface none0"),
         (NetworkSettings(gpu_interface="none0"), "there is no interface none0"),
-        (NetworkSettings(gpu_interface="lo"), "lo does not tell its speed: set network.link_mbit"),
+        (NetworkSettings(gpu_interface="lo"), "lo does not report its speed: set network.link_mbit"),
     ],
 )
 def test_an_interface_that_cannot_be_shared_out(node: Node, settings: NetworkSettings, said: str) -> None:
