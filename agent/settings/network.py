@@ -29,7 +29,7 @@ class NetworkSettings:
     gpu_percent: float = GPU_PERCENT
     """Kept for GPU jobs while one of several nodes is here (SODA, Section V-E); the rest is the CPU jobs'."""
     cpu_may_borrow: bool = True
-    """CPU jobs may use more while the link is not full. False where GPU jobs bypass the kernel (RDMA): it cannot see that."""
+    """CPU jobs may use more while the link is not full. False where GPU jobs bypass the kernel (RDMA), unseen by it."""
     limit_received: bool = True
     """Also drop what CPU jobs receive beyond their part, while the link's incoming side is full."""
     refresh_s: float = 2.0

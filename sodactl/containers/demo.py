@@ -32,7 +32,7 @@ _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 @click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--keep", is_flag=True, help="Leave the cluster up, to look around in it.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
-@click.option("--pools", is_flag=True, help="Another story: a burst of CPU jobs, without pools and with them.")
+@click.option("--pools", is_flag=True, help="Another demonstration: a burst of CPU jobs, without pools and with them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def demo(
@@ -73,7 +73,7 @@ def demo(
         given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
         if given:
             option = given[0].replace("_", "-")
-            raise click.UsageError(f"--{option} belongs to the other story; leave it out with --pools")
+            raise click.UsageError(f"--{option} belongs to the other demonstration; leave it out with --pools")
         return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)
     settings = DemoSettings(seed, jobs, time_scale, policy, out, keep, name)
     with show_demo_progress(jobs) as watch:

@@ -155,9 +155,11 @@ def _has_ended(view: JobDetailView) -> bool:
 
 def _check_can_share(job_id: int, state: str, gpus: int, hints: Hints, *, ended: bool) -> None:
     if ended or state in ENDED_STATES:
-        raise SodaError(f"job {job_id} has ended ({state}) and meets nobody; `sodactl explain {job_id}` tells of it")
+        raise SodaError(
+            f"job {job_id} has ended ({state}) and shares with no job; `sodactl explain {job_id}` describes it"
+        )
     if state == "COMPLETING":
-        raise SodaError(f"job {job_id} is about to end ({state}) and meets nobody")
+        raise SodaError(f"job {job_id} is about to end ({state}) and shares with no job")
     if not gpus:
         raise SodaError(f"job {job_id} asks for no GPUs, so it has none to share")
     if not hints.model:

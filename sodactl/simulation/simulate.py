@@ -70,7 +70,7 @@ UTILISATION_ROWS = (
     "--explain",
     "explained",
     metavar="JOB",
-    help="Also say what the policy thought of one job, by its name in the trace.",
+    help="Also say what the policy decided about one job, by its name in the trace.",
 )
 @click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
 @click.option("--csv", "csv_path", type=_PATH, help="Write one line a job; -: to standard output, instead of text.")

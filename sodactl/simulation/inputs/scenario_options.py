@@ -107,7 +107,7 @@ _OPTIONS: Mapping[str, Any] = {
         "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
         "[default: the workload's own]"),
     "start_cost_s": click.option(
-        "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long in vain."),
+        "--start-cost-s", **_SECONDS, help="A job's first start holds its GPUs so long without progress."),
     "restart_cost_s": click.option(
         "--restart-cost-s", **_SECONDS, help="The same of each later start; a first one has its own --start-cost-s."),
     "checkpoint_cost_s": click.option(
