@@ -19,14 +19,14 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
                "gpu_util_ratio": 0.5, "preemptions": 1}  # fmt: skip
     asked: list[DemoSettings] = []
 
-    def tell(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
+    def run_demo(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
         asked.append(settings)
         return {
             "runs": {"stock": figures, "soda": figures},
             "whatif_command": whatif_command(settings, draw_mix(settings.seed)),
         }
 
-    monkeypatch.setattr(demo, "tell", tell)
+    monkeypatch.setattr(demo, "run_demo", run_demo)
     assert run(["demo", "--seed", "7", "--out", "there"]) == 0
     assert asked[0].seed == 7
     assert capsys.readouterr().out.splitlines()[-1] == (
