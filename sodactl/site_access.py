@@ -95,7 +95,7 @@ class SiteAccess:
 
 
 def wake_daemon(site: SiteAccess) -> None:
-    """Let a running sodad look at once; without one this does nothing.
+    """Let a running sodad run a cycle at once; without one this does nothing.
 
     The file is not made here: one of root's would keep slurmctld from writing it.
     """

@@ -21,7 +21,7 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
 _MODE_MEANINGS = {
     "observe": "reads Slurm and records, decides nothing, changes nothing",
     "advise": "decides and shows (sodactl jobs, explain), changes nothing",
-    "enforce": "decides and tells Slurm",
+    "enforce": "decides and changes Slurm",
 }
 
 

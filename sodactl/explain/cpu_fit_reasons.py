@@ -21,7 +21,7 @@ _SETTLE_REASON_TEXTS = {
 def list_cpu_fit_reasons(
     job: Job, record: SlurmJob | None, start: CpuProposalRow | None, fits: Sequence[CpuFitRow]
 ) -> Iterator[str]:
-    """Sentences about cores, each per node; none where nobody thought about them."""
+    """Sentences about cores, each per node; none where nothing is known of them."""
     source = job if record is None else record
     present = -(-source.cpus // max(source.nodes, 1))
     if start is not None and source.state == "PENDING":

@@ -130,7 +130,7 @@ def _reasons(found: PairAssessment) -> Iterator[str]:
             yield f"Job {side.job_id} has {side.kind.gpus} GPUs, and is slowed as a whole by sharing one of them."
         if party.left is None:
             yield (
-                f"Nobody knows how long job {side.job_id} will run, so nothing can be compared; --soda-iterations tells "
+                f"It is not known how long job {side.job_id} will run, so nothing can be compared; --soda-iterations tells "
                 f"where its model's iteration time is known, or a time limit."
             )
     for one in found.broken_bounds:

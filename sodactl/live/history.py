@@ -34,7 +34,7 @@ def history(
 ) -> None:
     """What finished jobs used and how long they waited.
 
-    Run time counts all runs of a job, queue time all the rest of its life, the waits after preemptions too. CPU seconds and
+    Run time counts all runs of a job, queue time the rest until its end, waits after preemptions too. CPU seconds and
     memory are Slurm's accounting where it knows them, else the agents'; GPU figures are the agents'. `sources` in --json
     says which.
 

@@ -18,11 +18,11 @@ def is_same_job(submit_s: float, record: SlurmJob) -> bool:
     return record.submit_s == submit_s or (record.restarts > 0 and record.submit_s >= submit_s)
 
 
-def drop_stored_job_of_reused_id(story: JobDetailView, record: SlurmJob | None) -> JobDetailView:
-    """The store's story if it is of the job that Slurm lists; without the job if that is a later one of its id."""
-    if story.job is not None and record is not None and not is_same_job(story.job.submit_s, record):
-        return JobDetailView(story.head, None)
-    return story
+def drop_stored_job_of_reused_id(view: JobDetailView, record: SlurmJob | None) -> JobDetailView:
+    """The store's view if it is of the job that Slurm lists; without the job if that is a later one of its id."""
+    if view.job is not None and record is not None and not is_same_job(view.job.submit_s, record):
+        return JobDetailView(view.head, None)
+    return view
 
 
 def unknown_job_error(job_id: int, trouble: str) -> SodaError:

@@ -104,7 +104,7 @@ def _from_store(site: SiteAccess, warnings: list[str]) -> _StoredJobs | None:
     for job in known.jobs:
         found.setdefault(job.job_id, []).append(job)
     if known.more:
-        warnings.append(f"sodad tells of {len(known.jobs)} jobs only: the others are without verdicts")
+        warnings.append(f"sodad lists {len(known.jobs)} jobs only: the others are without verdicts")
     alive = known.head.daemon_alive
     if not alive:
         warnings.append("sodad is not running: states are what Slurm says, verdicts are its last ones")

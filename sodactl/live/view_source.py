@@ -26,7 +26,7 @@ TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 MAX_CPU_FITS = 5000
-"""Jobs whose cores sodad tells of at once."""
+"""Jobs whose cores sodad lists at once."""
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class ViewSource(Protocol):
         ...
 
     def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
-        """Cores of GPU jobs, the newest so many; 0 is all that who is asked gives."""
+        """Cores of GPU jobs, the newest ``limit``; 0: all that the source gives."""
         ...
 
     def read(self, request: ViewRequest[T]) -> T:
@@ -161,7 +161,7 @@ class ApiViewSource:
                 refusals.append(f"{url}: {error}")
         if not refusals or (self.is_controller_host and isinstance(self.store_error, StoreMissingError)):
             raise self.store_error
-        raise StoreError(f"sodad does not tell ({'; '.join(refusals)}), and {self.store_error}") from self.store_error
+        raise StoreError(f"sodad does not answer ({'; '.join(refusals)}), and {self.store_error}") from self.store_error
 
 
 class _ApiUnavailableError(SodaError):

@@ -36,7 +36,7 @@ def pools() -> None:
     A partition keeps its name and its settings. Beside it stand pool partitions: PARTITION_cpu may hold some cores of each
     node, PARTITION_small and PARTITION_large are for jobs with fewer than 4 GPUs and with more, and the partitions ending in
     _lend are for what is idle: Slurm requeues their jobs when the owners come. Users go on submitting to PARTITION; each
-    job is routed at submission. docs/pools.md has the whole story.
+    job is routed at submission. docs/pools.md describes everything.
 
     \b
     Examples:

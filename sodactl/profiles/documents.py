@@ -1,4 +1,4 @@
-"""What ``sodactl profiles`` tells, as plain data."""
+"""What ``sodactl profiles`` shows, as plain data."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def print_values_and_accuracy(document: Document) -> None:
     if document["run_times"]:
         output.print_line()
         columns = [
-            Column("run times told"),
+            Column("run times predicted"),
             Column("jobs", right=True),
             Column("off by a factor of", right=True),
             Column("off on average", right=True),

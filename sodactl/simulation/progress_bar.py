@@ -12,7 +12,7 @@ _AFTER_S = 1.0
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Something to call with what is done, and of how much; None where nobody looks on."""
+    """Something to call with what is done, and of how much; None where no progress is shown."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -110,21 +110,21 @@ def whatif(
     notes = (*notes, *sharing_notes(rules, site.workload, site.cluster))
     with progress_bar("runs") as progress:
         found = answer_question(site, WhatIfQuestion(restart_cost_s, given, policies, workers, rules), progress)
-    told = _Report(found, path, trace, notes, total, described=cluster_text is not None)
+    report = _Report(found, path, trace, notes, total, described=cluster_text is not None)
     if html_path is not None:
-        _write_page(told, html_path)
+        _write_page(report, html_path)
     if as_json:
-        output.print_json(told.document())
+        output.print_json(report.document())
     else:
-        told.draw()
+        report.draw()
     if found.failed:
         raise SimulatorError(f"{len(found.failed):,} of the policies failed; the answer is that of the others")
 
 
 def _demo_dump() -> Path:
-    from slurm_soda.simulator import whatif as room  # noqa: PLC0415 - only without --sacct
+    from slurm_soda.simulator import whatif as package  # noqa: PLC0415 - only without --sacct
 
-    return Path(room.__file__).parent / "demo-stock.txt"
+    return Path(package.__file__).parent / "demo-stock.txt"
 
 
 def _parameters(policies: Sequence[str], assignments: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -317,19 +317,19 @@ def _group_document(group: ComparedJobs) -> dict[str, Any]:
     }
 
 
-def _write_page(told: _Report, path: Path) -> None:
+def _write_page(report: _Report, path: Path) -> None:
     from slurm_soda.simulator.report.page import ReportContent, ReportSection  # noqa: PLC0415 - most answers go to the terminal
     from slurm_soda.sodactl.simulation.report_files import write_page  # noqa: PLC0415
 
-    first, *others = told.passages()
+    first, *others = report.passages()
     passages = (first._replace(title="What follows"), *others)
-    titles, (seen, *_) = told.table()
+    titles, (seen, *_) = report.table()
     shown = ", ".join(f"{name} {cell}" for name, cell in zip(titles, seen, strict=True) if cell and name != "policy")
-    story = ReportContent(
-        rows=tuple(candidate.runs for candidate in told.rows),
-        about=f"{told.about}. Observed: {shown}. {told.rows[0].label} stands for the present.",
-        gpus=told.found.site.cluster.total_gpus,
+    content = ReportContent(
+        rows=tuple(candidate.runs for candidate in report.rows),
+        about=f"{report.about}. Observed: {shown}. {report.rows[0].label} stands for the present.",
+        gpus=report.found.site.cluster.total_gpus,
         title=first.title,
         passages=tuple(ReportSection(p.title.removesuffix(":"), p.lines, p.code) for p in passages),
     )
-    write_page(story, path)
+    write_page(content, path)

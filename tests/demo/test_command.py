@@ -19,7 +19,7 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
                "gpu_util_ratio": 0.5, "preemptions": 1}  # fmt: skip
     asked: list[DemoSettings] = []
 
-    def tell(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
+    def run_demo(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
         asked.append(settings)
         return {
             "runs": {"stock": figures, "soda": figures},

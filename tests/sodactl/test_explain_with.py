@@ -231,7 +231,7 @@ def test_who_has_no_time_limit_is_not_compared(soda: Bench) -> None:
     soda.slurm.queue = [record(NEW, hints=hints(), time_limit_s=math.inf), record(THIRD, hints=hints())]
     told = ask(soda, NEW, THIRD)
     assert (told["jobs"][0]["left_s"], told["decision"], told["arithmetic"]) == (None, None, [])
-    assert any("Nobody knows how long job 7 will run" in line for line in told["reasons"])
+    assert any("It is not known how long job 7 will run" in line for line in told["reasons"])
     assert "unknown" in soda("explain", "7", "--with", "6").out
 
 
