@@ -53,7 +53,7 @@ def colocate(jobs: Sequence[GpuLoad], gpus: Sequence[Gpu], judge: SpeedupModel, 
         if not heap:
             break
         _, row, gpu = heap[0]
-        together = gpu.load.beside(jobs[job])
+        together = gpu.load.plus(jobs[job])
         if gpu.jobs and judge.predicted(together) < 1:
             break
         found[job] = row

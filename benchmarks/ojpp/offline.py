@@ -65,6 +65,6 @@ def _choose(packing: Packing, job: int, low: float, high: float, fresh: bool) ->
         if packing.rules.least_slowdown_first:
             theta = packing.after(job)[active]
             active = active[theta <= theta.min() + 1e-12]
-        return int(active[np.argmin(packing.room_after(job)[active])])
+        return int(active[np.argmin(packing.capacity_after(job)[active])])
     new = np.flatnonzero(ok & ~packing.active)
     return int(new[0]) if fresh and len(new) else None

@@ -55,7 +55,7 @@ def test_placement_is_that_of_the_algorithm(jobs: list[GpuLoad], held: list[tupl
         if not rows:
             break
         row = min(rows, key=lambda one: (state[one].load.occupancy_s, one))
-        together = state[row].load.beside(jobs[job])
+        together = state[row].load.plus(jobs[job])
         if state[row].jobs and judge.predicted(together) < 1:
             break
         state[row] = Gpu(together, state[row].jobs + 1)
