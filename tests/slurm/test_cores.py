@@ -287,7 +287,7 @@ start_s = int(next(Path("/var/spool/slurm-soda").glob(f"{job}.*.usage")).name.sp
 members = JobProcesses(root)
 record = Path("/var/lib/slurm-soda-agent/cores.json")
 sets = JobCoreLimits(root, record, lambda opened: members.processes([opened])[job], lambda gpus: frozenset())
-sets.see([NodeRun(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
+sets.observe([NodeRun(RunKey(job, start_s), JobOpened(job, 0, "n1", 2001, "alice", "gpu", 1.0, (), 2))])
 print(sets.core_range(job).limit, sets.limit(job, 1, "test"))
 """
 

@@ -70,7 +70,7 @@ def cpus(site: DaemonSite, job: int, node: str) -> int:
 
 def test_two_nodes_end_with_one_best_fit_and_the_next_job_starts_with_it(site: DaemonSite) -> None:
     # The request stays as it is: here the search shall have something to find.
-    restart(site, ENFORCE + '[cores]\nrewrite = "off"\n')
+    restart(site, ENFORCE + '[cpu_fit]\nrewrite = "off"\n')
     train = f"soda-train --profiles {CURVES} --model {MODEL} --duration-s 1e6"
     script = f"#!/bin/bash\nexec srun --cpus-per-task={ASKED} {train}\n"
     argv = ("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodes=2", "--ntasks-per-node=1",

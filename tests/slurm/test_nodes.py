@@ -200,7 +200,7 @@ FORGE = """
 import sys, urllib.request
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 body = b'{"node":"n1","agent_id":"evil","seq":1,"sent_s":1}'
-credential = Munge().seal(body)
+credential = Munge().encode(body)
 for sent in (body, body, body + b" "):
     request = urllib.request.Request("http://localhost:6830/v1/reports", sent, {CREDENTIAL_HEADER: credential})
     try:
