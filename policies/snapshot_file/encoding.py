@@ -44,6 +44,9 @@ def codec_of(kind: type[T]) -> Codec[T]:
 @cache
 def _codec(kind: Any) -> Codec[Any]:  # noqa: PLR0911 - one line for each kind of type
     origin, inner = get_origin(kind), get_args(kind)
+    alias = getattr(origin, "__value__", None)  # on Python 3.12 and newer NumPy writes NDArray as a generic alias
+    if alias is not None:
+        return _codec(alias[inner])
     if origin is Annotated:
         return NamedCodec(ScalarCodec(str, "text") if inner[0] is str else _codec(inner[0]), inner[1])
     if kind in SCALARS:
