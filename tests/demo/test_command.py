@@ -26,7 +26,7 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
             "whatif_command": whatif_command(settings, draw_mix(settings.seed)),
         }
 
-    monkeypatch.setattr(demo, "tell", tell)
+    monkeypatch.setattr(demo, "run_demo", tell)
     assert run(["demo", "--seed", "7", "--out", "there"]) == 0
     assert asked[0].seed == 7
     assert capsys.readouterr().out.splitlines()[-1] == (

@@ -92,7 +92,7 @@ def test_a_policy_with_bounds_tells_whom_a_job_meets_by_the_names_of_the_trace(s
     assert (told["first_start_s"], met["share"], met["gpus"]) == (10.0, True, [0, 1])
     assert met["alone_s"] == [200.0, 4990.0]
     assert met["together"]["new_end_s"] == pytest.approx(230.0)
-    assert [co_runner["job_id"] for co_runner in met["mates"]] == [1]
+    assert [co_runner["job_id"] for co_runner in met["co_runners"]] == [1]
     text = simulate(*options)[0]
     assert "Slowdown with job first: it takes 1.15" in text
     assert "interference (theta) 0.150, at most 0.200" in text

@@ -17,7 +17,7 @@ def matching_input(
     jobs = len(weight)
     values: dict[str, Any] = {
         "kind": np.array(kind if kind is not None else [0] * jobs, dtype=np.int64),
-        "least_speed": np.zeros(jobs), "move_cost": np.zeros(jobs), "mate": np.full(jobs, -1, dtype=np.int64),
+        "least_speed": np.zeros(jobs), "move_cost": np.zeros(jobs), "co_runner": np.full(jobs, -1, dtype=np.int64),
         "running": np.zeros(jobs, dtype=np.bool_), "fixed": np.zeros(jobs, dtype=np.bool_),
     }  # fmt: skip
     return PairMatchingInput(weight=np.array(weight, dtype=np.float64), speed=speed, **{**values, **more})
