@@ -78,11 +78,11 @@ def find_names(module: Module) -> Iterator[Name]:
     is_configuration = path.startswith(_CONFIGURATION)
     for node in module.tree.body:
         yield from _find_definitions(node, path, is_configuration)
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call):
-            yield from _find_command_words(node, path)
-        elif isinstance(node, ast.AnnAssign | ast.Assign):
-            yield from _find_command_table(node, path)
+    for part in ast.walk(module.tree):
+        if isinstance(part, ast.Call):
+            yield from _find_command_words(part, path)
+        elif isinstance(part, ast.AnnAssign | ast.Assign):
+            yield from _find_command_table(part, path)
 
 
 def _find_definitions(node: ast.stmt, path: str, is_configuration: bool) -> Iterator[Name]:

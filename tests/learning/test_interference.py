@@ -23,6 +23,7 @@ def held_out() -> HeldOutInterference:
     return fit_held_out(SMOOTH, "fast")
 
 
+@pytest.mark.thorough
 def test_every_pair_that_fits_is_predicted_without_itself_and_well() -> None:
     errors = []
     for (slowed, other), found in held_out().pairs.items():
@@ -34,6 +35,7 @@ def test_every_pair_that_fits_is_predicted_without_itself_and_well() -> None:
     assert np.mean(errors) < 0.05
 
 
+@pytest.mark.thorough
 def test_a_pair_that_lies_shows_only_in_what_it_does_not_predict() -> None:
     """One pair measured wrongly by far: its own prediction must not move at all with it."""
     liars = {key: both for key, both in SMOOTH.shared.items() if key[0].gpu_type == "fast"}

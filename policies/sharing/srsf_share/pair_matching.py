@@ -34,7 +34,7 @@ class PairMatchingInput:
         speed: of a kind beside another one over its speed alone; 0 where they may not meet.
         least_speed: below which a job's owner does not let it share; above 1: not at all.
         move_cost: what it costs to stop a running job, in units of weight; 0 for those that wait.
-        mate: whom a running job shares all its GPUs with now, or -1.
+        co_runner: the job with which a running job shares all its GPUs now, or -1.
         running: those that run now.
         fixed: those that may not be stopped.
     """
