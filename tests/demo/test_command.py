@@ -26,11 +26,7 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
             "whatif_command": whatif_command(settings, draw_mix(settings.seed)),
         }
 
-<<<<<<< HEAD
     monkeypatch.setattr(demo, "run_demo", run_demo)
-=======
-    monkeypatch.setattr(demo, "run_demo", tell)
->>>>>>> glossary
     assert run(["demo", "--seed", "7", "--out", "there"]) == 0
     assert asked[0].seed == 7
     assert capsys.readouterr().out.splitlines()[-1] == (
