@@ -14,7 +14,6 @@ import pytest
 from slurm_soda.simulator.speed.pair_table import PairTableKey, load_pairs
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT))  # the benchmarks are no part of the package, so they are found by their place
 
 from benchmarks.colocation.journal import Journal, JournalError  # noqa: E402
 from benchmarks.colocation.kinds import ON_GPU, TrainingKind, name_of, runs  # noqa: E402

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 # The benchmarks are no part of the package, so they are found by their place.
-sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import owners_bounds
 from benchmarks.owners_bounds import draw, judge
 from tests.learning.tables import table, written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,18 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+# The benchmarks are no part of the package, so they are found by their place.
+from benchmarks.reproduce import pollux, regret, sharing
+from benchmarks.reproduce.__main__ import sections
+from benchmarks.reproduce.bounds import lower_bound_s, srpt_s
+from benchmarks.reproduce.simulation import Results, check_data, command, data_files, run_command
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl.main import run
-
-# The benchmarks are no part of the package, so they are found by their place.
-sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.reproduce import pollux, regret, sharing
-from benchmarks.reproduce.__main__ import sections
-from benchmarks.reproduce.bounds import lower_bound_s, srpt_s
-from benchmarks.reproduce.simulation import Results, check_data, command, data_files, run_command
 
 DATA = Path(__file__).parents[3] / "shared/data"
 

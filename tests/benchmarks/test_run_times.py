@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from slurm_soda.simulator.workload import Workload
-
 # The benchmarks are no part of the package, so they are found by their place.
-sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.run_times import _ranks, scores
+from slurm_soda.simulator.workload import Workload
 
 
 def test_owners_who_repeat_themselves_are_predicted_and_the_rest_is_not() -> None:

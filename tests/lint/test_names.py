@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 import pytest
 
-from slurm_soda.sodactl.main import COMMANDS
-
 # These checks are no part of the package, so they are found by their place.
-sys.path.append(str(Path(__file__).parents[2]))
 from lint.__main__ import main
 from lint.counts import COUNTS
 from lint.glossary import RefusedWord, read_glossary, split_words
 from lint.names import find_names
 from lint.source import Module, read_product
+from slurm_soda.sodactl.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
