@@ -1,4 +1,4 @@
-"""The writing half of a cycle: from a plan's actions to changes that the rails let through, and to what became of them."""
+"""The writing half of a cycle: from a plan's actions to the changes that the limits admit, and to what became of them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, req
 
 
 class PlanExecutor:
-    """Carries out plans, within the rails."""
+    """Carries out plans, within the change limits."""
 
     def __init__(self, context: DaemonContext, settings: Settings) -> None:
         self._context, self._settings = context, settings
-        self._rails = ChangeLimits(settings.change_limits)
+        self._limits = ChangeLimits(settings.change_limits)
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
         self._settings = settings
-        self._rails.settings = settings.change_limits
+        self._limits.settings = settings.change_limits
 
     def recall(self) -> None:
         """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
         since_s = self._context.clock.now_s() - self._settings.change_limits.min_change_interval_s
         with self._context.store.read() as session:
             for job_id, at_s in audit_log.recent_changes(session, since_s):
-                self._rails.remember(job_id, at_s)
+                self._limits.remember(job_id, at_s)
 
     def weigh(
         self,
@@ -50,7 +50,7 @@ class PlanExecutor:
         *,
         acts: bool,
     ) -> CycleResult:
-        """From a plan to changes, and from these to the ones that the rails let through."""
+        """From a plan to changes, and from these to the ones that the limits admit."""
         now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, memory.preemptions
         settled = _settle(memory, slurm_state)
         steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
@@ -66,14 +66,10 @@ class PlanExecutor:
         elif plan is not None:
             memory.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps = steps + begun
-        passed = self._rails.admit([preemption_step.change for preemption_step in preemption_steps], ordinary, now_s)
+        passed = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
         admitted = {change.key for change in passed.changes}
-        preemption_steps = [
-            preemption_step for preemption_step in preemption_steps if preemption_step.change.key in admitted
-        ]
-        fresh = [
-            preemption_step.active_preemption for preemption_step in begun if preemption_step.change.key in admitted
-        ]
+        preemption_steps = [step for step in preemption_steps if step.change.key in admitted]
+        fresh = [step.active_preemption for step in begun if step.change.key in admitted]
         preemptions.adopt(fresh)
         return CycleResult(
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, fits
@@ -113,16 +109,11 @@ class PlanExecutor:
 
 
 def _settle(memory: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
-    """What became of changes whose outcome nobody saw, as far as this sight tells."""
-    judged = [
-        (
-            each,
-            resolve_outcome(
-                each, slurm_state.jobs.get(job_id), slurm_state.site_factors.get(job_id, 0), slurm_state.now_s
-            ),
-        )
-        for each in memory.unsettled
-        for job_id in (each.change.job_id,)
-    ]
+    """What became of changes whose outcome nobody saw, as far as this reading of Slurm shows."""
+    judged = []
+    for each in memory.unsettled:
+        job_id = each.change.job_id
+        site_factor = slurm_state.site_factors.get(job_id, 0)
+        judged.append((each, resolve_outcome(each, slurm_state.jobs.get(job_id), site_factor, slurm_state.now_s)))
     memory.unsettled = [each for each, outcome in judged if outcome is None]
     return [outcome for _, outcome in judged if outcome is not None]
