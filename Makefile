@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of short commands, which would be compiled anew each time
 READY := $(VENV)/.ready
 SEED ?= 1
 BURST := $(filter-out 0 no,$(POOLS))

@@ -149,8 +149,6 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
-    # No command multiplies matrices, and starting a thread on each CPU for it is most of what importing numpy costs.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = sys.argv[1:] if argv is None else list(argv)
     if any(tuple(words[: len(command)]) == command for command in COMMANDS_WITH_CLEANUP):
         from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals  # noqa: PLC0415 - the others do without

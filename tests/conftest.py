@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import slurm_soda  # noqa: F401 - before NumPy, which reads how many threads to use when it is loaded
 from tests.sampling import spread
 
 settings.register_profile(

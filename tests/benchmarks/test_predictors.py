@@ -45,6 +45,7 @@ def test_numbers_alone_predict_as_scikit_learn(ours: regressions.Fit, theirs: An
         np.testing.assert_allclose(kept.values(rows), theirs.predict(rows), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_each_way_but_the_mean_learns_something() -> None:
     pairs = collect_pairs(TABLE, "fast")
     off = {name: error_of_slowdown(hold_out_pairs(pairs, METHODS[name], 3)) for name in METHODS if name != "aip"}

@@ -24,6 +24,7 @@ def table() -> SpeedTable:
     return parse_speed_table(json.loads(PAIRS.read_text(encoding="utf-8")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu_type", ["v100", "k80"])
 def test_pairs_left_out_are_off_by_a_tenth_at_most_and_by_as_much_as_is_said(table: SpeedTable, gpu_type: str) -> None:
     pairs = collect_pairs(table, gpu_type)

@@ -85,6 +85,7 @@ def test_traces_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not (DATA / sharing.PAIRS).exists(), reason=f"{DATA / sharing.PAIRS} is not there")
+@pytest.mark.thorough
 @pytest.mark.parametrize("load", sharing.LOADS)
 def test_wise_sharing_keeps_the_ratio_of_its_paper(load: str) -> None:
     """On Pollux' workloads; the whole table is in docs/reproduction.md."""

@@ -65,6 +65,7 @@ def test_a_model_may_be_there_with_batches_and_without() -> None:
     assert found.value >= 1.0
 
 
+@pytest.mark.thorough
 def test_it_is_the_same_each_time() -> None:
     assert fit_held_out(SMOOTH, "fast").pairs == held_out().pairs
 

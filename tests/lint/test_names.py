@@ -176,6 +176,7 @@ def product() -> dict[str, Module]:
     return read_product(ROOT)
 
 
+@pytest.mark.thorough
 def test_this_repository_has_no_refused_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["names"]) == 0, capsys.readouterr().out
 

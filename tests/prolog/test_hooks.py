@@ -70,6 +70,7 @@ def test_an_agent_that_takes_the_event_leaves_nothing_to_spool(installed: Instal
     assert (event["kind"], event["job_id"]) == ("open" if hook == "prolog" else "close", 10)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("answer", [None, b"no spool is full\n", b"", b"o", b"x" * 4096, b"\xff\n"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_an_agent_that_hangs_or_refuses_counts_as_away(installed: Installed, hook: str, answer: bytes | None) -> None:
@@ -97,6 +98,7 @@ BEARABLE: dict[str, dict[Any, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("case", [*HOSTILE, *BEARABLE])
 def test_a_hostile_environment_costs_at_most_the_record(installed: Installed, hook: str, case: str) -> None:

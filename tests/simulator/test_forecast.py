@@ -44,8 +44,7 @@ def avg_jct_s(scenario: Scenario, policy: str) -> float:
     return float((outcome.end_s - outcome.workload.submit_s).mean())
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("policy", ["sjf", "srsf"])
+@pytest.mark.parametrize("policy", ["sjf", pytest.param("srsf", marks=pytest.mark.thorough)])
 def test_users_who_repeat_themselves_are_nearly_as_good_as_known(policy: str) -> None:
     jobs = workload(1)
     exact = avg_jct_s(Scenario(with_estimates(jobs, "exact"), parse_cluster("2x2")), policy)

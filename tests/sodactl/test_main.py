@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import main
-from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, run
+from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, cli, run
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
@@ -153,14 +154,18 @@ def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[st
     assert "_SODACTL_COMPLETE" in capsys.readouterr().out
 
 
-def test_completion_knows_commands_and_options() -> None:
-    def complete(*words: str) -> set[str]:
-        env = {**os.environ, "_SODACTL_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("sodactl", *words)),
-               "COMP_CWORD": str(len(words))}  # fmt: skip
-        done = subprocess.run([SODACTL], env=env, capture_output=True, text=True, check=False)
-        assert done.stderr == ""
-        return {line.split(",", 1)[1] for line in done.stdout.splitlines() if line}
+def complete(*words: str) -> set[str]:
+    """What the shell is offered for the last word."""
+    return {item.value for item in ShellComplete(cli, {}, "sodactl", "").get_completions(list(words[:-1]), words[-1])}
 
+
+def test_completion_by_the_program_itself() -> None:
+    env = {**os.environ, "_SODACTL_COMPLETE": "bash_complete", "COMP_WORDS": "sodactl mode e", "COMP_CWORD": "2"}
+    done = subprocess.run([SODACTL], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("plain,enforce\n", "")
+
+
+def test_completion_knows_commands_and_options() -> None:
     assert complete("he") == set()
     assert complete("p") == {"policy", "pools", "profiles"}
     assert complete("d") == {"decide", "doctor", "demo"}
@@ -172,6 +177,10 @@ def test_completion_knows_commands_and_options() -> None:
     assert complete("compare", "--policy", "gandiva", "--policy", "srsf", "--set", "") == {"quantum_s=", "min_run_s="}
     assert complete("compare", "--set", "gandiva.") == {"gandiva.quantum_s="}
     assert "thresholds_gpu_s=" in complete("simulate", "--set", "th")
+    assert complete("simulate", "--policy", "fi") == {"fifo", "fifo-skip"}
+    assert complete("simulate", "--workload", "phi") == {"philly-month"}
+    assert complete("compare", "--format", "sw") == {"swf", "swf-gpu"}
+    assert {"--trace", "--cluster", "--policy"} <= complete("simulate", "--")
 
 
 @pytest.mark.parametrize("name", ["jobs", "explain"])

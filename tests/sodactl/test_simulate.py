@@ -362,20 +362,6 @@ def test_a_dump_of_sacct_runs_on_the_cluster_that_it_shows(simulate: Simulate, t
     assert larger["avg_queue_s"] < found["avg_queue_s"]
 
 
-def test_completion_knows_policies_workloads_and_formats() -> None:
-    def complete(*words: str) -> set[str]:
-        env = {**os.environ, "_SODACTL_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("sodactl", *words)),
-               "COMP_CWORD": str(len(words))}  # fmt: skip
-        done = subprocess.run([SODACTL], env=env, capture_output=True, text=True, check=False)
-        assert done.stderr == ""
-        return {line.split(",", 1)[1] for line in done.stdout.splitlines() if line}
-
-    assert complete("simulate", "--policy", "fi") == {"fifo", "fifo-skip"}
-    assert complete("simulate", "--workload", "phi") == {"philly-month"}
-    assert complete("compare", "--format", "sw") == {"swf", "swf-gpu"}
-    assert {"--trace", "--cluster", "--policy"} <= complete("simulate", "--")
-
-
 def test_it_starts_without_what_only_some_runs_need() -> None:
     code = (
         "import sys; from slurm_soda.sodactl.main import run; status = run(['simulate', '--jobs', '20']);"

@@ -12,7 +12,10 @@ from slurm_soda.simulator.generators.soda import draw_month
 from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
+from tests.sampling import examples
 from tests.simulator.engine.worlds import history
+
+JOBS = examples(300)
 
 
 @pytest.mark.sample(1)
@@ -20,7 +23,7 @@ from tests.simulator.engine.worlds import history
 def test_cores_that_change_are_followed(name: str) -> None:
     """Six nodes under the load of eighty: everything queues, borrows and gives back."""
     cluster = parse_cluster("6x5/28c")
-    workload = draw_month(np.random.default_rng(1), 300, 13.0, "busy")
+    workload = draw_month(np.random.default_rng(1), JOBS, 13.0, "busy")
     outcomes = [
         simulate(
             workload, cluster, make_policy(name), engine=engine,

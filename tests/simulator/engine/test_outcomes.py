@@ -92,6 +92,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload.build("drawn", rows)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), down=failures(), costs=COSTS)
@@ -132,6 +133,7 @@ def test_every_outcome_adds_up(
 
 
 @pytest.mark.parametrize("engine", ["auto", "snapshot"])
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", SKIPPING)
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), down=failures())
@@ -145,6 +147,7 @@ def test_nothing_waits_that_could_start(
         assert not idle, f"rows {idle} wait at {now_s} beside {free}"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 @on_some_worlds
 @given(workload=workloads(), cluster=clusters(), costs=COSTS, min_run_s=st.sampled_from((0.0, 2.2)))

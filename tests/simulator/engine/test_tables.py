@@ -159,6 +159,7 @@ def test_a_failure_that_cannot_be(failure: tuple[int, float, float]) -> None:
         simulate(Workload.build("one", [job(0, 1)]), failing(ONE, failure), policy("fifo"))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 def test_what_can_never_run_again_stays_unfinished(name: str) -> None:
     """Also where the policy wants to look again and again, as time slices and priorities that grow with age do."""
@@ -169,6 +170,7 @@ def test_what_can_never_run_again_stays_unfinished(name: str) -> None:
     assert outcome.failures.sum() == len(outcome.segments.job)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 @pytest.mark.parametrize("asked", [{"gpus": 3}, {"gpus": 1, "cpus": 9}, {"gpus": 1, "gpu_type": "h100"},
                                    {"gpus": 2, "gpus_per_node": 2}, {"gpus": 0, "cpus": 9}], ids=str)  # fmt: skip
@@ -225,12 +227,14 @@ def test_spread_takes_from_the_node_that_has_the_most() -> None:
     assert nodes_of(outcome) == [[(0, 2)], [(1, 2)], [(0, 2), (1, 2)], [(0, 4), (1, 1)]]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 def test_no_jobs(name: str) -> None:
     outcome = simulate(Workload.build("none", []), failing(TWO, (0, 1, 2)), policy(name))
     assert len(outcome.end_s) == len(outcome.held_s) == len(outcome.segments.job) == 0
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", policy_names())
 def test_equal_jobs_run_by_submission(name: str) -> None:
     workload = Workload.build("array", [job(0, 10, user="a") for _ in range(60)])
@@ -294,6 +298,7 @@ def test_a_policy_may_look_as_often_as_it_likes_while_time_passes() -> None:
     assert starts(outcome) == [pytest.approx(12 * 0.26), pytest.approx(1166 * 0.26)]
 
 
+@pytest.mark.thorough  # a thousand preemptions; the same with a hundred in tests/sodactl/test_compare.py
 def test_jobs_that_are_preempted_before_they_can_do_anything_are_an_error() -> None:
     workload = Workload.build("w", [job(0, 100, 4), job(1, 100, 4), job(2, 100, 4)])
     with pytest.raises(SimulatorError, match=r"preempted 1031 times on end .* a longer min_run_s or quantum_s"):

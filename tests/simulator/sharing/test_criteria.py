@@ -30,6 +30,7 @@ def test_one_policy_is_best_in_both(capsys: pytest.CaptureFixture[str], rounds: 
     assert found["makespan_s"] <= 64_000
 
 
+@pytest.mark.thorough
 def test_with_predicted_interference(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     found = simulated(capsys, "srsf-share", "--knowledge", "predicted", "--no-observe")

@@ -49,7 +49,7 @@ def digests(pairs: Path, names: Sequence[str]) -> list[str]:
 
 
 def test_the_same_run_gives_the_same_bytes(pairs: Path) -> None:
-    names = some([name for name in policy_names() if isinstance(make_policy(name), SharingPolicy)], 2)
+    names = some([name for name in policy_names() if isinstance(make_policy(name), SharingPolicy)], 1)
     ours = digests(pairs, names)
     assert ours
     here = str(Path(__file__).parent)
