@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import slurm_soda
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob, StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.write import job_changes, sending
@@ -37,7 +38,7 @@ def plan(order: Sequence[int], starts: Sequence[int] = ()) -> Plan:
 
 
 def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
-    return ClusterSnapshot(0.0, JobTable.build(list(rows)), NodeTable.uniform(1, 4))
+    return ClusterSnapshot(0.0, build_job_table(list(rows)), NodeTable.uniform(1, 4))
 
 
 def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> None:
