@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +13,15 @@ from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.report_sender import ReportSender, within
 from slurm_soda.agent.reporting.run_records import NodeRun, RunRecords
-from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
+from slurm_soda.agent.reporting.upload import Backoff, Uploader
 from slurm_soda.agent.resource_controller import NodeSample, ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
-from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.systemd import SystemdNotifier
 
 log = logging.getLogger("soda-agent")
@@ -67,12 +66,17 @@ class Agent:
         self._config = config
         self._parts = parts
         self._notifier = SystemdNotifier(parts.environ)
-        self._node = config.node or os.uname().nodename.partition(".")[0]
-        self._agent_id = secrets.token_hex(8)
-        self._seq = 0
-        self._news = asyncio.Event()
+        self._reports = ReportSender(
+            config,
+            parts.clock,
+            run_records=parts.run_records,
+            core_messages=parts.core_messages,
+            faults=parts.faults,
+            gpus=parts.gpus,
+            uploader=parts.uploader,
+            backoff=parts.backoff,
+        )
         self._resample = asyncio.Event()
-        self._uploaded_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then report once more.
@@ -85,8 +89,8 @@ class Agent:
         now_s = self._parts.steady()
         self._ask_keepers("recover", lambda resource_controller: resource_controller.recover(now_s))
         self._notifier.ready()
-        log.info("agent of node %s reports to %s", self._node, self._config.controller)
-        loops = (self._sample_forever(), self._upload_forever())
+        log.info("agent of node %s reports to %s", self._reports.node, self._config.controller)
+        loops = (self._sample_forever(), self._reports.send_forever())
         jobs: list[asyncio.Task[None]] = [asyncio.create_task(loop) for loop in loops]
         stopping = asyncio.create_task(_until(stop))
         try:
@@ -104,7 +108,8 @@ class Agent:
                 self.sample(gpus=False)
             finally:  # whatever failed, no job stays limited
                 self._ask_keepers("close", lambda resource_controller: resource_controller.close())
-                await self._last_upload()
+                await self._reports.send_last()
+                self._parts.gpus.close()
 
     def receive_event(self, line: bytes) -> str:
         """Take one event of prolog or epilog; gives the reason why not, or empty text."""
@@ -139,7 +144,7 @@ class Agent:
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_keepers("turn", lambda resource_controller: resource_controller.turn(sample))
         if run_records.has_unreported() or self._parts.core_messages:
-            self._news.set()
+            self._reports.news.set()
             run_records.trim(now_s)
 
     def sample_gpus(self, within_s: float) -> None:
@@ -173,38 +178,7 @@ class Agent:
         Raises:
             UploadError: the controller did not take it.
         """
-        parts = self._parts
-        batch = parts.run_records.news()
-        measurements, fits = tuple(parts.core_messages.measurements), tuple(parts.core_messages.fits)
-        now_s = parts.clock()
-        self._seq += 1
-        report = NodeReport(
-            node=self._reported_node(batch.opened, batch.closed),
-            agent_id=self._agent_id,
-            seq=self._seq,
-            sent_s=now_s,
-            opened=batch.opened,
-            closed=batch.closed,
-            usage=batch.usage,
-            gpu_count=parts.gpus.count,
-            faults=parts.faults.recent(now_s),
-            core_measurements=measurements,
-            core_fits=fits,
-        )
-        answer = await parts.uploader.send(report)
-        parts.run_records.reported(batch)
-        parts.core_messages.mark_sent(measurements, fits)
-        if answer is not None:
-            parts.core_messages.take(answer.cores)
-        self._uploaded_s = now_s
-        return parts.run_records.has_unreported()
-
-    def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
-        """Slurm's name of this node: as configured, else as slurmd gave it to prolog and epilog, else the host name."""
-        if not self._config.node:
-            names = [record.node for record in opened] + [record.node for record in closed]
-            self._node = names[-1] if names else self._node
-        return self._node
+        return await self._reports.send()
 
     def _lost(self, run: NodeRun, now_s: float) -> bool:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s
@@ -252,8 +226,8 @@ class Agent:
                 SHORTEST_PAUSE_S,
             )
             if hurry_s >= left_s:
-                return await _within(self._resample, left_s)
-            if await _within(self._resample, hurry_s):
+                return await within(self._resample, left_s)
+            if await within(self._resample, hurry_s):
                 return True
             self.sample_gpus(hurry_s)
 
@@ -268,29 +242,6 @@ class Agent:
         )
         return self._config.young_interval_s if young else self._config.interval_s
 
-    async def _upload_forever(self) -> None:
-        while True:
-            self._news.clear()
-            try:
-                while await self.upload():
-                    pass
-            except UploadError as error:
-                if not self._parts.backoff.failing:  # once an outage; no fault: it could not be reported anyway
-                    log.warning("%s", error)
-                await asyncio.sleep(self._parts.backoff.failed())
-                continue
-            if self._parts.backoff.succeeded():
-                log.info("controller answers again")
-            await asyncio.sleep(self._config.upload_interval_s)
-            await _within(self._news, self._config.heartbeat_s - self._config.upload_interval_s)
-
-    async def _last_upload(self) -> None:
-        try:
-            await asyncio.wait_for(self.upload(), min(2.0, self._config.upload_timeout_s))
-        except (UploadError, TimeoutError) as error:
-            log.warning("last report not delivered, it waits in the spool: %s", error)
-        self._parts.gpus.close()
-
     def _fault(self, text: str) -> None:
         if self._parts.faults.add(self._parts.clock(), text):
             log.warning("%s", text)
@@ -298,16 +249,3 @@ class Agent:
 
 async def _until(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for an event, at most so long; says whether it came.
-
-    Not by asyncio.wait_for: in Python 3.11 it forgets a cancellation that comes together with the event.
-    """
-    try:
-        async with asyncio.timeout(max(timeout_s, 0.0)):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -132,78 +132,6 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    @classmethod
-    def empty(cls) -> JobTable:
-        """A table without jobs."""
-        return cls.build([])
-
-    @classmethod
-    def build(cls, rows: list[dict[str, Any]]) -> JobTable:
-        """Build a table from one dictionary a job; for tests and small inputs, not for the hot path.
-
-        Keys are the column names, with ``user``, ``partition`` and ``gpu_type`` as strings, and ``alloc`` as a list of
-        ``(node row, gpus, cpus)``. Only ``job_id`` is required: the rest defaults to a pending one-GPU, one-CPU job
-        submitted at 0 that cannot be preempted.
-
-        Raises:
-            TypeError: a key that is not a column.
-        """
-        defaults: dict[str, Any] = {
-            "state": JobState.PENDING,
-            "user": "user",
-            "partition": "main",
-            "submit_s": 0.0,
-            "first_start_s": NEVER,
-            "start_s": NEVER,
-            "time_limit_s": UNLIMITED_S,
-            "gpus": 1,
-            "nodes": 1,
-            "gpus_per_node": 0,
-            "gpu_type": "",
-            "cpus": 1,
-            "memory_mib": 0,
-            "priority": 0,
-            "site_factor": 0,
-            "executed_s": 0.0,
-            "attained_gpu_s": 0.0,
-            "waited_s": 0.0,
-            "preemptible": False,
-            "preemptions": 0,
-            "remaining_s": NEVER,
-            "skew": NEVER,
-            "alloc": [],
-        }
-        for row in rows:
-            if unknown := set(row) - set(defaults) - {"job_id"}:
-                raise TypeError(f"job row has unknown keys {sorted(unknown)}; known are {sorted(defaults)}")
-        full = sorted(({**defaults, **row} for row in rows), key=lambda r: int(r["job_id"]))
-        users = tuple(sorted({r["user"] for r in full}))
-        partitions = tuple(sorted({r["partition"] for r in full}))
-        types = tuple(sorted({r["gpu_type"] for r in full if r["gpu_type"]}))
-        allocs = [r["alloc"] for r in full]
-        flat = [entry for alloc in allocs for entry in alloc]
-        coded = {
-            "user": [users.index(r["user"]) for r in full],
-            "partition": [partitions.index(r["partition"]) for r in full],
-            "gpu_type": [types.index(r["gpu_type"]) if r["gpu_type"] else -1 for r in full],
-        }
-        columns: dict[str, Any] = {}
-        for spec in fields(cls):
-            if spec.name.startswith("alloc_") or spec.name in ("users", "partitions", "gpu_types"):
-                continue
-            dtype = _DTYPES.get(spec.name, np.int64)
-            columns[spec.name] = np.array(coded.get(spec.name, [r[spec.name] for r in full]), dtype=dtype)
-        return cls(
-            **columns,
-            alloc_start=np.concatenate(([0], np.cumsum([len(a) for a in allocs]))).astype(np.int64),
-            alloc_node=np.array([e[0] for e in flat], dtype=np.int64),
-            alloc_gpus=np.array([e[1] for e in flat], dtype=np.int64),
-            alloc_cpus=np.array([e[2] for e in flat], dtype=np.int64),
-            users=users,
-            partitions=partitions,
-            gpu_types=types,
-        )
-
     def row(self, job_id: int) -> int:
         """Row number of a job.
 
@@ -258,15 +186,6 @@ class JobTable:
 
 
 _NOT_ROWS = frozenset({"alloc_start", "alloc_node", "alloc_gpus", "alloc_cpus", "users", "partitions", "gpu_types"})
-
-
-_DTYPES: dict[str, type] = {
-    "state": np.int8,
-    "preemptible": np.bool_,
-    **dict.fromkeys(
-        ("submit_s", "first_start_s", "start_s", "time_limit_s", "executed_s", "attained_gpu_s", "waited_s",
-         "remaining_s", "skew"), np.float64),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from slurm_soda.wire.json_fields import JsonFields, decode_json
+from slurm_soda.wire.run_fields import MAX_GPUS, MAX_STEPS, RunFields
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_ORDERS = 4096
-MAX_SEARCHES = 1_000_000
-MAX_STEPS = 64
-_MAX_JOB_ID, _MAX_RESTARTS, _MAX_CPUS, _MAX_GPUS, _MAX_TIME_S = 0x7FFF_FFFF, 1_000_000, 1_000_000, 256, 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +51,19 @@ class CoreMeasurement:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("core measurement", data)
+        read = RunFields("core measurement", data)
         return cls(
-            job_id=read.whole("job_id", 1, _MAX_JOB_ID),
-            restart=read.whole("restart", 0, _MAX_RESTARTS),
+            job_id=read.job_id(),
+            restart=read.restart(),
             node=read.name("node"),
-            at_s=read.number("at_s", 0, _MAX_TIME_S),
-            search=read.whole("search", 0, MAX_SEARCHES),
-            step=read.whole("step", 0, MAX_STEPS),
-            cores=read.whole("cores", 1, _MAX_CPUS),
-            limit=read.whole("limit", 1, _MAX_CPUS),
-            gpus=read.whole("gpus", 1, _MAX_GPUS),
-            utilisation_ratio=read.number("utilisation_ratio", 0, 1),
-            spread_ratio=read.number("spread_ratio", 0, 1),
+            at_s=read.unix_s("at_s"),
+            search=read.search(),
+            step=read.step(),
+            cores=read.cpus("cores"),
+            limit=read.cpus("limit"),
+            gpus=read.whole("gpus", 1, MAX_GPUS),
+            utilisation_ratio=read.ratio("utilisation_ratio"),
+            spread_ratio=read.ratio("spread_ratio"),
             samples=read.whole("samples", 1, 1_000_000),
         )
 
@@ -105,20 +103,20 @@ class CoreFit:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("core fit", data)
+        read = RunFields("core fit", data)
         return cls(
-            job_id=read.whole("job_id", 1, _MAX_JOB_ID),
-            restart=read.whole("restart", 0, _MAX_RESTARTS),
+            job_id=read.job_id(),
+            restart=read.restart(),
             node=read.name("node"),
-            at_s=read.number("at_s", 0, _MAX_TIME_S),
-            search=read.whole("search", 0, MAX_SEARCHES),
-            start_cores=read.whole("start_cores", 1, _MAX_CPUS),
-            limit=read.whole("limit", 1, _MAX_CPUS),
-            cores=read.whole("cores", 1, _MAX_CPUS),
-            gpus=read.whole("gpus", 1, _MAX_GPUS),
+            at_s=read.unix_s("at_s"),
+            search=read.search(),
+            start_cores=read.cpus("start_cores"),
+            limit=read.cpus("limit"),
+            cores=read.cpus("cores"),
+            gpus=read.whole("gpus", 1, MAX_GPUS),
             steps=read.whole("steps", 0, MAX_STEPS),
-            start_ratio=read.number("start_ratio", 0, 1),
-            utilisation_ratio=read.number("utilisation_ratio", 0, 1),
+            start_ratio=read.ratio("start_ratio"),
+            utilisation_ratio=read.ratio("utilisation_ratio"),
             reason=read.text("reason", 32),
         )
 
@@ -146,13 +144,13 @@ class CoreOrder:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("core order", data)
+        read = RunFields("core order", data)
         return cls(
-            job_id=read.whole("job_id", 1, _MAX_JOB_ID),
-            restart=read.whole("restart", 0, _MAX_RESTARTS),
-            search=read.whole("search", 0, MAX_SEARCHES),
-            step=read.whole("step", 0, MAX_STEPS),
-            cores=read.whole("cores", 1, _MAX_CPUS),
+            job_id=read.job_id(),
+            restart=read.restart(),
+            search=read.search(),
+            step=read.step(),
+            cores=read.cpus("cores"),
             settled=read.flag("settled", default=False),
             reason=read.text("reason", 32, ""),
         )

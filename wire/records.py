@@ -11,7 +11,8 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
-from slurm_soda.wire.json_fields import JsonFields, decode_json
+from slurm_soda.wire.json_fields import decode_json
+from slurm_soda.wire.run_fields import MAX_GPUS, RunFields
 
 WIRE_VERSION = 1
 
@@ -20,13 +21,7 @@ MAX_RECORDS = 4096
 """Openings, closings and usages in one report, each."""
 MAX_FAULTS = 64
 MAX_FAULT_LENGTH = 400
-MAX_GPUS = 256
-"""GPUs of one node."""
-MAX_JOB_ID = 0x7FFF_FFFF
-MAX_RESTARTS = 1_000_000
-MAX_CPUS = 1_000_000
 MAX_NODES = 1_000_000
-MAX_TIME_S = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +50,17 @@ class JobOpened:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("opened", data)
+        read = RunFields("opened", data)
         return cls(
-            job_id=read.whole("job_id", 1, MAX_JOB_ID),
-            restart=read.whole("restart", 0, MAX_RESTARTS),
+            job_id=read.job_id(),
+            restart=read.restart(),
             node=read.name("node"),
             uid=read.whole("uid", 0, 0xFFFF_FFFF),
             user=read.text("user", 255),
             partition=read.text("partition", 1024),
-            at_s=read.number("at_s", 0, MAX_TIME_S),
+            at_s=read.unix_s("at_s"),
             gpus=read.wholes("gpus", MAX_GPUS, 0, 65_535),
-            cpus=read.whole("cpus", 0, MAX_CPUS),
+            cpus=read.cpus("cpus", 0),
             hints=read.text_map("hints", 32, 256),
             nodes=read.whole("nodes", 1, MAX_NODES, 1),
         )
@@ -89,12 +84,12 @@ class JobClosed:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("closed", data)
+        read = RunFields("closed", data)
         return cls(
-            job_id=read.whole("job_id", 1, MAX_JOB_ID),
-            restart=read.whole("restart", 0, MAX_RESTARTS),
+            job_id=read.job_id(),
+            restart=read.restart(),
             node=read.name("node"),
-            at_s=read.number("at_s", 0, MAX_TIME_S),
+            at_s=read.unix_s("at_s"),
             exit_code=read.text("exit_code", 16, ""),
         )
 
@@ -127,16 +122,16 @@ class JobUsage:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("usage", data)
+        read = RunFields("usage", data)
         return cls(
-            job_id=read.whole("job_id", 1, MAX_JOB_ID),
-            restart=read.whole("restart", 0, MAX_RESTARTS),
+            job_id=read.job_id(),
+            restart=read.restart(),
             node=read.name("node"),
-            first_s=read.number("first_s", 0, MAX_TIME_S),
-            last_s=read.number("last_s", 0, MAX_TIME_S),
+            first_s=read.unix_s("first_s"),
+            last_s=read.unix_s("last_s"),
             samples=read.whole("samples", 0, 1 << 40),
-            gpu_util_ratio=read.number("gpu_util_ratio", 0, 1),
-            gpu_util_last_ratio=read.number("gpu_util_last_ratio", 0, 1),
+            gpu_util_ratio=read.ratio("gpu_util_ratio"),
+            gpu_util_last_ratio=read.ratio("gpu_util_last_ratio"),
             gpu_memory_peak_mib=read.number("gpu_memory_peak_mib"),
             gpu_count=read.whole("gpu_count", 0, MAX_GPUS),
             cpu_s=read.number("cpu_s"),
@@ -177,7 +172,7 @@ class NodeReport:
         Raises:
             RecordError: a field is missing, of another type or out of bounds.
         """
-        read = JsonFields("report", data)
+        read = RunFields("report", data)
         version = read.whole("version", 1, 1 << 30, WIRE_VERSION)
         if version != WIRE_VERSION:
             remedy = "upgrade the controller" if version > WIRE_VERSION else "upgrade the node"
@@ -186,7 +181,7 @@ class NodeReport:
             node=read.name("node"),
             agent_id=read.name("agent_id"),
             seq=read.whole("seq", 0, 1 << 53),
-            sent_s=read.number("sent_s", 0, MAX_TIME_S),
+            sent_s=read.unix_s("sent_s"),
             opened=tuple(JobOpened.from_dict(item) for item in read.objects("opened", MAX_RECORDS)),
             closed=tuple(JobClosed.from_dict(item) for item in read.objects("closed", MAX_RECORDS)),
             usage=tuple(JobUsage.from_dict(item) for item in read.objects("usage", MAX_RECORDS)),

@@ -10,7 +10,7 @@ from slurm_soda.agent.cpusets.cpu_list import Cpus, parse_cpu_list
 from slurm_soda.agent.state_file import StateFileError, read_state, write_state
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import JsonFields
-from slurm_soda.wire.records import MAX_CPUS, MAX_JOB_ID, MAX_TIME_S
+from slurm_soda.wire.run_fields import MAX_CPUS, RunFields
 
 VERSION = 1
 MAX_JOBS = 4096
@@ -92,15 +92,15 @@ def write_core_records(path: Path, jobs: Iterable[JobCoreRecord]) -> None:
 
 
 def _core_record(data: object) -> JobCoreRecord:
-    read = JsonFields("core record", data)
+    read = RunFields("core record", data)
     return JobCoreRecord(
-        job_id=read.whole("job_id", 1, MAX_JOB_ID),
-        start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
+        job_id=read.job_id(),
+        start_s=read.start_s(),
         source=read.text("source", 32),
         path=read.text("path", _MAX_TEXT_LENGTH),
         order=read.wholes("order", MAX_CPUS, 0, MAX_CPUS),
         width=read.whole("width", 1, 64),
-        start=read.whole("start", 1, MAX_CPUS),
+        start=read.cpus("start"),
         step=read.text("step", _MAX_TEXT_LENGTH),
         original={
             name: _cpus(cpus) for name, cpus in read.text_map("original", MAX_JOBS, _MAX_TEXT_LENGTH * 4).items()

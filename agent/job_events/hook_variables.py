@@ -10,8 +10,8 @@ from slurm_soda.epilog.main import make_close_event
 from slurm_soda.prolog.main import make_open_event
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.event_delivery import MAX_EVENT_BYTES, encode_event
-from slurm_soda.wire.json_fields import JsonFields, decode_json
-from slurm_soda.wire.records import MAX_TIME_S
+from slurm_soda.wire.json_fields import decode_json
+from slurm_soda.wire.run_fields import RunFields
 
 EVENT_MAKERS = {"open": make_open_event, "close": make_close_event}
 
@@ -26,13 +26,13 @@ def event_line_from_variables(line: bytes) -> bytes:
     data = decode_json(line, MAX_EVENT_BYTES, "event")
     if not isinstance(data, dict) or "environ" not in data:
         return line
-    read = JsonFields("raw event", data)
+    read = RunFields("raw event", data)
     make = EVENT_MAKERS.get(read.text("kind", 16))
     variables = data["environ"]
     if make is None or not isinstance(variables, dict):
         raise RecordError("raw event: kind is not open or close, or environ no object")
     environ = {name: _decoded(value) for name, value in variables.items()}
-    return encode_event(make(environ, read.number("at_s", 0, MAX_TIME_S), read.text("host", 255)))
+    return encode_event(make(environ, read.unix_s("at_s"), read.text("host", 255)))
 
 
 def _decoded(value: object) -> str:

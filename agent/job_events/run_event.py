@@ -9,8 +9,9 @@ from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read import hostlist
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.event_delivery import MAX_EVENT_BYTES
-from slurm_soda.wire.json_fields import JsonFields, decode_json
-from slurm_soda.wire.records import MAX_CPUS, MAX_FAULT_LENGTH, MAX_TIME_S, JobClosed, JobOpened
+from slurm_soda.wire.json_fields import decode_json
+from slurm_soda.wire.records import MAX_FAULT_LENGTH, JobClosed, JobOpened
+from slurm_soda.wire.run_fields import MAX_CPUS, RunFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ def parse_run_event(line: bytes) -> RunEvent:
         RecordError: it is no event.
     """
     data = decode_json(line, MAX_EVENT_BYTES, "event")
-    read = JsonFields("event", data)
+    read = RunFields("event", data)
     kind = read.text("kind", 16)
-    start_s = read.whole("start_s", 0, int(MAX_TIME_S))
+    start_s = read.start_s()
     fault = read.text("fault", MAX_FAULT_LENGTH, "")
     faults: tuple[str, ...] = (f"{'prolog' if kind == 'open' else 'epilog'}: {fault}",) if fault else ()
     if kind == "close":

@@ -10,10 +10,9 @@ from slurm_soda.agent.state_file import StateFileError, read_state, write_state
 from slurm_soda.policies.cpu_fit.core_search import CoreSearch, SearchRules
 from slurm_soda.policies.cpu_fit.measurement import Measurement
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.wire.core_tuning import MAX_SEARCHES, MAX_STEPS
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import JsonFields
-from slurm_soda.wire.records import MAX_CPUS, MAX_JOB_ID, MAX_TIME_S
+from slurm_soda.wire.run_fields import MAX_SEARCHES, MAX_STEPS, RunFields
 
 VERSION = 1
 MAX_JOBS = 4096
@@ -76,12 +75,12 @@ def write_search_progress(path: Path, searches: Iterable[CoreSearchProgress]) ->
 
 
 def _progress(data: object) -> CoreSearchProgress:
-    read = JsonFields("search", data)
+    read = RunFields("search", data)
     stable = data.get("stable") if isinstance(data, dict) else None
-    limit = read.whole("limit", 1, MAX_CPUS)
+    limit = read.cpus("limit")
     progress = CoreSearchProgress(
-        job_id=read.whole("job_id", 1, MAX_JOB_ID),
-        start_s=read.whole("start_s", 0, int(MAX_TIME_S)),
+        job_id=read.job_id(),
+        start_s=read.start_s(),
         number=read.whole("number", 0, MAX_SEARCHES),
         start=read.whole("start", 1, limit),
         limit=limit,
@@ -89,7 +88,7 @@ def _progress(data: object) -> CoreSearchProgress:
         step=read.whole("step", -1, MAX_STEPS),
         measured=tuple(_measurement(item) for item in read.objects("measured", MAX_STEPS)),
         settled=read.text("settled", 32),
-        at_s=read.number("at_s", 0, MAX_TIME_S),
+        at_s=read.unix_s("at_s"),
         stable=_measurement(stable) if stable is not None else None,
     )
     progress.search(SearchRules())  # says what cannot be searched with
@@ -97,10 +96,10 @@ def _progress(data: object) -> CoreSearchProgress:
 
 
 def _measurement(data: object) -> Measurement:
-    read = JsonFields("measurement", data)
+    read = RunFields("measurement", data)
     return Measurement(
-        read.whole("cores", 1, MAX_CPUS),
-        read.number("utilisation_ratio", 0, 1),
-        read.number("spread_ratio", 0, 1),
+        read.cpus("cores"),
+        read.ratio("utilisation_ratio"),
+        read.ratio("spread_ratio"),
         read.whole("samples", 1, 1 << 30),
     )

@@ -101,7 +101,7 @@ class CycleRunner:
             report = cycle_report(work, memory, terms, self.settings.cycle, acts=acts)
             self._recorder.close(work, memory, terms, report, watch, problems_elsewhere=self.problems())
             memory.preemptions.drop_over()
-            self._requests.serve(snapshot, terms.policy, plan, mode=terms.mode)
+            self._requests.serve(terms.snapshot_request, snapshot, terms.policy, plan, mode=terms.mode)
             with watch("record.learn"):
                 observer.learn(memory, slurm_state)
         self._recorder.note_success(watch, now_s)

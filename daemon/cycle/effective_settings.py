@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import MODES, Mode, Settings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
+from slurm_soda.daemon.cycle.snapshot_requests import SETTING
 from slurm_soda.daemon.learning.policy_parameters import PolicyParameterLearner
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
@@ -36,6 +37,8 @@ class EffectiveSettings:
     policy: Policy
     problems: tuple[str, ...] = ()
     """Run-time settings that could not be used, one line each."""
+    snapshot_request: str | None = None
+    """Somebody waits for this cycle's snapshot (``sodactl snapshot dump``)."""
 
 
 def read_admin_settings(session: Session) -> dict[str, str]:
@@ -64,7 +67,7 @@ def effective_settings(
             policy = make_policy(name, learn(name))
         except PolicyError as error:
             problems.append(f"setting policy: {error}; {settings.policy.name} holds")
-    return EffectiveSettings(cast("Mode", mode), policy, tuple(problems))
+    return EffectiveSettings(cast("Mode", mode), policy, tuple(problems), overrides.get(SETTING))
 
 
 @dataclass(frozen=True, slots=True)

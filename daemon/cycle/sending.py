@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import JobChange, send_changes
+from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.sending import send_changes
 
 RecordedChange = tuple[int, JobChange]
 """Key of a recorded change, and the change."""

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
+from sqlalchemy.exc import SQLAlchemyError
 
-from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.queries import put_admin_setting
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
@@ -25,6 +27,10 @@ from slurm_soda.slurm_ext.pools.state_files import remove_state_file, write_stat
 
 SETTING = "snapshot_request"
 """Key of the request among what admins set; its value is a number of :data:`_REQUEST`'s form, new for each request."""
+REFUSAL = "snapshot_refusal"
+"""Key of the latest request that could not be answered; its value is that number, a space and the reason."""
+_MOST_CHARACTERS = 255
+"""Of a setting's value."""
 _REQUEST = re.compile(r"[0-9a-f]{16}")
 _OWNER_ONLY = 0o600
 
@@ -41,19 +47,44 @@ class SnapshotRequests:
     store: Store
     state_dir: Path
 
-    def serve(self, snapshot: ClusterSnapshot, policy: Policy, plan: Plan | None = None, *, mode: str = "") -> None:
-        """Write the file if somebody asked. The request is over before that, so that no mistake is made twice."""
-        with self.store.read() as session:
-            setting = session.get(AdminSetting, SETTING)
-            request = None if setting is None else setting.value
+    def serve(
+        self,
+        request: str | None,
+        snapshot: ClusterSnapshot,
+        policy: Policy,
+        plan: Plan | None = None,
+        *,
+        mode: str = "",
+    ) -> None:
+        """Write the file if somebody asked. What goes wrong with it is logged and told to who asked; it is never raised."""
         if request is None:
             return
-        with self.store.write() as session:
-            session.execute(delete(AdminSetting).where(AdminSetting.key == SETTING, AdminSetting.value == request))
         try:
-            self._answer(request, SnapshotDump(snapshot, policy, plan, mode, version("slurm-soda")))
-        except SodaError as error:
-            log(logging.WARNING, "snapshot-not-written", error=error)
+            if self._close(request):
+                self._answer(request, SnapshotDump(snapshot, policy, plan, mode, version("slurm-soda")))
+        except Exception as error:  # noqa: BLE001 - a dump is not worth a cycle
+            expected = isinstance(error, SodaError | SQLAlchemyError)
+            reason = str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
+            log(logging.WARNING if expected else logging.ERROR, "snapshot-not-written", error=reason)
+            if not expected:
+                LOGGER.exception("unexpected")
+            self._refuse(request, reason, snapshot.now_s)
+
+    def _close(self, request: str) -> bool:
+        """End the request before it is answered, so that no mistake is made twice; whether anybody still wants it."""
+        asked = (AdminSetting.key == SETTING, AdminSetting.value == request)
+        with self.store.write() as session:
+            wanted = session.scalar(select(AdminSetting.key).where(*asked)) is not None
+            session.execute(delete(AdminSetting).where(*asked))
+        return wanted
+
+    def _refuse(self, request: str, reason: str, now_s: float) -> None:
+        value = f"{request} {reason}".encode("ascii", "backslashreplace").decode("ascii")[:_MOST_CHARACTERS]
+        try:
+            with self.store.write() as session:
+                put_admin_setting(session, REFUSAL, value, now_s=now_s, by="sodad")
+        except SQLAlchemyError as error:
+            log(logging.ERROR, "store-unusable", error=error)
 
     def _answer(self, request: str, dump: SnapshotDump) -> None:
         if not _REQUEST.fullmatch(request):

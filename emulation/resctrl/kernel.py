@@ -8,33 +8,15 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path as File
 
 sys.path.insert(0, str(File(__file__).parents[1] / "fuse"))
+sys.path.insert(0, str(File(__file__).parent))
 from mount import Path, Refusal
+from schemata import SchemataError, Setup, parsed_schemata, shown_schemata
 
 TOP_FILES = ("cpus", "cpus_list", "tasks")
-FULL = 100
-
-
-@dataclass(slots=True)
-class Setup:
-    """The machine."""
-
-    domains: list[int] = field(default_factory=lambda: [0, 1])
-    closids: int = 4
-    rmids: int = 16
-    min_bandwidth: int = 10
-    bandwidth_gran: int = 10
-    mba: bool = True
-    mbm: bool = True
-    cat: bool = True
-    full_bandwidth: int = FULL
-    """The largest MB value: 100, or an absolute one, as AMD has."""
-    domain_bytes_per_s: float = 100e9
-    """What one domain's memory can deliver."""
 
 
 @dataclass(slots=True)
@@ -138,7 +120,7 @@ class Kernel:
         if folder in self.groups:
             group = self.groups[folder]
             if name == "schemata":
-                return self._schemata(group)
+                return shown_schemata(setup, group.mb, group.l3)
             return "".join(f"{t}\n" for t in sorted(group.tasks)) if name == "tasks" else "\n"
         if "mon_data" in folder:
             return self._counter(folder, name)
@@ -154,14 +136,6 @@ class Kernel:
             "mon_features": "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n",
             "num_rmids": f"{setup.rmids}\n",
         }[name]
-
-    def _schemata(self, group: Group) -> str:
-        lines = []
-        if self.setup.cat:
-            lines.append("    L3:" + ";".join(f"{d}={v:x}" for d, v in group.l3.items()))
-        if self.setup.mba:
-            lines.append("    MB:" + ";".join(f"{d}={v:4d}" for d, v in group.mb.items()))
-        return "\n".join(lines) + "\n"
 
     def _counter(self, folder: Path, event: str) -> str:
         at = folder.index("mon_data")
@@ -245,55 +219,12 @@ class Kernel:
             self.groups[path].tasks.add(task)
 
     def _set_schemata(self, path: Path, text: str) -> None:
-        """All lines are checked before any takes effect."""
         group = self.groups[path]
-        mb, l3 = dict(group.mb), dict(group.l3)
-        for line in text.removesuffix("\n").split("\n"):
-            name, colon, values = line.partition(":")
-            name = name.strip()
-            if not colon:
-                raise self._refuse(errno.EINVAL, "Missing ':'")
-            if not values:
-                raise self._refuse(errno.EINVAL, f"Missing '{name}' value")
-            if name == "MB" and self.setup.mba:
-                mb.update(self._pairs(values, self._bandwidth))
-            elif name == "L3" and self.setup.cat:
-                l3.update(self._pairs(values, self._cache_mask))
-            else:
-                raise self._refuse(errno.EINVAL, f"Unknown or unsupported resource name '{name}'")
-        group.mb, group.l3 = mb, l3
-
-    def _pairs(self, values: str, take: Callable[[str], int]) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for pair in filter(None, values.split(";")):
-            domain, equals, value = pair.partition("=")
-            if not equals or not domain.isdecimal():
-                raise self._refuse(errno.EINVAL, "Missing '=' or non-numeric domain")
-            if int(domain) not in self.setup.domains:
-                raise self._refuse(errno.EINVAL, "")
-            if int(domain) in found:
-                raise self._refuse(errno.EINVAL, f"Duplicate domain {domain}")
-            found[int(domain)] = take(value.strip())
-        return found
-
-    def _bandwidth(self, word: str) -> int:
-        if not word.isdecimal():
-            raise self._refuse(errno.EINVAL, f"Invalid MB value {word}")
-        least, most, gran = self.setup.min_bandwidth, self.setup.full_bandwidth, self.setup.bandwidth_gran
-        if not least <= int(word) <= most:
-            raise self._refuse(errno.EINVAL, f"MB value {word} out of range [{least},{most}]")
-        return -(-int(word) // gran) * gran
-
-    def _cache_mask(self, word: str) -> int:
         try:
-            mask = int(word, 16)
-        except ValueError:
-            raise self._refuse(errno.EINVAL, f"Non-hex character in the mask {word}") from None
-        if not 0 < mask <= 0xFFF:
-            raise self._refuse(errno.EINVAL, "Mask out of range")
-        if "0" in f"{mask:b}".strip("0"):
-            raise self._refuse(errno.EINVAL, f"The mask {mask:x} has non-consecutive 1-bits")
-        return mask
+            mb, l3 = parsed_schemata(self.setup, text)
+        except SchemataError as error:
+            raise self._refuse(errno.EINVAL, str(error)) from None
+        group.mb, group.l3 = group.mb | mb, group.l3 | l3
 
     def _refuse(self, code: int, text: str) -> Refusal:
         self.status = text

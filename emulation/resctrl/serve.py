@@ -18,8 +18,9 @@ from pathlib import Path as File
 
 sys.path.insert(0, str(File(__file__).parents[1] / "fuse"))
 sys.path.insert(0, str(File(__file__).parent))
-from kernel import Kernel, Setup
+from kernel import Kernel
 from mount import Mount, attach_privately
+from schemata import Setup
 
 
 class Control:

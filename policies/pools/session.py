@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from slurm_soda.policies.engine.demand import Demand
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import find_too_large
 from slurm_soda.policies.pools.layout.node_division import PoolDivision
@@ -13,7 +14,7 @@ from slurm_soda.policies.pools.scheduling.pool_capacity import PoolCapacity
 from slurm_soda.policies.pools.scheduling.pool_requests import PoolKey, PoolRequest, PoolRequests
 from slurm_soda.policies.pools.scheduling.scheduler import PoolScheduler, RunningPoolJob, make_pool_totals
 from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 
 
 class MultiPoolSession:
@@ -31,7 +32,7 @@ class MultiPoolSession:
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._requests = PoolRequests(demand.shapes, nodes, division)
         self._capacity = PoolCapacity(
-            FreeCapacity(ClusterSnapshot(0.0, JobTable.empty(), nodes)), division, (), with_availability=True
+            FreeCapacity(ClusterSnapshot(0.0, build_job_table([]), nodes)), division, (), with_availability=True
         )
         assert self._capacity.availability is not None
         self._availability = self._capacity.availability

@@ -1,4 +1,4 @@
-"""Parameters of policies that share GPUs: by occupancy, by OJPP's bounds, and where work comes by day."""
+"""Parameters of policies that share GPUs: shortest first, by OJPP's bounds, by occupancy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from slurm_soda.policies.sharing.colocation.policy import SPEEDUP_MODELS
 from slurm_soda.policies.sharing.ojpp.policy import MAX_JOBS_PER_GPU, ORDERS, SUBMIT
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
 from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE
+from slurm_soda.policies.sharing.sjf.policy import MAX_JOBS_PER_GPU as MOST_SHARING
 
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
@@ -168,6 +169,32 @@ DAYTIME = (
         "a number from 0",
         number_from(0.0),
     ),
+)
+MOST_JOBS = Parameter(
+    "most",
+    MOST_SHARING,
+    "jobs",
+    "most jobs on one GPU",
+    "a whole number from 1",
+    integer_from(1),
+)
+LITERAL = Parameter(
+    "literal",
+    False,
+    "truth value",
+    "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
+    "true or false",
+    read_boolean,
+)
+SJF_FFS_PARAMETERS = (MOST_JOBS, CAUTION, BOUND_CAUTION)
+SJF_BSBF_PARAMETERS = (*SJF_FFS_PARAMETERS, LITERAL, *DAYTIME)
+CHANGE_S = Parameter(
+    "change_s",
+    0.0,
+    "s",
+    "what is lost when jobs change places: a running job moves only where that pays",
+    "a finite number from 0",
+    finite_from(0.0),
 )
 
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import cast
 
-import numpy as np
-
 from slurm_soda.policies.session.ranking import INFINITY, SessionJob
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.protocols import AdjustableDecider, Decider, NodeDecider
 from slurm_soda.simulator.engine.initial_events import list_node_events, make_session_jobs
+from slurm_soda.simulator.engine.outcome_recorder import OutcomeRecorder
 from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
-from slurm_soda.simulator.engine.segment_recorder import SegmentRecorder
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.speed.speed_model import SpeedModel
@@ -51,9 +49,6 @@ class EventLoop:
         self._jobs = make_session_jobs(workload)
         self._turn = [0] * jobs
         """Runs and stops of each job so far: an end or a leave that was planned in an earlier turn is void."""
-        self._end_s = [math.nan] * jobs
-        self._preemptions = [0] * jobs
-        self._failures = [0] * jobs
         self._ends: list[tuple[float, int, int]] = []
         self._leaves: list[tuple[float, int, int, float]] = []
         """When a job leaves that was preempted or failed to start, its row and turn, and until when it made progress."""
@@ -65,10 +60,9 @@ class EventLoop:
         """Preempted jobs that still save their state."""
         self._outages: dict[int, int] = {}
         """Failures of each node that last, since one may begin before, or as, another one ends."""
-        self._record = SegmentRecorder()
+        self._record = OutcomeRecorder(workload)
         self._in_vain = 0
         """Preemptions since any job made progress."""
-        self._decisions = 0
         self._ended = 0
 
     def run(
@@ -136,7 +130,7 @@ class EventLoop:
         job = self._jobs[row]
         self._turn[row] += 1
         self._left_s[row] = 0.0
-        self._end_s[row] = end_s
+        self._record.end_s[row] = end_s
         self._in_vain = 0
         self._stop_clock(job, row, end_s)
         decider.end(job)
@@ -146,7 +140,7 @@ class EventLoop:
         return True
 
     def _decide(self, decider: Decider, now_s: float) -> None:
-        self._decisions += 1
+        self._record.decisions += 1
         preempts, starts = decider.decide(now_s)
         for job in preempts:
             self._preempt(job, now_s, decider)
@@ -227,7 +221,7 @@ class EventLoop:
 
     def _preempt(self, job: SessionJob, now_s: float, decider: Decider) -> None:
         row = job.job_id - 1
-        self._preemptions[row] += 1
+        self._record.preemptions[row] += 1
         self._turn[row] += 1
         leave = (now_s + self.costs.checkpoint_s, row, self._turn[row], now_s)
         if self.costs.checkpoint_s:
@@ -276,14 +270,14 @@ class EventLoop:
         held_s = until_s - job.start_s
         job.executed_s += held_s
         job.attained_gpu_s += held_s * job.gpus
-        self._record.add(row, job.start_s, until_s, (job.gpus, self._cpus[row]), job.pieces)
+        self._record.add_segment(row, job.start_s, until_s, (job.gpus, self._cpus[row]), job.pieces)
 
     def _turn_node(self, event: tuple[float, int, bool], decider: Decider) -> bool:
         """A node fails, and its jobs lose the progress of their present run; or it comes back. O(jobs)."""
         now_s, node, up = event
         for row, job in enumerate(self._jobs):
             if self._holds[row] and not up and any(piece.node == node for piece in job.pieces):
-                self._failures[row] += 1
+                self._record.failures[row] += 1
                 self._turn[row] += 1
                 self._stop_clock(job, row, now_s)
                 self._lose_progress(job, row)
@@ -295,23 +289,8 @@ class EventLoop:
 
     def outcome(self, policy: str, cluster: SimulatedCluster, cpu_s: float) -> SimulationOutcome:
         """What was found."""
-        first_start_s = np.array([job.first_start_s for job in self._jobs], dtype=np.float64)
-        segments = self._record.segments()
-        outcome = SimulationOutcome(
-            policy=policy,
-            workload=self.workload,
-            cluster=cluster,
-            first_start_s=np.where(np.isinf(first_start_s), np.nan, first_start_s),
-            end_s=np.array(self._end_s, dtype=np.float64),
-            held_s=np.bincount(
-                segments.job, weights=segments.end_s - segments.start_s, minlength=len(self._jobs)
-            ).astype(np.float64),
-            preemptions=np.array(self._preemptions, dtype=np.int64),
-            failures=np.array(self._failures, dtype=np.int64),
-            segments=segments,
-            decisions=self._decisions,
-            cpu_s=cpu_s,
-        )
+        first_start_s = [job.first_start_s for job in self._jobs]
+        outcome = self._record.outcome(policy, cluster, first_start_s, cpu_s)
         return outcome if self._around is None else self._around.record(outcome)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.engine.demand import group_equal_rows, group_snapshot_requests
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobTable, NodeTable
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, NodeTable
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry
@@ -117,7 +118,7 @@ def _possible(requests: list[dict[str, Any]], cluster: SimulatedCluster) -> Bool
         in_partition=cluster.in_partition,
         gpu_types=cluster.gpu_types,
     )
-    jobs = JobTable.build([{"job_id": at + 1, **request} for at, request in enumerate(requests)])
+    jobs = build_job_table([{"job_id": at + 1, **request} for at, request in enumerate(requests)])
     demand = group_snapshot_requests(ClusterSnapshot(now_s=0.0, jobs=jobs, nodes=nodes, partitions=cluster.partitions))
     pool = FreeNodes(NodeGroups(nodes), cluster.gpus, cluster.cpus, cluster.memory_mib)
     fits = np.array([pool.find(shape) is not None for shape in demand.shapes], dtype=np.bool_)

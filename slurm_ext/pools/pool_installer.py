@@ -29,7 +29,7 @@ from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, re
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.pools.state_files import hold_lock, remove_state_file, write_state_file
 from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
-from slurm_soda.slurm_ext.write.job_changes import move_jobs
+from slurm_soda.slurm_ext.write.sending import move_jobs
 
 POOLS_LOCK_NAME = "pools.lock"
 _IN_USE = "in use"

@@ -1,11 +1,11 @@
-"""From a plan's actions to changes of Slurm, and from these to calls: only what differs, with its old value and reason.
+"""From a plan's actions to changes of Slurm: only what differs, with its old value and reason.
 
 This module alone makes changes; everybody else says what shall be by an action, or passes changes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,8 +22,7 @@ from slurm_soda.policies.pipeline.actions import (
 )
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmClient, SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.write.site_factors import (
     BF_MIN_PRIO_RESERVE,
@@ -60,16 +59,6 @@ class JobChange:
     def key(self) -> ChangeKey:
         """Tells a plan's changes apart: an action changes a job once."""
         return (self.action, self.job_id)
-
-
-@dataclass(frozen=True, slots=True)
-class JobChangeResult:
-    """What became of a change; ``error`` is empty when Slurm took it."""
-
-    change: JobChange
-    error: str = ""
-    answered: bool = True
-    """False if Slurm said nothing in time: it may have taken the change all the same."""
 
 
 def request_changes(plan: Plan, snapshot: ClusterSnapshot) -> list[JobChange]:
@@ -236,16 +225,6 @@ def known_change(
     return JobChange(job_id, kind, new, old, reason)
 
 
-def move_jobs(client: SlurmClient, partitions: Mapping[int, str]) -> list[JobUpdateResult]:
-    """Put waiting jobs into other partitions at once, outside of any plan.
-
-    Raises:
-        SlurmError: Slurm did not answer.
-    """
-    updates = [JobUpdate(job_id, (("Partition", names),)) for job_id, names in partitions.items()]
-    return client.update(updates) if updates else []
-
-
 def _earliest_start(job: SlurmJob, now_s: float) -> str:
     """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
     return "now" if now_s >= job.submit_s + MIN_RESTART_GAP_S else f"now+{int(MIN_RESTART_GAP_S)}"
@@ -292,53 +271,3 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
                 )
             )
     return changes
-
-
-def apply_changes(client: SlurmClient, changes: Sequence[JobChange]) -> list[JobChangeResult]:
-    """Send changes in order, one result each; see :func:`send_changes`."""
-    return list(send_changes(client, changes))
-
-
-def send_changes(client: SlurmClient, changes: Sequence[JobChange]) -> Iterator[JobChangeResult]:
-    """Send changes in order and tell each result as it comes; updates that follow each other share one process.
-
-    Never raises for what Slurm refuses: the error is in the result.
-    """
-    batch: list[JobChange] = []
-    for change in changes:
-        if change.kind not in ("signal", "requeue"):
-            batch.append(change)
-            continue
-        yield from _send_updates(client, batch)
-        batch = []
-        yield _send_single(client, change)
-    yield from _send_updates(client, batch)
-
-
-def _send_updates(client: SlurmClient, batch: Sequence[JobChange]) -> Iterator[JobChangeResult]:
-    if not batch:
-        return
-    try:
-        answers = client.update([JobUpdate(change.job_id, tuple(change.new.items())) for change in batch])
-    except SlurmError as error:
-        yield from (_failed(change, error) for change in batch)
-        return
-    for change, answer in zip(batch, answers, strict=True):
-        yield JobChangeResult(change, answer.error)
-
-
-def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:
-    try:
-        if change.kind == "signal":
-            client.signal(change.job_id, change.new["Signal"])
-        else:
-            client.requeue(change.job_id, ended=dict(change.new) == REQUEUE_IF_ENDED)
-    except SlurmError as error:
-        return _failed(change, error)
-    return JobChangeResult(change)
-
-
-def _failed(change: JobChange, error: SlurmError) -> JobChangeResult:
-    return JobChangeResult(
-        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.status is None)
-    )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmClient
-from slurm_soda.slurm_ext.write import job_changes
-from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeResult
+from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.sending import JobChangeResult, apply_changes
 
 UNDO_KIND = "undo"
 """Kind of a recorded change that takes another one back; not itself something to undo."""
@@ -70,9 +70,9 @@ def send_manual_changes(
     """Send changes in order, recorded when there is a store to record them in."""
     changes = [entry.change for entry in wanted]
     if store is None or not wanted:
-        return job_changes.apply_changes(client, changes)
+        return apply_changes(client, changes)
     action_ids = record_intended(store, wanted, now_s)
-    results = job_changes.apply_changes(client, changes)
+    results = apply_changes(client, changes)
     record_results(store, wanted, action_ids, results, now_s)
     return results
 

@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
-from slurm_soda.slurm_ext.write.job_changes import JobChangeResult
+from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes, undo
 from slurm_soda.sodactl.control.manual_changes import ManualChange

@@ -11,7 +11,7 @@ import click
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.cycle.snapshot_requests import SETTING, answer_path
+from slurm_soda.daemon.cycle.snapshot_requests import REFUSAL, SETTING, answer_path
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
@@ -125,11 +125,21 @@ def _awaited(answer: Path, store: Store, request: str, wait_s: float) -> bytes:
         else:
             answer.unlink()
             return raw
+        if reason := _refusal(store, request):
+            raise SodaError(f"sodad could not write the snapshot: {reason}")
         if time.monotonic() >= until_s:
             with store.write() as session:
                 session.execute(delete(AdminSetting).where(AdminSetting.key == SETTING, AdminSetting.value == request))
             raise SodaError(f"sodad has written no snapshot within {wait_s:g} s; see its log, and sodactl status")
         time.sleep(_LOOK_EVERY_S)
+
+
+def _refusal(store: Store, request: str) -> str:
+    """Why sodad does not answer this request; empty as long as it may."""
+    with store.read() as session:
+        setting = session.get(AdminSetting, REFUSAL)
+    refused, _, reason = ("" if setting is None else setting.value).partition(" ")
+    return reason if refused == request else ""
 
 
 def _read(file: Path) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from slurm_soda.agent.agent import _within
+from slurm_soda.agent.reporting.report_sender import within
 
 
 def test_a_loop_that_is_cancelled_in_the_moment_of_its_news_ends() -> None:
@@ -14,7 +14,7 @@ def test_a_loop_that_is_cancelled_in_the_moment_of_its_news_ends() -> None:
     async def loop() -> None:
         nonlocal rounds
         while rounds < 3:
-            await _within(news, 60.0)
+            await within(news, 60.0)
             news.clear()
             rounds += 1
 
@@ -33,9 +33,9 @@ def test_a_loop_that_is_cancelled_in_the_moment_of_its_news_ends() -> None:
 def test_news_and_time() -> None:
     async def scene() -> None:
         news = asyncio.Event()
-        assert not await _within(news, 0.01)
-        assert not await _within(news, -1.0)
+        assert not await within(news, 0.01)
+        assert not await within(news, -1.0)
         news.set()
-        assert await _within(news, 60.0)
+        assert await within(news, 60.0)
 
     asyncio.run(scene())

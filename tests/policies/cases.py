@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.engine.allocations import find_allocation_entries, split_memory_mib
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
 
@@ -37,7 +38,7 @@ def cluster(jobs: Iterable[dict[str, Any]], nodes: NodeTable, now_s: float = NOW
     """A snapshot whose nodes have free what the jobs do not hold."""
     rows = list(jobs)
     partitions = tuple(f"p{number}" for number in range(nodes.in_partition.shape[1]))
-    table = JobTable.build([{"partition": partitions[0], **row} for row in rows])
+    table = build_job_table([{"partition": partitions[0], **row} for row in rows])
     return ClusterSnapshot(now_s, table, with_free(table, nodes), partitions)
 
 

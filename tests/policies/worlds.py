@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.plan import JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, with_free
 from tests.sampling import examples
 
@@ -119,7 +120,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: Plan, *, leaving: bool) -> Clus
             row |= {"state": JobState.PENDING, "alloc": [], "start_s": float("nan"), "waited_s": 0.0}
             row["preemptions"] += 1
         rows.append(row)
-    table = JobTable.build(rows)
+    table = build_job_table(rows)
     table = table.with_columns(
         partition=np.array([snapshot.partitions.index(row["partition"]) for row in rows], dtype=np.int64),
         partitions=snapshot.partitions,

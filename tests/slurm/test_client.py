@@ -21,13 +21,13 @@ from slurm_soda.slurm_ext.read.sacct import JobAccounting, SacctReader
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.write.job_changes import (
     MIN_RESTART_GAP_S,
-    apply_changes,
     order_changes,
     release_changes,
     requeue_change,
     signal_change,
     start_now_change,
 )
+from slurm_soda.slurm_ext.write.sending import apply_changes
 from slurm_soda.slurm_ext.write.site_factors import SITE_FACTOR_LIMIT
 
 pytestmark = pytest.mark.slurm

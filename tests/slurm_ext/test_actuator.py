@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import slurm_soda
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob, StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
-from slurm_soda.slurm_ext.write import job_changes
+from slurm_soda.slurm_ext.write import job_changes, sending
 from slurm_soda.slurm_ext.write.job_changes import (
     JobChange,
-    apply_changes,
     order_changes,
     release_changes,
     request_changes,
@@ -25,6 +25,7 @@ from slurm_soda.slurm_ext.write.job_changes import (
     signal_change,
     start_now_change,
 )
+from slurm_soda.slurm_ext.write.sending import apply_changes
 from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 from tests.slurm_ext.records import job
 
@@ -37,7 +38,7 @@ def plan(order: Sequence[int], starts: Sequence[int] = ()) -> Plan:
 
 
 def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
-    return ClusterSnapshot(0.0, JobTable.build(list(rows)), NodeTable.uniform(1, 4))
+    return ClusterSnapshot(0.0, build_job_table(list(rows)), NodeTable.uniform(1, 4))
 
 
 def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> None:
@@ -179,13 +180,16 @@ def test_the_next_jobs_of_a_pool_are_lifted_to_where_backfill_reserves() -> None
     assert factors[1] > factors[2]
 
 
-def test_changes_are_made_in_one_place() -> None:
+def test_changes_are_made_in_one_place_and_sent_by_another() -> None:
     folders = [folder.resolve() for folder in Path(slurm_soda.__file__).parent.iterdir()]
     made = {
-        path
+        (node.func.id, path)
         for folder in folders
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("JobChange", "JobUpdate")
     }
-    assert made == {Path(job_changes.__file__).resolve()}
+    assert made == {
+        ("JobChange", Path(job_changes.__file__).resolve()),
+        ("JobUpdate", Path(sending.__file__).resolve()),
+    }

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.snapshot import JobState, JobTable
 from slurm_soda.slurm_ext.write.site_factors import (
     PRIORITY_CEILING,
@@ -19,7 +20,7 @@ BASE = 1000
 
 def table(rows: list[tuple[int, int, int]], blocked: frozenset[int] = frozenset()) -> JobTable:
     """Rows of ``(job_id, other, site_factor)``; Slurm never lets a priority fall below 1."""
-    return JobTable.build(
+    return build_job_table(
         [
             {"job_id": i, "priority": max(1, o + f), "site_factor": f,
              "state": JobState.BLOCKED if i in blocked else JobState.PENDING}
@@ -152,7 +153,7 @@ def test_a_blocked_job_that_becomes_eligible_later_would_not_overtake() -> None:
 
 
 def test_a_job_whose_factor_slurm_does_not_tell_is_passed_over() -> None:
-    jobs = JobTable.build(
+    jobs = build_job_table(
         [{"job_id": 1, "priority": 900, "site_factor": UNKNOWN_SITE_FACTOR}, {"job_id": 2, "priority": 5}]
     )
     assert compute_site_factors(jobs, [1, 2], depth=10, base=BASE) == {}
@@ -182,7 +183,7 @@ def test_repeated_insertions_at_one_place_stay_right_and_cheap(insertions: int) 
 
 
 def test_no_pending_job_is_no_write() -> None:
-    assert compute_site_factors(JobTable.empty(), [], depth=10, base=BASE) == {}
+    assert compute_site_factors(build_job_table([]), [], depth=10, base=BASE) == {}
 
 
 BAND = 1_000_000_000

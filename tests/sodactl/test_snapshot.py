@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from slurm_soda.daemon.cycle.snapshot_requests import SETTING, SnapshotRequests, answer_path
-from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.queries import put_admin_setting
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
 from slurm_soda.policies.plan import Plan
@@ -80,6 +81,10 @@ class Site:
     def dump(self, file: Path, *more: str) -> Result:
         with self.cycling():
             return self("snapshot", "dump", str(file), *more, "--config", str(self.path / "soda.toml"))
+
+    def sodad_refuses(self, file: Path) -> Result:
+        with self.cycling():
+            return self("snapshot", "dump", str(file), "--config", str(self.path / "soda.toml"), status=1)
 
     def requests(self) -> list[str]:
         store = open_store(f"sqlite:///{self.path}/soda.db")
@@ -200,9 +205,50 @@ def test_a_snapshot_that_cannot_be_left_does_not_stop_a_cycle(
     with sodad.store.write() as session:
         put_admin_setting(session, SETTING, REQUEST, now_s=0.0, by="root")
     requests = SnapshotRequests(sodad.store, tmp_path / "gone")
-    requests.serve(idle_cluster(3, 2, 1), make_policy("fifo"))
+    requests.serve(REQUEST, idle_cluster(3, 2, 1), make_policy("fifo"))
     assert "snapshot-not-written" in caplog.text
     assert not site.requests()
+
+
+@pytest.mark.parametrize("error", [ValueError("Out of range float values"), OSError(28, "No space left on device")])
+def test_a_snapshot_that_cannot_be_written_costs_only_the_dump(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_dump: SnapshotDump) -> bytes:
+        raise error
+
+    sodad = site.sodad()
+    monkeypatch.setattr("slurm_soda.daemon.cycle.snapshot_requests.write_dump", fail)
+    with sodad.store.write() as session:
+        put_admin_setting(session, SETTING, REQUEST, now_s=0.0, by="root")
+    assert not sodad.run().error
+    assert f"snapshot-not-written error={json.dumps(f'{type(error).__name__}: {error}')}" in caplog.text
+    assert not site.requests()
+    told = site.sodad_refuses(tmp_path / "dump")
+    assert told.err == f"sodactl: sodad could not write the snapshot: {type(error).__name__}: {error}\n"
+    assert not (tmp_path / "dump").exists()
+
+
+def test_a_store_that_is_locked_costs_only_the_dump(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    sodad = site.sodad()
+    requests = SnapshotRequests(sodad.store, site.path)
+    with sodad.store.write() as session:
+        put_admin_setting(session, SETTING, REQUEST, now_s=0.0, by="root")
+
+    def locked(_store: Store) -> None:
+        raise OperationalError("DELETE", {}, Exception("database is locked"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", locked)
+        requests.serve(REQUEST, idle_cluster(3, 2, 1), make_policy("fifo"))
+    assert site.requests() == [REQUEST], "it is answered by the next cycle"
+    assert not sodad.run().error
+    assert answer_path(site.path, REQUEST).exists()
+
+
+def test_a_request_that_was_withdrawn_meanwhile_has_no_answer(site: Site) -> None:
+    SnapshotRequests(site.sodad().store, site.path).serve(REQUEST, idle_cluster(3, 2, 1), make_policy("fifo"))
+    assert not answer_path(site.path, REQUEST).exists()
 
 
 def test_an_answer_that_nobody_fetched_goes_with_the_next(site: Site, tmp_path: Path) -> None:

@@ -20,11 +20,10 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTIO
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, jobs_on_devices
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
-from slurm_soda.policies.sharing.sjf import wait_decisions
 from slurm_soda.policies.sharing.sjf.gpu_release_times import GpuReleaseTimes
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE, LongJobs, expect_quiet_hours
+from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE, expect_quiet_hours
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
-from slurm_soda.policies.sharing.sjf.shorter_jobs import DAYTIME_PATIENCE, LEAST_LOSS, PATIENCE, ShorterJobs
+from slurm_soda.policies.sharing.sjf.wait_decisions import WaitDecisions
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
@@ -102,8 +101,6 @@ class _Pass:
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
         self._partner_screen: PartnerScreen | None = None
-        self._shorter_jobs: ShorterJobs | None = None
-        self._long_jobs: LongJobs | None = None
         self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._gpu_occupancy.node]))
         self._by_day = policy.ours and policy.daytime and self._quieter_hours_come()
         self._releases = GpuReleaseTimes(self._gpu_occupancy, self._interference_view) if self._by_day else None
@@ -125,17 +122,17 @@ class _Pass:
         """Walk the order."""
         jobs, placing = self._snapshot.jobs, self._placing
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
-        if self._policy.ours:
-            self._count_shorter_jobs(score)
+        waits = self._wait_decisions(score) if self._policy.ours else None
         ranked = rank_rows(find_rankable_rows(self._snapshot), score, jobs.submit_s)
         rows = placing.candidates(ranked)
         refusals = RefusedShapes()
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
             shape = placing.demand.shapes[code]
-            held_back = self._wait_decision(row, float(score[row])) if shape.wants_gpus else None
-            if held_back is not None:
-                self._decisions[row] = held_back
-                continue
+            if waits is not None and shape.wants_gpus:
+                held_back = waits.decide(row, int(placing.free_capacity.now.gpus.sum()))
+                if held_back is not None:
+                    self._decisions[row] = held_back
+                    continue
             pieces = None if refusals.cover(shape) else placing.free_capacity.now.find(shape)
             if pieces is not None:
                 self._start_alone(row, shape, pieces)
@@ -143,46 +140,21 @@ class _Pass:
                 refusals.add(shape)
                 if shape.wants_gpus:
                     self._join(row, code, shape)
-            if self._long_jobs is not None and row in self._devices:
-                self._long_jobs.start(float(score[row]), int(jobs.gpus[row]))
+            if waits is not None and row in self._devices:
+                waits.start(row)
         return self._plan(ranked, score)
 
-    def _count_shorter_jobs(self, run_s: FloatColumn) -> None:
-        jobs, verdict = self._snapshot.jobs, self._placing.verdict
-        waits: BoolColumn = verdict == JobVerdict.WAIT
-        runs: BoolColumn = verdict == JobVerdict.RUN
-        if self._by_day:
-            limit_gpus = self._policy.long_share * self._usable_gpus
-            self._long_jobs = LongJobs(run_s, jobs.gpus, waits, runs, limit_gpus=limit_gpus, long_s=self._policy.long_s)
-        sharing = jobs_on_devices(
-            self._gpu_occupancy, np.flatnonzero([len(jobs_on) > 1 for jobs_on in self._gpu_occupancy.jobs_on])
+    def _wait_decisions(self, run_s: FloatColumn) -> WaitDecisions:
+        policy = self._policy
+        return WaitDecisions(
+            self._snapshot,
+            run_s,
+            self._placing.verdict,
+            self._gpu_occupancy,
+            self._interference_view,
+            long_gpus=policy.long_share * self._usable_gpus if self._by_day else None,
+            long_s=policy.long_s,
         )
-        waits_or_shares, lost_speed = waits.copy(), waits.astype(np.float64)
-        waits_or_shares[sharing] = True
-        lost_speed[sharing] = [1.0 - 1.0 / self._interference_view.pace(row) for row in sharing]
-        patience, least_loss = (DAYTIME_PATIENCE, LEAST_LOSS) if self._by_day else (PATIENCE, 0.0)
-        self._shorter_jobs = ShorterJobs(
-            run_s, jobs.gpus, waits_or_shares, lost_speed, runs, patience=patience, least_loss=least_loss
-        )
-
-    def _wait_decision(self, row: int, run_s: float) -> SharingDecision | None:
-        """Why a job had better leave free GPUs to shorter ones, as it would hold them for long and cannot be stopped."""
-        if self._shorter_jobs is None:
-            return None
-        jobs = self._snapshot.jobs
-        gpus, waited_s, work_s = int(jobs.gpus[row]), float(jobs.waited_s[row]), float(jobs.remaining_s[row])
-        free_gpus = int(self._placing.free_capacity.now.gpus.sum())
-        if self._shorter_jobs.should_leave_gpus(run_s, gpus, waited_s, free_gpus):
-            wanted_gpus = self._shorter_jobs.wanted_gpus(run_s, gpus)
-            return wait_decisions.wait_for_shorter_jobs(
-                work_s, wanted_gpus, self._shorter_jobs.max_wait_s(run_s) - waited_s
-            )
-        if self._long_jobs is not None and self._long_jobs.should_wait(run_s, gpus, waited_s):
-            held_gpus, limit_gpus = self._long_jobs.held_gpus(run_s), self._long_jobs.limit_gpus
-            return wait_decisions.wait_for_fewer_long_jobs(
-                work_s, held_gpus, limit_gpus, self._long_jobs.max_wait_s(run_s) - waited_s
-            )
-        return None
 
     def _start_alone(self, row: int, shape: RequestShape, pieces: Sequence[NodeAllocation]) -> None:
         devices = self._gpu_occupancy.take_empty(pieces)

@@ -18,10 +18,11 @@ from slurm_soda.policies.cpu_fit.fit import (
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails
 from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity, PastFit
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pipeline.actions import PreemptJob, RequestedCpus, ResizeRequest
 from slurm_soda.policies.pipeline.stages import Pipeline, empty_plan
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 
 NODE = NodeCapacity(28, 64_000)
 CV = CpuFitCandidate(gpus=1, nodes=1, tasks=1, cpus_per_task=20, cpus=20, category="cv")
@@ -47,7 +48,7 @@ def snapshot(
         details=RequestDetails.build(known),
         earlier=EarlierResizes.build({} if earlier is None else {7: earlier}),
     )
-    return ClusterSnapshot(0.0, JobTable.empty(), NodeTable.uniform(1, 1), cpu_requests=requests)
+    return ClusterSnapshot(0.0, build_job_table([]), NodeTable.uniform(1, 1), cpu_requests=requests)
 
 
 def planned(**case: Any) -> Plan:
@@ -138,7 +139,7 @@ def test_the_plan_before_stays_and_jobs_come_most_urgent_first() -> None:
     base = CpuRequests.build([9, 7, 8], [1, 0, 1], [("alice", NODE, CV), ("bob", NODE, CV)], {})
     told = RequestDetails.build({7: TOLD, 8: None, 9: TOLD._replace(tied_to="--exclusive")})
     requests = replace(base, details=told)
-    world = ClusterSnapshot(0.0, JobTable.empty(), NodeTable.uniform(1, 1), cpu_requests=requests)
+    world = ClusterSnapshot(0.0, build_job_table([]), NodeTable.uniform(1, 1), cpu_requests=requests)
     plan = CpuFit().apply(world, before)
     assert [action.id for action in plan.actions] == ["preempt:1", "resize:7"]
     assert list(plan.cpu_fits) == [9, 7, 8]
@@ -148,7 +149,7 @@ def test_the_plan_before_stays_and_jobs_come_most_urgent_first() -> None:
 
 def test_without_requests_the_plan_is_the_same_object() -> None:
     plan = empty_plan()
-    assert CpuFit().apply(ClusterSnapshot(0.0, JobTable.empty(), NodeTable.uniform(1, 1)), plan) is plan
+    assert CpuFit().apply(ClusterSnapshot(0.0, build_job_table([]), NodeTable.uniform(1, 1)), plan) is plan
 
 
 def test_tables_give_back_what_they_were_built_from() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pipeline.actions import OrderJobs, PreemptJob, RouteJob
 from slurm_soda.policies.pipeline.stages import Pipeline, empty_plan, pipeline_of
 from slurm_soda.policies.plan import Plan
@@ -21,7 +22,7 @@ from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst, move_to_front, partitions_left
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 
 NOW_S = 1000.0
 NODE = NodeClass("", 4, 28)
@@ -36,7 +37,7 @@ def table(large: int = 0) -> PoolTable:
 def world(jobs: list[dict[str, Any]], pools: PoolsInForce | None = None) -> ClusterSnapshot:
     """Two nodes that are in every partition; partitions as the jobs list them."""
     names = tuple(sorted({job.get("partition", "main") for job in jobs} | {"main"}))
-    built = JobTable.build([{"partition": "main", **job} for job in jobs])
+    built = build_job_table([{"partition": "main", **job} for job in jobs])
     code = np.array([names.index(built.partitions[at]) for at in built.partition.tolist()], dtype=np.int64)
     columns = built.with_columns(partition=code, partitions=names)
     return ClusterSnapshot(

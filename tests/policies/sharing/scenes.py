@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
-from slurm_soda.policies.snapshot import JobState, JobTable, NodeTable
+from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, with_free
 
 Pairs = Mapping[tuple[str, str], tuple[float, float]]
@@ -69,7 +70,7 @@ def scene(
     for row, extra in zip(rows, own, strict=True):
         if extra["on"]:
             row.update(_running(row, np.bincount(node_of[list(extra["on"])], minlength=len(nodes)), now_s))
-    table = JobTable.build([{"partition": "p0", **row} for row in rows])
+    table = build_job_table([{"partition": "p0", **row} for row in rows])
     kinds = tuple(sorted({JobKind(e["model"], e["batch"], "v100", 1) for e in own if e["model"]}, key=str))
     free = with_free(table, nodes)
     held = np.array(sorted({device for extra in own for device in extra["on"]}), dtype=np.int64)

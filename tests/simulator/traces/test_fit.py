@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.baselines.fifo import Fifo
+from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs, select_jobs_that_fit
@@ -86,7 +87,7 @@ def test_it_is_what_policies_set_aside(rows):
         gpu_type=cluster.gpu_type, cpus=cluster.cpus, cpus_free=cluster.cpus, memory_mib=cluster.memory_mib,
         memory_free_mib=cluster.memory_mib, in_partition=cluster.in_partition, gpu_types=cluster.gpu_types,
     )  # fmt: skip
-    snapshot = ClusterSnapshot(0.0, JobTable.build([{"job_id": at + 1, **row} for at, row in enumerate(rows)]), nodes)
+    snapshot = ClusterSnapshot(0.0, build_job_table([{"job_id": at + 1, **row} for at, row in enumerate(rows)]), nodes)
     notes = Fifo(skip=True).decide(snapshot).notes
     too_large = set(notes.job_id[notes.verdict == JobVerdict.TOO_LARGE].tolist())
     try:

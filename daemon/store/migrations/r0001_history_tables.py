@@ -1,0 +1,211 @@
+"""The tables of the first schema that hold what sodad learns from: searches for cores, kinds of jobs, run times, pools.
+
+A part of ``versions/r0001_first.py``, in whose folder alembic allows only revisions; never edited once it is released.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from slurm_soda.daemon.store.tables.scheduling import RawText
+
+HISTORY_TABLES = (
+    "cpu_measurement",
+    "cpu_fit",
+    "cpu_proposal",
+    "profile_edit",
+    "profile_value",
+    "slowdown_model",
+    "observed_job",
+    "run_time_prediction",
+    "pool_run",
+)
+"""In the order of their making."""
+
+
+def create_history_tables() -> None:
+    """Make them, after the table of jobs, to which some refer."""
+    _create_cpu_fit_tables()
+    _create_kind_profile_tables()
+    _create_run_time_tables()
+    _create_pool_tables()
+
+
+def _create_cpu_fit_tables() -> None:
+    """Searches for the best number of cores, and what was proposed."""
+    op.create_table(
+        "cpu_measurement",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("node", sa.String(length=255), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("search", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("cores", sa.Integer(), nullable=False),
+        sa.Column("most_cores", sa.Integer(), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("utilisation_ratio", sa.Double(), nullable=False),
+        sa.Column("spread_ratio", sa.Double(), nullable=False),
+        sa.Column("samples", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_cpu_measurement")),
+        sa.UniqueConstraint("job_id", "restart", "node", "search", "step", "at_s", name="uq_cpu_measurement"),
+    )
+    op.create_index(op.f("ix_cpu_measurement_job_id"), "cpu_measurement", ["job_id"], unique=False)
+    op.create_table(
+        "cpu_fit",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("submit_s", sa.Double(), nullable=True),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("node", sa.String(length=255), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("search", sa.Integer(), nullable=False),
+        sa.Column("user", sa.String(length=255), nullable=False),
+        sa.Column("category", sa.String(length=16), nullable=False),
+        sa.Column("model", sa.String(length=64), nullable=False),
+        sa.Column("hints", sa.JSON(), nullable=False),
+        sa.Column("nodes", sa.Integer(), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("asked_cores", sa.Integer(), nullable=True),
+        sa.Column("start_cores", sa.Integer(), nullable=False),
+        sa.Column("most_cores", sa.Integer(), nullable=False),
+        sa.Column("cores", sa.Integer(), nullable=False),
+        sa.Column("steps", sa.Integer(), nullable=False),
+        sa.Column("start_ratio", sa.Double(), nullable=False),
+        sa.Column("utilisation_ratio", sa.Double(), nullable=False),
+        sa.Column("reason", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_cpu_fit")),
+        sa.UniqueConstraint("job_id", "restart", "node", "search", "at_s", name="uq_cpu_fit"),
+    )
+    op.create_index(op.f("ix_cpu_fit_at_s"), "cpu_fit", ["at_s"], unique=False)
+    op.create_index(op.f("ix_cpu_fit_job_id"), "cpu_fit", ["job_id"], unique=False)
+    op.create_index("ix_cpu_fit_user_category", "cpu_fit", ["user", "category"], unique=False)
+    op.create_table(
+        "cpu_proposal",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("submit_s", sa.Double(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("asked_cores", sa.Integer(), nullable=False),
+        sa.Column("cores", sa.Integer(), nullable=True),
+        sa.Column("source", sa.String(length=16), nullable=False),
+        sa.Column("left_alone", sa.String(length=255), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_cpu_proposal")),
+        sa.UniqueConstraint("job_id", "submit_s", name=op.f("uq_cpu_proposal_job_id_submit_s")),
+    )
+
+
+def _create_kind_profile_tables() -> None:
+    """What is known of kinds of jobs, and who changed it."""
+    op.create_table(
+        "profile_edit",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("who", sa.String(length=255), nullable=False),
+        sa.Column("action", sa.String(length=12), nullable=False),
+        sa.Column("summary", RawText(), nullable=False),
+        sa.Column("before", sa.JSON(), nullable=False),
+        sa.Column("undone_s", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_profile_edit")),
+    )
+    op.create_table(
+        "profile_value",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("model", sa.String(length=64), nullable=False),
+        sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("gpu_type", sa.String(length=64), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("partner", sa.String(length=64), nullable=False),
+        sa.Column("partner_batch", sa.Integer(), nullable=False),
+        sa.Column("quantity", sa.String(length=24), nullable=False),
+        sa.Column("source", sa.Integer(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.Column("error", sa.Double(), nullable=True),
+        sa.Column("observations", sa.Integer(), nullable=False),
+        sa.Column("origin", RawText(), nullable=False),
+        sa.Column("edit_id", sa.Integer(), nullable=True),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_profile_value")),
+        sa.UniqueConstraint(
+            "model",
+            "batch",
+            "gpu_type",
+            "gpus",
+            "partner",
+            "partner_batch",
+            "quantity",
+            "source",
+            name="uq_profile_value",
+        ),
+    )
+    op.create_table(
+        "slowdown_model",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("summary", RawText(), nullable=False),
+        sa.Column("document", sa.JSON(), nullable=False),
+        sa.Column("edit_id", sa.Integer(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_slowdown_model")),
+    )
+
+
+def _create_run_time_tables() -> None:
+    """Jobs that were observed, and predictions of run times."""
+    op.create_table(
+        "observed_job",
+        sa.Column("job_pk", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("model", sa.String(length=64), nullable=False),
+        sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("gpu_type", sa.String(length=64), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("run_s", sa.Double(), nullable=False),
+        sa.Column("iteration_s", sa.Double(), nullable=True),
+        sa.Column("utilisation_ratio", sa.Double(), nullable=True),
+        sa.Column("memory_mib", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["job_pk"], ["job.id"], name=op.f("fk_observed_job_job_pk_job")),
+        sa.PrimaryKeyConstraint("job_pk", name=op.f("pk_observed_job")),
+    )
+    op.create_index(op.f("ix_observed_job_at_s"), "observed_job", ["at_s"], unique=False)
+    op.create_index("ix_observed_job_kind", "observed_job", ["model", "gpu_type", "gpus", "batch"], unique=False)
+    op.create_table(
+        "run_time_prediction",
+        sa.Column("job_pk", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("predicted_by", sa.String(length=16), nullable=False),
+        sa.Column("run_s", sa.Double(), nullable=False),
+        sa.Column("error_s", sa.Double(), nullable=True),
+        sa.Column("jobs", sa.Integer(), nullable=False),
+        sa.Column("basis", RawText(), nullable=False),
+        sa.Column("curve", sa.JSON(), nullable=False),
+        sa.Column("actual_s", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["job_pk"], ["job.id"], name=op.f("fk_run_time_prediction_job_pk_job")),
+        sa.PrimaryKeyConstraint("job_pk", name=op.f("pk_run_time_prediction")),
+    )
+
+
+def _create_pool_tables() -> None:
+    """Runs in pools."""
+    op.create_table(
+        "pool_run",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("submit_s", sa.Double(), nullable=False),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("user", sa.String(length=255), nullable=False),
+        sa.Column("base", RawText(), nullable=False),
+        sa.Column("kind", sa.String(length=8), nullable=False),
+        sa.Column("partition", RawText(), nullable=False),
+        sa.Column("borrowing", sa.Boolean(), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("cpus", sa.Integer(), nullable=False),
+        sa.Column("queued_s", sa.Double(), nullable=True),
+        sa.Column("start_s", sa.Double(), nullable=True),
+        sa.Column("end_s", sa.Double(), nullable=True),
+        sa.Column("aborted", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_pool_run")),
+        sa.UniqueConstraint("job_id", "submit_s", "restart", name=op.f("uq_pool_run_job_id_submit_s_restart")),
+    )
+    op.create_index(op.f("ix_pool_run_end_s"), "pool_run", ["end_s"], unique=False)
