@@ -219,6 +219,7 @@ def test_slurm_that_does_not_tell_its_limits_stops_nothing_else(full: FakeSlurm,
     assert job.cpus == 3
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kill_at", range(1, 9))
 def test_a_kill_at_any_point_loses_neither_the_change_nor_the_way_back(
     full: FakeSlurm, fresh_store: Path, kill_at: int

@@ -70,7 +70,7 @@ def test_without_a_kill(fresh_store: Path) -> None:
     assert passed > 100
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kill_at", range(1, 101))
 def test_a_kill_at_every_point(fresh_store: Path, kill_at: int) -> None:
     slurm = scenario()

@@ -74,7 +74,7 @@ def assert_not_overdrawn(pool: FreeNodes) -> None:
     assert pool.memory_mib.min() >= 0
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(5)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -92,7 +92,7 @@ def test_nothing_is_given_twice(policy: Policy, snapshot: ClusterSnapshot) -> No
     assert_not_overdrawn(soon)
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(5)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -116,7 +116,7 @@ def test_gangs_are_whole_and_where_they_may_be(policy: Policy, snapshot: Cluster
             assert {nodes.gpu_types[kind] if kind >= 0 else "" for kind in nodes.gpu_type[at].tolist()} == {wanted}
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(5)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -137,7 +137,7 @@ def test_order_lists_the_pending_jobs_with_the_starts_in_front(policy: Policy, s
             assert verdict[int(jobs.job_id[row])] == JobVerdict.BLOCKED
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(5)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds(), random=st.randoms(use_true_random=False))
@@ -151,6 +151,7 @@ def test_the_same_snapshot_gives_the_same_plan(policy: Policy, snapshot: Cluster
         np.testing.assert_array_equal(getattr(first.notes, column), getattr(second.notes, column))
 
 
+@pytest.mark.sample(3)
 @each("policy", SKIPPING, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -166,6 +167,7 @@ def test_no_job_that_fits_beside_the_plan_is_left_waiting(policy: Policy, snapsh
             assert pool.find(demand.shapes[int(demand.code[snapshot.jobs.row(job_id)])]) is None
 
 
+@pytest.mark.sample(3)
 @each("policy", PREEMPTIVE, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -186,6 +188,7 @@ def test_only_ripe_preemptible_jobs_give_way_and_only_to_better_ranked_ones(
             assert note.verdict in (JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.PREEMPT)
 
 
+@pytest.mark.sample(3)
 @each("policy", PREEMPTIVE, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -210,6 +213,7 @@ def test_every_victim_is_needed(policy: Policy, snapshot: ClusterSnapshot) -> No
         assert homeless
 
 
+@pytest.mark.sample(3)
 @each("policy", PREEMPTIVE, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -236,6 +240,7 @@ def test_no_waiting_job_could_still_be_served_by_preempting_worse_ranked_jobs(
         assert wide.find(demand.shapes[int(demand.code[row])]) is None
 
 
+@pytest.mark.sample(3)
 @each("policy", EAGER, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -256,6 +261,7 @@ def test_carrying_a_plan_out_settles_without_ping_pong(policy: Policy, snapshot:
     pytest.fail("the plan never comes to rest")
 
 
+@pytest.mark.sample(3)
 @each("policy", EAGER, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())

@@ -105,7 +105,7 @@ def fill(soda: Bench, text: str = "train") -> None:
 COMMANDS = [["explain", "7"], ["explain", "8"], ["jobs"], ["status", "--timings"]]
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_sodad_tells_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:
@@ -205,7 +205,7 @@ def test_only_kinds_of_jobs_can_be_asked_for(sodad: str, query: str, status: int
 CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("argv", [line.split() for line in CORES], ids=CORES)
 @pytest.mark.parametrize("text", HOSTILE[::4])
 def test_sodad_tells_of_cores_what_the_store_holds(soda: Bench, sodad: str, argv: list[str], text: str) -> None:
@@ -303,6 +303,7 @@ def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], s
 HEAD = {"epoch": None, "daemon_alive": True, "mode": "observe", "policy": "fifo", "parameters": {}}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [

@@ -25,7 +25,7 @@ def agrees(job: Job, cores: int) -> None:
     assert job.at(cores) >= 0.98 * max(job.ratios)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_best_fit_of_the_papers_models(model: Model, start: int) -> None:
@@ -34,7 +34,7 @@ def test_best_fit_of_the_papers_models(model: Model, start: int) -> None:
     assert run.search.steps <= 4
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_best_fit_of_the_papers_models_with_noise(model: Model, start: int) -> None:

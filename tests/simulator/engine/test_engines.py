@@ -32,6 +32,7 @@ class Fickle:
         return 1.0 if len(pieces) == 1 else 0.5 if row % 2 else 2.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RANKED)
 @given(workload=pool_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), costs=st.sampled_from(COSTS))
 def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
@@ -42,6 +43,7 @@ def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: floa
     assert quick.preemptions.tolist() == whole.preemptions.tolist()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("within_queue", ["start", "small", "submit"])
 @given(workload=pool_workloads())
 def test_both_orders_within_a_queue(within_queue: str, workload: Workload) -> None:
@@ -52,6 +54,7 @@ def test_both_orders_within_a_queue(within_queue: str, workload: Workload) -> No
     assert history(quick) == history(whole)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RANKED)
 @given(workload=node_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), costs=st.sampled_from(COSTS))
 def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
@@ -61,6 +64,7 @@ def test_sifting_leaves_nothing_out(name: str, workload: Workload, min_run_s: fl
     assert history(sifted) == history(whole)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["backfill", "multifactor", "drf", "kelp-drf"])
 @given(workload=node_workloads(), costs=st.sampled_from(COSTS))
 def test_screening_leaves_nothing_out(name: str, workload: Workload, costs: Costs) -> None:

@@ -162,6 +162,7 @@ def test_a_philly_month_has_the_traces_sizes_sweeps_and_weekends():
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the public trace is not beside the checkout")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("gpus", "law"), list(zip(philly.GPU_SIZES, philly.RUN_S, strict=True)))
 def test_a_philly_months_run_times_are_those_of_the_trace(gpus, law):
     real = load_trace(DATA / "philly" / "philly.csv").workload
