@@ -122,6 +122,9 @@ class CpuRequestReader:
         """By :data:`_ALIKE`; as old as the limits and the histories."""
         self._alike_of: dict[int, tuple[SlurmJob, _Alike]] = {}
         """By job id, with the record that it holds for; as old as :attr:`_alike`."""
+        self._columns: tuple[object, ...] = ()
+        """What :attr:`_requests` was built from: as long as that is so, each cycle gets the same object."""
+        self._requests = CpuRequests()
 
     def read(self, slurm_state: SlurmState, job_cache: JobCache, *, acts: bool) -> CpuRequests:
         """What is known now, with answers to at most :data:`MAX_QUERIES_PER_CYCLE` new questions.
@@ -194,9 +197,10 @@ class CpuRequestReader:
             if answer.resizes:
                 doubtful.append(job.job_id)
         earlier = self._earlier(session, job_cache, doubtful, acts=acts)
-        return replace(
-            _requests(jobs, alike), details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier)
-        )
+        columns = [job.job_id for job in jobs], alike, details, earlier
+        if columns != self._columns:
+            self._columns, self._requests = columns, _requests(*columns)
+        return self._requests
 
     def _alike_with(self, session: Session, job: SlurmJob, nodes: Sequence[SlurmNode]) -> _Alike:
         """What every reading of Slurm shows of a job, with what the store and the nodes say of it."""
@@ -254,12 +258,18 @@ _ALIKE = attrgetter(
 """Jobs for which these are equal have the same row in the snapshot."""
 
 
-def _requests(jobs: Sequence[SlurmJob], alike: Sequence[_Alike]) -> CpuRequests:
-    """Jobs as a table, with those that are alike once."""
+def _requests(
+    job_ids: Sequence[int],
+    alike: Sequence[_Alike],
+    details: Mapping[int, RequestDetail | None],
+    earlier: Mapping[int, EarlierChange],
+) -> CpuRequests:
+    """The tables of a snapshot; jobs that are alike are in them once."""
     row = {one: at for at, one in enumerate(dict.fromkeys(alike))}
     distinct = [(one.user, one.case.node, one.case.job) for one in row]
     histories = {one.user: one.case.history for one in row}
-    return CpuRequests.build([job.job_id for job in jobs], [row[one] for one in alike], distinct, histories)
+    requests = CpuRequests.build(job_ids, [row[one] for one in alike], distinct, histories)
+    return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
 
 
 def _waiting(job: SlurmJob) -> CpuFitCandidate:

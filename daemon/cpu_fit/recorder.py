@@ -37,7 +37,7 @@ class CpuFitRecorder:
         for job_id, note in plan.cpu_fits.items():
             job, resize = slurm_state.jobs[job_id], resizes.get(job_id)
             seen, known = self._concluded.get(job_id, (None, None))
-            if seen is job and known is not None and known[2] is note and known[3] == resize:
+            if seen is job and known is not None and known[2:] == (note, resize):
                 continue  # the same record has the same submission and CPUs
             found = (job_cache.submit_s(job_id), -(-job.cpus // job.nodes), note, resize)
             self._concluded[job_id] = job, found

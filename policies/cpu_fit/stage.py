@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
@@ -17,7 +18,7 @@ from slurm_soda.policies.cpu_fit.fit import (
     wanted_of,
 )
 from slurm_soda.policies.cpu_fit.request_resize import ResizedRequest
-from slurm_soda.policies.cpu_fit.requests import WaitingCase
+from slurm_soda.policies.cpu_fit.requests import CpuRequests, WaitingCase
 from slurm_soda.policies.pipeline.actions import RequestedCpus, ResizeRequest
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -28,34 +29,41 @@ class CpuFit:
     """Adds a :class:`.ResizeRequest` for every waiting job that asks for other CPUs than N_start, and says why others stay.
 
     Jobs come most urgent first. Of a job whose request Slurm has not shown in detail yet, or whose earlier change is still
-    on its way, nothing is said: its turn comes in a later cycle. O(n) for n jobs; jobs that are alike are judged once.
+    on its way, nothing is said: its turn comes in a later cycle. O(n) for n jobs, of which those that are alike are judged
+    once; O(1) for the requests of the cycle before.
     """
 
     name: str = "cpu-fit"
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
         """The plan with these actions and notes added."""
-        requests = snapshot.cpu_requests
-        details, earlier = requests.details.by_job(), requests.earlier.by_job()
-        cases = requests.distinct.cases()
-        first = [fit_without_detail(*case) for case in cases]
-        second: dict[tuple[int, RequestDetail | None], tuple[RequestFit, partial[ResizeRequest] | None]] = {}
-        notes: dict[int, CpuFitNote] = {}
-        actions = []
-        for job_id, at in zip(requests.job_id.tolist(), requests.request.tolist(), strict=True):
-            fit = first[at]
-            if fit is None and job_id in details:
-                detail = details[job_id]
-                if (at, detail) not in second:
-                    second[at, detail] = _fit_with_detail(cases[at], detail)
-                fit, resize = second[at, detail]
-                if detail is not None and resize is not None:
-                    fit = after_earlier(fit, detail, earlier.get(job_id))
-                    if fit is not None and fit.resized is not None:
-                        actions.append(resize(job_id))
-            if fit is not None:
-                notes[job_id] = fit.note
+        actions, notes = _fits(snapshot.cpu_requests)
         return replace(plan, actions=(*plan.actions, *actions), cpu_fits=notes) if notes else plan
+
+
+@lru_cache(maxsize=1)
+def _fits(requests: CpuRequests) -> tuple[Sequence[ResizeRequest], Mapping[int, CpuFitNote]]:
+    """What follows for each job; remembered, as a reader gives the same object as long as nothing changes."""
+    details, earlier = requests.details.by_job(), requests.earlier.by_job()
+    cases = requests.distinct.cases()
+    first = [fit_without_detail(*case) for case in cases]
+    second: dict[tuple[int, RequestDetail | None], tuple[RequestFit, partial[ResizeRequest] | None]] = {}
+    notes: dict[int, CpuFitNote] = {}
+    actions = []
+    for job_id, at in zip(requests.job_id.tolist(), requests.request.tolist(), strict=True):
+        fit = first[at]
+        if fit is None and job_id in details:
+            detail = details[job_id]
+            if (at, detail) not in second:
+                second[at, detail] = _fit_with_detail(cases[at], detail)
+            fit, resize = second[at, detail]
+            if detail is not None and resize is not None:
+                fit = after_earlier(fit, detail, earlier.get(job_id))
+                if fit is not None and fit.resized is not None:
+                    actions.append(resize(job_id))
+        if fit is not None:
+            notes[job_id] = fit.note
+    return actions, notes
 
 
 def _fit_with_detail(
