@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
+from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
-from slurm_soda.daemon.store.cpu_fit import newest_fit, newest_resizes, past_fits, users_of_fits
+from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action
@@ -33,38 +34,12 @@ from slurm_soda.policies.cpu_fit.fit import (
     fit_without_detail,
 )
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
-from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
+from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.node_capacity import smallest_node
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
-
-
-@dataclass(slots=True)
-class FitHistories:
-    """Histories by owner. Call :meth:`refresh` in every cycle."""
-
-    _newest_fit: int = -1
-    _by_user: dict[str, FitHistory] = field(default_factory=dict)
-
-    def refresh(self, session: Session) -> bool:
-        """Forget histories that have grown; whether there may be any."""
-        newest, before = newest_fit(session), self._newest_fit
-        if before < 0 or newest < before:
-            self._by_user.clear()  # fits are gone: every history may be another
-        elif newest > before:
-            for user in users_of_fits(session, after=before):
-                self._by_user.pop(user, None)
-        self._newest_fit = newest
-        return newest != before
-
-    def of(self, session: Session, user: str) -> FitHistory:
-        """One owner's history."""
-        if user not in self._by_user:
-            self._by_user[user] = FitHistory(tuple(past_fits(session, user)))
-        return self._by_user[user]
-
 
 MAX_QUERIES_PER_CYCLE = 50
 """Jobs whose request is read in detail in one cycle; each costs a call to Slurm, some 10 ms."""
@@ -105,7 +80,8 @@ class CpuRequestReader:
     """Reads what is known of waiting jobs' requests, cycle after cycle.
 
     A cycle takes O(n log n) for n waiting jobs (they are sorted). What a job's record says is worked out only for records
-    that are new, and for all when limits or histories are read again; a query of the store goes for each job to be changed.
+    that are new, and for all when limits or histories are read again. The store is asked about the jobs to be changed,
+    several hundred in one query.
     """
 
     def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
