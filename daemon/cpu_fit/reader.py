@@ -8,61 +8,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
+from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
-from slurm_soda.daemon.store.cpu_fit import newest_fit, newest_resizes, past_fits, users_of_fits
+from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.cpu_fit.fit import (
+    UNREADABLE,
     CpuFitCandidate,
     EarlierChange,
     EarlierResize,
     JobForm,
     RequestDetail,
     fit_with_detail,
+    fit_without_detail,
 )
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
-from slurm_soda.policies.cpu_fit.stage import fits_without_detail
-from slurm_soda.policies.cpu_fit.start_cores import FitHistory, NodeCapacity
+from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.node_capacity import smallest_node
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
-
-
-@dataclass(slots=True)
-class FitHistories:
-    """Histories by owner. Call :meth:`refresh` in every cycle."""
-
-    _newest_fit: int = -1
-    _by_user: dict[str, FitHistory] = field(default_factory=dict)
-
-    def refresh(self, session: Session) -> None:
-        """Forget histories that have grown."""
-        newest = newest_fit(session)
-        if self._newest_fit < 0 or newest < self._newest_fit:
-            self._by_user.clear()  # fits are gone: every history may be another
-        elif newest > self._newest_fit:
-            for user in users_of_fits(session, after=self._newest_fit):
-                self._by_user.pop(user, None)
-        self._newest_fit = newest
-
-    def of(self, session: Session, user: str) -> FitHistory:
-        """One owner's history."""
-        if user not in self._by_user:
-            self._by_user[user] = FitHistory(tuple(past_fits(session, user)))
-        return self._by_user[user]
-
 
 MAX_QUERIES_PER_CYCLE = 50
 """Jobs whose request is read in detail in one cycle; each costs a call to Slurm, some 10 ms."""
@@ -71,12 +48,23 @@ LIMITS_FOR_S = 60.0
 """What partitions and nodes allow is read again after this long."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Alike:
+    """What jobs of one user that are alike have in common; they share this object."""
+
+    user: str
+    case: WaitingCase
+    needs_detail: bool
+
+
 @dataclass(slots=True)
 class _Answer:
     """What Slurm said of one job's request; valid as long as :attr:`asked_as` holds."""
 
     asked_as: tuple[object, ...]
     detail: RequestDetail
+    resizes: bool
+    """The request should change."""
     earlier: EarlierChange | None = None
     looked_up: bool = False
     """:attr:`earlier` is what the store said."""
@@ -89,7 +77,12 @@ class _Answer:
 
 
 class CpuRequestReader:
-    """Reads what is known of waiting jobs' requests, cycle after cycle."""
+    """Reads what is known of waiting jobs' requests, cycle after cycle.
+
+    A cycle takes O(n log n) for n waiting jobs (they are sorted). What a job's record says is worked out only for records
+    that are new, and for all when limits or histories are read again. The store is asked about the jobs to be changed,
+    several hundred in one query.
+    """
 
     def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
         self.settings = settings
@@ -101,6 +94,13 @@ class CpuRequestReader:
         self._limits_until_s = float("-inf")
         self._capacities: dict[tuple[object, ...], NodeCapacity | None] = {}
         """By what a job asks of nodes; as old as the limits."""
+        self._alike: dict[tuple[object, ...], _Alike] = {}
+        """By :data:`_ALIKE`; as old as the limits and the histories."""
+        self._alike_of: dict[int, tuple[SlurmJob, _Alike]] = {}
+        """By job id, with the record that it holds for; as old as :attr:`_alike`."""
+        self._columns: tuple[object, ...] = ()
+        """What :attr:`_requests` was built from: as long as that is so, each cycle gets the same object."""
+        self._requests = CpuRequests()
 
     def read(self, slurm_state: SlurmState, job_cache: JobCache, *, acts: bool) -> CpuRequests:
         """What is known now, with answers to at most :data:`MAX_QUERIES_PER_CYCLE` new questions.
@@ -141,44 +141,50 @@ class CpuRequestReader:
         if now_s >= self._limits_until_s and not self._details.quiet(now_s):
             self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
             self._capacities.clear()
+            self._alike.clear()
+            self._alike_of.clear()
         return self._limits_until_s > float("-inf")
 
     def _read(
         self, session: Session, slurm_state: SlurmState, job_cache: JobCache, jobs: Sequence[SlurmJob], *, acts: bool
     ) -> CpuRequests:
-        self._histories.refresh(session)
-        requests = self._requests(session, slurm_state.nodes, jobs)
+        if self._histories.refresh(session):
+            self._alike.clear()
+            self._alike_of.clear()
+        alike = []
+        for job in jobs:
+            known = self._alike_of.get(job.job_id)
+            if known is None or known[0] is not job:
+                known = self._alike_of[job.job_id] = job, self._alike_with(session, job, slurm_state.nodes)
+            alike.append(known[1])
         details: dict[int, RequestDetail | None] = {}
         doubtful: list[int] = []
-        for job_id, case, fit in fits_without_detail(requests):
-            if fit is not None or case.node is None:
+        for job, one in zip(jobs, alike, strict=True):
+            if not one.needs_detail:
                 continue
             try:
-                answer = self._ask(slurm_state.jobs[job_id], case)
+                answer = self._ask(job, one.case)
             except SlurmReplyError:
-                details[job_id] = None
+                details[job.job_id] = None
                 continue
             if answer is None:
                 continue  # its turn comes in a later cycle
-            details[job_id] = answer.detail
-            if fit_with_detail(case.job, answer.detail, case.node, case.history).resized is not None:
-                doubtful.append(job_id)
+            details[job.job_id] = answer.detail
+            if answer.resizes:
+                doubtful.append(job.job_id)
         earlier = self._earlier(session, job_cache, doubtful, acts=acts)
-        return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
+        columns = [job.job_id for job in jobs], alike, details, earlier
+        if columns != self._columns:
+            self._columns, self._requests = columns, _requests(*columns)
+        return self._requests
 
-    def _requests(self, session: Session, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob]) -> CpuRequests:
-        """What every reading of Slurm shows, with what the store and the nodes say of it."""
-        first: dict[tuple[object, ...], int] = {}
-        request: list[int] = []
-        distinct: list[tuple[str, NodeCapacity | None, CpuFitCandidate]] = []
-        for job in jobs:
-            alike = (_ALIKE(job), is_ordinary_job(job))
-            at = first.setdefault(alike, len(distinct))
-            if at == len(distinct):
-                distinct.append((job.user, self._capacity_for(job, nodes), _waiting(job)))
-            request.append(at)
-        histories = {user: self._histories.of(session, user) for user in {user for user, _, _ in distinct}}
-        return CpuRequests.build([job.job_id for job in jobs], request, distinct, histories)
+    def _alike_with(self, session: Session, job: SlurmJob, nodes: Sequence[SlurmNode]) -> _Alike:
+        """What every reading of Slurm shows of a job, with what the store and the nodes say of it."""
+        key = (_ALIKE(job), is_ordinary_job(job))
+        if key not in self._alike:
+            case = WaitingCase(_waiting(job), self._capacity_for(job, nodes), self._histories.of(session, job.user))
+            self._alike[key] = _Alike(job.user, case, fit_without_detail(*case) is None)
+        return self._alike[key]
 
     def _capacity_for(self, job: SlurmJob, nodes: Sequence[SlurmNode]) -> NodeCapacity | None:
         place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
@@ -203,7 +209,9 @@ class CpuRequestReader:
         request = self._details.ask(job.job_id)
         if request is None:
             return None
-        answer = self._answers[job.job_id] = _Answer(asked_as, _detail(request))
+        detail = _detail(request)
+        fit = UNREADABLE if case.node is None else fit_with_detail(case.job, detail, case.node, case.history)
+        answer = self._answers[job.job_id] = _Answer(asked_as, detail, fit.resized is not None)
         return answer
 
     def _earlier(
@@ -224,6 +232,20 @@ _ALIKE = attrgetter(
     "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category", "hints.model",
 )  # fmt: skip
 """Jobs for which these are equal have the same row in the snapshot."""
+
+
+def _requests(
+    job_ids: Sequence[int],
+    alike: Sequence[_Alike],
+    details: Mapping[int, RequestDetail | None],
+    earlier: Mapping[int, EarlierChange],
+) -> CpuRequests:
+    """The tables of a snapshot; jobs that are alike are in them once."""
+    row = {one: at for at, one in enumerate(dict.fromkeys(alike))}
+    distinct = [(one.user, one.case.node, one.case.job) for one in row]
+    histories = {one.user: one.case.history for one in row}
+    requests = CpuRequests.build(job_ids, [row[one] for one in alike], distinct, histories)
+    return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
 
 
 def _waiting(job: SlurmJob) -> CpuFitCandidate:

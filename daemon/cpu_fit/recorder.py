@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Set
 
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.store.cpu_fit import proposals_of, storable_text
@@ -23,32 +23,37 @@ class CpuFitRecorder:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._concluded: dict[int, _Conclusion] = {}
+        self._concluded: dict[int, tuple[SlurmJob, _Conclusion]] = {}
+        """With the record that each is of."""
         self._rows: dict[int, CpuProposalRow] = {}
         self._recalled: set[int] = set()
         """Jobs whose row of an earlier daemon was looked for."""
 
     def conclude(self, plan: Plan, slurm_state: SlurmState, job_cache: JobCache) -> list[CpuProposalRow]:
         """New or changed rows, to be recorded before anything is sent."""
-        self._recall(plan.cpu_fits)
+        self._recall(plan.cpu_fits.keys())
         resizes = {action.job_id: action for action in plan.actions if isinstance(action, ResizeRequest)}
         fresh = []
         for job_id, note in plan.cpu_fits.items():
-            job = slurm_state.jobs[job_id]
-            found = (job_cache.submit_s(job_id), -(-job.cpus // job.nodes), note, resizes.get(job_id))
-            if self._concluded.get(job_id) == found:
+            job, resize = slurm_state.jobs[job_id], resizes.get(job_id)
+            seen, known = self._concluded.get(job_id, (None, None))
+            if seen is job and known is not None and known[2:] == (note, resize):
+                continue  # the same record has the same submission and CPUs
+            found = (job_cache.submit_s(job_id), -(-job.cpus // job.nodes), note, resize)
+            self._concluded[job_id] = job, found
+            if known == found:
                 continue
-            self._concluded[job_id] = found
             row = _row(self._rows.get(job_id), job_id, found, slurm_state.now_s)
             if row is not None:
                 self._rows[job_id] = row
                 fresh.append(row)
-        self._forget([job_id for job_id in self._recalled if not _waits(slurm_state.jobs.get(job_id))])
+        unsaid = self._recalled - plan.cpu_fits.keys()
+        self._forget([job_id for job_id in unsaid if not _waits(slurm_state.jobs.get(job_id))])
         return fresh
 
-    def _recall(self, job_ids: Iterable[int]) -> None:
+    def _recall(self, job_ids: Set[int]) -> None:
         """Rows of an earlier daemon."""
-        unseen = [job_id for job_id in job_ids if job_id not in self._recalled]
+        unseen = sorted(job_ids - self._recalled)
         if not unseen:
             return
         self._recalled.update(unseen)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
@@ -189,11 +189,10 @@ def newest_resizes(session: Session, submit_of: Mapping[int, float]) -> dict[int
     """
     found: dict[int, Action] = {}
     ids = list(submit_of)
+    among = Action.job_id.in_(bindparam("ids", expanding=True))
+    query = select(Action).where(among, Action.kind == "rewrite", Action.state != "void").order_by(Action.id)
     for at in range(0, len(ids), _IDS_PER_QUERY):
-        query = select(Action).where(
-            Action.job_id.in_(ids[at : at + _IDS_PER_QUERY]), Action.kind == "rewrite", Action.state != "void"
-        )
-        for action in session.scalars(query.order_by(Action.id)):
+        for action in session.scalars(query, {"ids": ids[at : at + _IDS_PER_QUERY]}):
             if "NumCPUs" in action.new and action.submit_s == submit_of[action.job_id]:
                 found[action.job_id] = action
     return found

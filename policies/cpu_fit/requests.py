@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -235,7 +236,8 @@ def _columns_of(table: type[RequestDetails] | type[EarlierResizes] | type[Distin
 
 def _table(table: type[_Table], rows: Sequence[Sequence[int]], **others: object) -> _Table:
     names = _columns_of(table)
-    matrix = np.array(rows, dtype=np.int64).reshape(len(rows), len(names)).T
+    numbers = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(names))
+    matrix = numbers.reshape(len(rows), len(names)).T
     return table(**dict(zip(names, np.ascontiguousarray(matrix), strict=True)), **others)  # type: ignore[arg-type]
 
 

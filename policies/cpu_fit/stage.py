@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
     CpuFitNote,
-    EarlierChange,
     RequestDetail,
     RequestFit,
     after_earlier,
@@ -29,48 +29,57 @@ class CpuFit:
     """Adds a :class:`.ResizeRequest` for every waiting job that asks for other CPUs than N_start, and says why others stay.
 
     Jobs come most urgent first. Of a job whose request Slurm has not shown in detail yet, or whose earlier change is still
-    on its way, nothing is said: its turn comes in a later cycle.
+    on its way, nothing is said: its turn comes in a later cycle. O(n) for n jobs, of which those that are alike are judged
+    once; O(1) for the requests of the cycle before.
     """
 
     name: str = "cpu-fit"
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
         """The plan with these actions and notes added."""
-        requests = snapshot.cpu_requests
-        details, earlier = requests.details.by_job(), requests.earlier.by_job()
-        notes: dict[int, CpuFitNote] = {}
-        actions = []
-        for job_id, case, first in fits_without_detail(requests):
-            known = first is not None or job_id not in details
-            fit = first if known else _fit_with_detail(case, details[job_id], earlier.get(job_id))
-            if fit is None:
-                continue
-            notes[job_id] = fit.note
-            detail = details.get(job_id)
-            if fit.resized is not None and detail is not None:
-                actions.append(_action(job_id, detail, fit.resized))
+        actions, notes = _fits(snapshot.cpu_requests)
         return replace(plan, actions=(*plan.actions, *actions), cpu_fits=notes) if notes else plan
 
 
-def fits_without_detail(requests: CpuRequests) -> Iterator[tuple[int, WaitingCase, RequestFit | None]]:
-    """Every job, in order, with what can be said of it before Slurm is asked; see :func:`.fit_without_detail`."""
-    judged = [(case, fit_without_detail(*case)) for case in requests.distinct.cases()]
+@lru_cache(maxsize=1)
+def _fits(requests: CpuRequests) -> tuple[Sequence[ResizeRequest], Mapping[int, CpuFitNote]]:
+    """What follows for each job; remembered, as a reader gives the same object as long as nothing changes."""
+    details, earlier = requests.details.by_job(), requests.earlier.by_job()
+    cases = requests.distinct.cases()
+    first = [fit_without_detail(*case) for case in cases]
+    second: dict[tuple[int, RequestDetail | None], tuple[RequestFit, partial[ResizeRequest] | None]] = {}
+    notes: dict[int, CpuFitNote] = {}
+    actions = []
     for job_id, at in zip(requests.job_id.tolist(), requests.request.tolist(), strict=True):
-        yield (job_id, *judged[at])
+        fit = first[at]
+        if fit is None and job_id in details:
+            detail = details[job_id]
+            if (at, detail) not in second:
+                second[at, detail] = _fit_with_detail(cases[at], detail)
+            fit, resize = second[at, detail]
+            if detail is not None and resize is not None:
+                fit = after_earlier(fit, detail, earlier.get(job_id))
+                if fit is not None and fit.resized is not None:
+                    actions.append(resize(job_id))
+        if fit is not None:
+            notes[job_id] = fit.note
+    return actions, notes
 
 
 def _fit_with_detail(
-    case: WaitingCase, detail: RequestDetail | None, earlier: EarlierChange | None
-) -> RequestFit | None:
+    case: WaitingCase, detail: RequestDetail | None
+) -> tuple[RequestFit, partial[ResizeRequest] | None]:
+    """What follows for jobs of this request, and, if it shall change, what makes the action from a job's id."""
     if detail is None or case.node is None:
-        return UNREADABLE
-    return after_earlier(fit_with_detail(case.job, detail, case.node, case.history), detail, earlier)
+        return UNREADABLE, None
+    fit = fit_with_detail(case.job, detail, case.node, case.history)
+    return fit, None if fit.resized is None else _resize(detail, fit.resized)
 
 
-def _action(job_id: int, detail: RequestDetail, resized: ResizedRequest) -> ResizeRequest:
+def _resize(detail: RequestDetail, resized: ResizedRequest) -> partial[ResizeRequest]:
     cpus, cpus_per_task, per_node, memory_mib = wanted_of(resized, detail)
-    return ResizeRequest(
-        job_id=job_id,
+    return partial(
+        ResizeRequest,
         tasks_per_node=detail.tasks_per_node,
         cpus_per_task=cpus_per_task,
         cpus=cpus,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from slurm_soda.policies.pipeline.actions import (
     WHOLE_QUEUE,
     OrderJobs,
-    RequestedCpus,
     ResizeRequest,
     RouteJob,
     StartJob,
@@ -127,22 +127,24 @@ def resize_change(action: ResizeRequest) -> JobChange:
     the CPUs, so a smaller request fixes what the job would have had as ``MinMemoryNode``.
     """
     before = action.before
-    new = _cpu_fields(action.cpus_per_task, action.cpus, action.least_cpus_per_node)
-    old = _cpu_fields(before.cpus_per_task, before.cpus, before.least_cpus_per_node)
-    if action.memory_per_node_mib is not None:
-        new["MinMemoryNode"] = str(action.memory_per_node_mib)
-        old |= _memory_field(before)
+    memory_mib = action.memory_per_node_mib
+    old_memory_mib = (0, 0) if memory_mib is None else (before.memory_per_cpu_mib, before.memory_per_node_mib)
+    new = _cpu_fields(action.cpus_per_task, action.cpus, action.least_cpus_per_node, 0, memory_mib or 0)
+    old = _cpu_fields(before.cpus_per_task, before.cpus, before.least_cpus_per_node, *old_memory_mib)
     return JobChange(action.job_id, "rewrite", new, old, action.reason, action.id)
 
 
-def _cpu_fields(cpus_per_task: int, cpus: int, per_node: int) -> dict[str, str]:
-    return {"CPUsPerTask": str(cpus_per_task), "NumCPUs": str(cpus), "MinCPUsNode": str(per_node)}
-
-
-def _memory_field(before: RequestedCpus) -> dict[str, str]:
-    if before.memory_per_cpu_mib:
-        return {"MinMemoryCPU": str(before.memory_per_cpu_mib)}
-    return {"MinMemoryNode": str(before.memory_per_node_mib)} if before.memory_per_node_mib else {}
+@lru_cache(maxsize=4096)
+def _cpu_fields(
+    cpus_per_task: int, cpus: int, per_node: int, memory_per_cpu_mib: int, memory_per_node_mib: int
+) -> Mapping[str, str]:
+    """In Slurm's words; of memory what is not 0, by CPU before by node."""
+    fields = {"CPUsPerTask": str(cpus_per_task), "NumCPUs": str(cpus), "MinCPUsNode": str(per_node)}
+    if memory_per_cpu_mib:
+        fields["MinMemoryCPU"] = str(memory_per_cpu_mib)
+    elif memory_per_node_mib:
+        fields["MinMemoryNode"] = str(memory_per_node_mib)
+    return fields
 
 
 def order_changes(

@@ -83,6 +83,7 @@ class FakeSlurm:
     def __init__(self, clock: FakeClock, gpus: int = 4, completing_s: float = COMPLETING_S) -> None:
         self.clock, self.gpus, self.completing_s = clock, gpus, completing_s
         self.all: dict[int, FakeJob] = {}
+        self._last: list[SlurmJob] = []
         self.down = False
         self.node_cpus = 28
         self.silent: set[str] = set()
@@ -153,8 +154,12 @@ class FakeSlurm:
     # --- SlurmClient ----------------------------------------------------------------------------------------------
 
     def jobs(self) -> list[SlurmJob]:
+        """As from a client: of a job that is as it was, the same object as before."""
         self._answer("jobs")
-        return [self._record(job) for job in sorted(self.all.values(), key=lambda j: j.job_id)]
+        records = [self._record(job) for job in sorted(self.all.values(), key=lambda j: j.job_id)]
+        last = {record: record for record in self._last}
+        self._last = [last.get(record, record) for record in records]
+        return list(self._last)
 
     def nodes(self) -> list[SlurmNode]:
         self._answer("nodes")
