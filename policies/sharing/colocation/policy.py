@@ -18,6 +18,7 @@ from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION
+from slurm_soda.policies.sharing.co_runners.lookup import CoRunnersLookup
 from slurm_soda.policies.sharing.colocation.constraints import ColocationConstraints
 from slurm_soda.policies.sharing.colocation.reasons import ColocationCriteria, ColocationReasons
 from slurm_soda.policies.sharing.colocation.speedup_models import (
@@ -29,7 +30,6 @@ from slurm_soda.policies.sharing.colocation.speedup_models import (
     fit_speedup,
     fit_threshold,
 )
-from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -260,7 +260,7 @@ class _Pass:
         if isinstance(self._judge, OccupancyThreshold):
             facts["occupancy_limit"] = self._judge.most_occupancy_s
         made = make_sharing_plan(plan, self._snapshot.jobs.job_id, self._devices, facts)
-        return replace(made, decisions=self._reasons().asked())
+        return replace(made, decisions=self._reasons().reports())
 
     def _reasons(self) -> ColocationReasons:
         gpu_occupancy, code = self._gpu_occupancy, self._placing.demand.code

@@ -153,4 +153,4 @@ def build_placement_plan(
         next_event_s=next_event_s,
     )
     made = make_sharing_plan(plan, jobs.job_id, gang_placer.devices, {"gpus_active": float(gang_placer.packing.used)})
-    return replace(made, decisions=GangPlacementReasons(gang_placer, moved).asked())
+    return replace(made, decisions=GangPlacementReasons(gang_placer, moved).reports())

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.sharing.colocation.policy import (
     Colocation,
     choose_speedup_model,
@@ -21,7 +22,6 @@ from slurm_soda.policies.sharing.colocation.policy import (
     estimate_load,
 )
 from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup, OccupancyThreshold
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot

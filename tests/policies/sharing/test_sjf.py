@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.explanation.decision_text import format_decision
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
@@ -154,14 +154,14 @@ def test_tells_why_a_job_that_fits_waits() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 6), MILD)).decisions[4]
     assert not told.share
-    assert format_decision(told) == (
+    assert explain_sharing(told).sentences == (
         "Alone it takes 9,500 s.",
         "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
         "most 9,000 s more.",
     )
     jobs = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1), job(5, 9000.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 3), Table(else_xi=3.0)), daytime=False).decisions[5]
-    assert format_decision(told)[1] == (
+    assert explain_sharing(told).sentences[1] == (
         "So: it leaves GPUs that are free to jobs of less than half its run time, who want 4; for at most 11,500 s more."
     )
 
