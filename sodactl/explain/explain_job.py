@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
-from slurm_soda.sodactl.explain import job_reasons, pair_document, pair_table
+from slurm_soda.sodactl.explain import job_reasons
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import open_view_source
@@ -65,6 +65,9 @@ def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | Non
 def _describe_pair(site: SiteAccess, job_id: int, other_id: int) -> tuple[Document, Callable[[Document], None]]:
     if job_id == other_id:
         raise click.UsageError(f"--with: {other_id} is the same job; name another one")
+    # Here, as it brings the prediction of slowdowns, which the rest does not need.
+    from slurm_soda.sodactl.explain import pair_document, pair_table  # noqa: PLC0415
+
     return pair_document.describe_pair(site, job_id, other_id), pair_table.print_pair
 
 
