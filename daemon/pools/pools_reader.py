@@ -149,7 +149,7 @@ def requeued_by_us(active_preemption: Mapping[int, int]) -> WasRequeuedByUs:
 
 
 def can_be_updated_alone(record: SlurmJob) -> bool:
-    """Whether an update hits this job alone: the id of a job array's last task is that of the whole pool."""
+    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
     return not (record.array_task and record.job_id == record.array_job_id)
 
 
