@@ -71,7 +71,7 @@ def test_sentences(name: str, job_id: int, text: str) -> None:
     assert told(name, job_id).text == text
 
 
-def test_jobs_in_arrays() -> None:
+def test_jobs_in_pools() -> None:
     policy = make_policy("coda")
     jobs = [waiting(1, 1, submit_s=1.0), waiting(2, 0, preemptible=True, preemptions=3, cpus=64), waiting(3, 4)]
     snapshot = cluster([*jobs, waiting(4, 0, preemptions=2, cpus=64)], mixed_nodes(4))
