@@ -160,11 +160,11 @@ _POOLS = (
     ),
 )
 
-MOST_JOBS = Parameter(
-    "most", MAX_JOBS_PER_GPU, "jobs", "most jobs on one GPU", "a whole number from 1", integer_from(1),
+JOBS_PER_GPU = Parameter(
+    "jobs_per_gpu", MAX_JOBS_PER_GPU, "jobs", "most jobs on one GPU", "a whole number from 1", integer_from(1),
 )  # fmt: skip
-LITERAL = Parameter(
-    "literal", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
+PAPER_ONLY = Parameter(
+    "paper_only", False, "truth value", "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
     "true or false", read_boolean,
 )  # fmt: skip
 CHANGE_S = Parameter(
@@ -267,7 +267,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "shortest predicted run time first; a job that finds no free GPUs joins the first jobs that it fits beside",
         "SJF-BSBF, Section VI-A (SJF-FFS)",
         partial(SharingSjf, SJF_FFS),
-        (MOST_JOBS, CAUTION, BOUND_CAUTION),
+        (JOBS_PER_GPU, CAUTION, BOUND_CAUTION),
     ),
     PolicyEntry(
         SJF_BSBF,
@@ -275,7 +275,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "average",
         "SJF-BSBF, Section V, Algorithms 1 and 2",
         partial(SharingSjf, SJF_BSBF),
-        (MOST_JOBS, CAUTION, BOUND_CAUTION, LITERAL, *DAYTIME),
+        (JOBS_PER_GPU, CAUTION, BOUND_CAUTION, PAPER_ONLY, *DAYTIME),
     ),
     PolicyEntry(
         "ojpp",

@@ -64,7 +64,7 @@ OJPP = (
     Parameter(
         "balance", 0.1, "ratio", "theta': slowdowns of a job's workers may differ by so much", _BOUND, number_from(0.0)
     ),
-    Parameter("most", MAX_JOBS_PER_GPU, "jobs", "jobs on one GPU", _COUNT, integer_from(1)),
+    Parameter("jobs_per_gpu", MAX_JOBS_PER_GPU, "jobs", "most jobs on one GPU", _COUNT, integer_from(1)),
     Parameter(
         "order",
         SUBMIT,
@@ -109,7 +109,12 @@ OJPAP = (
 )
 COLOCATION = (
     Parameter(
-        "most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)
+        "jobs_per_gpu",
+        MOST_COLOCATED,
+        "jobs",
+        "most jobs on one GPU; the thesis measured two and three",
+        _COUNT,
+        integer_from(1),
     ),
     Parameter(
         "mps",
@@ -121,10 +126,10 @@ COLOCATION = (
         read_boolean,
     ),
     Parameter(
-        "judge",
+        "speedup_model",
         SPEEDUP_MODELS[0],
         "name",
-        "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
+        "what predicts whether sharing gains: a limit of summed occupancy, or a speed-up "
         "linear in it; both are fitted to what is known of pairs",
         " or ".join(SPEEDUP_MODELS),
         one_of(SPEEDUP_MODELS),

@@ -40,8 +40,8 @@ class ColocationCriteria:
         open_to: devices that a job may have by its nodes.
     """
 
-    judge: SpeedupModel
-    most: int
+    speedup_model: SpeedupModel
+    jobs_per_gpu: int
     own: Callable[[int], GpuLoad]
     allowed: Callable[[int, list[int]], bool]
     worst: Callable[[int, list[int]], float]
@@ -101,21 +101,21 @@ class ColocationReasons:
 
     def _bound_checks(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
         """On the worst of those devices that others use."""
-        judge = self._criteria.judge
+        model = self._criteria.speedup_model
         here = {device: self._lookup.before(device, seen) for device in devices}
         shared = [device for device, rows in here.items() if rows]
         if not shared:
             return ()
         loads = [self._together(row, device, seen) for device in shared]
-        limit = judge.most_occupancy_s if isinstance(judge, OccupancyThreshold) else None
+        limit = model.most_occupancy_s if isinstance(model, OccupancyThreshold) else None
         found = [
-            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._criteria.most),
+            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._criteria.jobs_per_gpu),
             BoundCheck("summed occupancy (C)", max(load.occupancy_s for load in loads), limit),
             BoundCheck("summed bandwidth (M)", max(load.bandwidth_s for load in loads)),
         ]
-        if isinstance(judge, LinearSpeedup) and math.isfinite(found[1].value):
+        if isinstance(model, LinearSpeedup) and math.isfinite(found[1].value):
             found.append(
-                BoundCheck("speed-up told by C and M (delta)", min(map(judge.predicted, loads)), 1.0, least=True)
+                BoundCheck("speed-up told by C and M (delta)", min(map(model.predicted, loads)), 1.0, least=True)
             )
         found.append(BoundCheck("speed-up by slowdowns (delta)", min(self._delta([*here[at], row]) for at in shared)))
         jobs = self._lookup.snapshot.sharing

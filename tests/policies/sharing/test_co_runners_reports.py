@@ -245,7 +245,7 @@ class Profiled(Fitting):
 def test_colocation_with_a_line_tells_the_speed_up_that_it_predicts() -> None:
     known = Profiled({("a", "a"): (1.0, 1.0), ("b", "b"): (2.5, 2.5), ("a", "b"): (1.6, 1.6)})
     jobs = [runs(1, 0, batch=8), waits(2, batch=8)]
-    met = told(scene(jobs, ONE_GPU, known), Colocation(judge="linear"), 2)
+    met = told(scene(jobs, ONE_GPU, known), Colocation(speedup_model="linear"), 2)
     assert measure(met, "(C)").value == pytest.approx(1.0)
     assert measure(met, "(M)").value == pytest.approx(0.5)
     predicted = measure(met, "by C and M")
@@ -306,8 +306,8 @@ def test_nothing_is_worked_out_before_somebody_asks() -> None:
     seed=st.integers(0, 10**9),
     policy=st.sampled_from((
         Ojpp(), Ojpp(strategy="best-fit"), Ojpp(strategy="b-greedy"), Ojpp(interference=0.4, balance=0.3),
-        Ojpap(interference=0.1, min_run_s=0.0, weight=0.0), Colocation(), Colocation(limit=1.2, most=2),
-        Colocation(judge="linear"),
+        Ojpap(interference=0.1, min_run_s=0.0, weight=0.0), Colocation(), Colocation(limit=1.2, jobs_per_gpu=2),
+        Colocation(speedup_model="linear"),
     )),
 )  # fmt: skip
 def test_what_is_told_agrees_with_the_plan(seed: int, policy: Policy) -> None:
