@@ -34,7 +34,7 @@ CLOCK_SLACK_S = 60.0
 
 
 def latest_epoch(session: Session) -> Epoch | None:
-    """The newest life of a daemon."""
+    """The newest daemon epoch."""
     return session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
 
 

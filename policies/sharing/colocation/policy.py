@@ -189,7 +189,7 @@ class _Pass:
         self._count[device] += 1
 
     def _least(self, row: int, code: int, shape: RequestShape) -> bool:
-        """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is told to gain."""
+        """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is predicted to gain."""
         pieces = self._placing.free_capacity.now.find(shape)
         if pieces is not None:
             return self._alone(row, shape)

@@ -1,4 +1,4 @@
-"""Why co-location put a job beside others, or let it wait: summed occupancy and bandwidth, and the speed-up told."""
+"""Why co-location put a job beside others, or let it wait: summed occupancy and bandwidth, and the predicted speed-up."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ColocationReasons:
         """Complexity: O(GPUs x jobs on one) for a job that is refused, else O(its GPUs x jobs on one)."""
         if row in self._refused:
             return self._waits(row, self._refused[row])
-        reason = "shares: no GPUs are free for it, and of those where sharing is told to gain these hold least"
+        reason = "shares: no GPUs are free for it, and of those where sharing is predicted to gain these hold least"
         seen = self._lookup.seen(row)
         return self._report(row, self._lookup.devices(row), seen, reason, share=True)
 
@@ -115,7 +115,7 @@ class ColocationReasons:
         ]
         if isinstance(model, LinearSpeedup) and math.isfinite(found[1].value):
             found.append(
-                BoundCheck("speed-up told by C and M (delta)", min(map(model.predicted, loads)), 1.0, least=True)
+                BoundCheck("speed-up predicted from C and M (delta)", min(map(model.predicted, loads)), 1.0, least=True)
             )
         found.append(BoundCheck("speed-up by slowdowns (delta)", min(self._delta([*here[at], row]) for at in shared)))
         jobs = self._lookup.snapshot.sharing

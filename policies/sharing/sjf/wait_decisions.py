@@ -1,4 +1,4 @@
-"""What is told of a job that finds GPUs, and had better leave them to shorter ones."""
+"""The decision that a job finds GPUs and leaves them to shorter ones."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_colocation_with_a_line_tells_the_speed_up_that_it_predicts() -> None:
     met = told(scene(jobs, ONE_GPU, known), Colocation(speedup_model="linear"), 2)
     assert measure(met, "(C)").value == pytest.approx(1.0)
     assert measure(met, "(M)").value == pytest.approx(0.5)
-    predicted = measure(met, "by C and M")
+    predicted = measure(met, "from C and M")
     # All three pairs have the same loads, so the line is their mean: (2 + 0.8 + 1.25) / 3.
     assert predicted.value == pytest.approx(1.35)
     assert (predicted.bound, predicted.least) == (1.0, True)
