@@ -87,7 +87,7 @@ class Agent:
         event_socket = EventSocket(self._config.socket, self.receive_event, self._resample.set)
         await event_socket.start()
         now_s = self._parts.steady()
-        self._ask_keepers("recover", lambda resource_controller: resource_controller.recover(now_s))
+        self._ask_controllers("recover", lambda resource_controller: resource_controller.recover(now_s))
         self._notifier.ready()
         log.info("agent of node %s reports to %s", self._reports.node, self._config.controller)
         loops = (self._sample_forever(), self._reports.send_forever())
@@ -107,7 +107,7 @@ class Agent:
             try:
                 self.sample(gpus=False)
             finally:  # whatever failed, no job stays limited
-                self._ask_keepers("close", lambda resource_controller: resource_controller.close())
+                self._ask_controllers("close", lambda resource_controller: resource_controller.close())
                 await self._reports.send_last()
                 self._parts.gpus.close()
 
@@ -142,7 +142,7 @@ class Agent:
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog reported its end")
             run_records.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
-        self._ask_keepers("turn", lambda resource_controller: resource_controller.turn(sample))
+        self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
         if run_records.has_unreported() or self._parts.core_messages:
             self._reports.news.set()
             run_records.trim(now_s)
@@ -151,7 +151,7 @@ class Agent:
         """Read the GPUs alone, for controllers that want a turn at least so often."""
         runs = [run for run in self._parts.run_records.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
-        self._ask_keepers(
+        self._ask_controllers(
             "turn",
             lambda resource_controller: (
                 resource_controller.turn(sample) if resource_controller.interval_s <= within_s else ()
@@ -161,7 +161,7 @@ class Agent:
     def _sample(self, runs: Sequence[NodeRun], readings: Mapping[int, GpuReading]) -> NodeSample:
         return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
 
-    def _ask_keepers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
+    def _ask_controllers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
         """Have every controller do one thing. One that fails must take neither the others nor the reports with it."""
         for resource_controller in self._parts.resource_controllers:
             try:

@@ -24,7 +24,7 @@ class AllocationSegments:
     """Where cores change during a run (:attr:`SimulationOutcome.on_nodes`), those at its end."""
     node_start: IntColumn
     """Compressed rows: segment ``i`` was on ``node[node_start[i]:node_start[i + 1]]``; empty where nodes play no part
-    (a cluster simulated as one pool)."""
+    (a cluster simulated as a number of GPUs)."""
     node: IntColumn
     node_gpus: IntColumn
 

@@ -110,6 +110,12 @@ def print_line(text: str = "") -> None:
     click.echo(escape_unprintable(text))
 
 
+def print_lines(lines: Iterable[str], *, indent: int = 0) -> None:
+    """Sentences such as reasons, one a line."""
+    for line in lines:
+        print_line(f"{' ' * indent}{line}")
+
+
 def warn(text: str) -> None:
     """One line on stderr, so that ``--json`` stays one document."""
     click.echo(f"warning: {escape_unprintable(text)}", err=True)

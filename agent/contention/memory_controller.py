@@ -50,7 +50,7 @@ class MemoryBandwidthController:
         self._cores = cores
         self._held = held
         self._held_before: dict[int, int] = {}
-        self._keeper: LimitEnforcer | None = None
+        self._enforcer: LimitEnforcer | None = None
         self._state = EliminatorState()
         self._busy = False
         """CPU and GPU jobs are both here, or groups of theirs still are."""
@@ -69,53 +69,51 @@ class MemoryBandwidthController:
             return ()
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            resource_controller = LimitEnforcer(
-                Resctrl(Path(self._settings.resctrl)), self._cores, self._path, self._said.append
-            )
+            enforcer = LimitEnforcer(Resctrl(Path(self._settings.resctrl)), self._cores, self._path, self._said.append)
         except (ResctrlError, OSError) as error:
             return (f"memory: nothing is limited: {error}",)
-        resource_controller.recover()
-        self._keeper = resource_controller
+        enforcer.recover()
+        self._enforcer = enforcer
         if self._settings.enabled:
-            self._state = EliminatorState(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
-            self._said += _shortcomings(resource_controller.features, watches=self._settings.watch_utilisation)
+            self._state = EliminatorState(peak_bytes_per_s=enforcer.peak_bytes_per_s)
+            self._said += _shortcomings(enforcer.features, watches=self._settings.watch_utilisation)
         return self._tell()
 
     def turn(self, sample: NodeSample) -> Sequence[str]:
         """One sample: measure, decide, limit or release."""
-        resource_controller = self._keeper
-        if resource_controller is None:
+        enforcer = self._enforcer
+        if enforcer is None:
             return ()
         jobs = {run.key.job_id: run.opened for run in sample.runs if run.opened is not None}
         cpu = {job_id: job for job_id, job in jobs.items() if not job.gpus}
         gpu = {job_id: job for job_id, job in jobs.items() if job.gpus}
-        if not cpu or not gpu or not self._settings.enabled or not self._can_decide(resource_controller.features):
-            self._rest(resource_controller)
+        if not cpu or not gpu or not self._settings.enabled or not self._can_decide(enforcer.features):
+            self._rest(enforcer)
             return self._tell()
         if self._busy and sample.now_s - self._last_s < _EARLIEST_TURN_RATIO * self._settings.sample_s:
             return ()
         self._busy, self._last_s = True, sample.now_s
         threads = self._job_processes.threads(tuple(cpu.values()))
-        resource_controller.refresh(threads)
+        enforcer.refresh(threads)
         self._unlearn(gpu)
-        reading = _contention_sample(resource_controller.sample(sample.now_s), cpu, gpu, sample)
-        decision = decide_limits(reading, self._state, self._limits(resource_controller.features, sample.now_s))
+        reading = _contention_sample(enforcer.sample(sample.now_s), cpu, gpu, sample)
+        decision = decide_limits(reading, self._state, self._limits(enforcer.features, sample.now_s))
         self._state = decision.state
-        self._carry_out(resource_controller, decision.actions, threads, sample.now_s)
+        self._carry_out(enforcer, decision.actions, threads, sample.now_s)
         return self._tell()
 
     def close(self) -> Sequence[str]:
         """Take everything back: nobody would release what is limited."""
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._enforcer is not None:
+            self._enforcer.close()
         self._busy = False
         return self._tell()
 
-    def _rest(self, resource_controller: LimitEnforcer) -> None:
+    def _rest(self, enforcer: LimitEnforcer) -> None:
         """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes, at the next try at last."""
-        if self._busy or resource_controller.holds:
-            resource_controller.refresh({})
-            self._state = EliminatorState(peak_bytes_per_s=resource_controller.peak_bytes_per_s)
+        if self._busy or enforcer.holds:
+            enforcer.refresh({})
+            self._state = EliminatorState(peak_bytes_per_s=enforcer.peak_bytes_per_s)
             self._busy = False
 
     def _unlearn(self, gpu: Collection[int]) -> None:
@@ -128,12 +126,12 @@ class MemoryBandwidthController:
 
     def _carry_out(
         self,
-        resource_controller: LimitEnforcer,
+        enforcer: LimitEnforcer,
         actions: Collection[LimitAction],
         threads: Mapping[int, Collection[int]],
         now_s: float,
     ) -> None:
-        refusals = resource_controller.carry_out(actions, threads)
+        refusals = enforcer.carry_out(actions, threads)
         for refused in refusals:
             self._state = self._state.without(refused.job_id)
             if refused.full:

@@ -1,4 +1,4 @@
-"""Safety rails: how many changes a cycle may send, how often one job may be changed, and when sodad stops by itself."""
+"""Change limits: how many changes a cycle may send, how often one job may be changed, and when sodad stops by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange
 
 @dataclass(frozen=True, slots=True)
 class AdmittedChanges:
-    """What the rails let through, in the order to send, and what must wait."""
+    """What the change limits let through, in the order to send, and what must wait."""
 
     changes: tuple[JobChange, ...]
     deferred: int

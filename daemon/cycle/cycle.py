@@ -30,7 +30,7 @@ class CycleRunner:
     def __init__(self, settings: Settings, context: DaemonContext) -> None:
         self.settings = settings
         self._context, self._clock = context, context.clock
-        self._terms, self._observer = (
+        self._settings_reader, self._observer = (
             EffectiveSettingsReader(context.store, context.daemon_epoch),
             SnapshotReader(context),
         )
@@ -45,12 +45,12 @@ class CycleRunner:
     def reload(self, settings: Settings) -> None:
         """Use other settings from the next cycle on; store, lock and API stay as they were at start."""
         self.settings = settings
-        self._memory.use(settings)
+        self._state.use(settings)
         self._actor.use(settings)
         self._breaker.settings = settings.change_limits
 
     def close(self) -> None:
-        """End this life in good order."""
+        """End this daemon epoch in good order."""
         self._context.completion.close()
         with self._context.store.write() as session:
             self._context.daemon_epoch.end(session, self._clock.now_s())
@@ -58,7 +58,7 @@ class CycleRunner:
     def _recall(self) -> None:
         """Read from the store what a daemon must know to go on."""
         self._stale = False
-        self._memory = DaemonState.recalled(self.settings, self._context)
+        self._state = DaemonState.recalled(self.settings, self._context)
         self._actor.recall()
 
     def run(self) -> CycleReport:
@@ -67,49 +67,51 @@ class CycleRunner:
         Raises:
             SupersededError: a newer daemon has taken over.
         """
-        now_s, watch, terms = self._clock.now_s(), Stopwatch(self._clock), None
+        now_s, watch, effective = self._clock.now_s(), Stopwatch(self._clock), None
         try:
             if self._stale:
                 self._recall()
-            terms = self._terms.read(self.settings, now_s)
-            return self._run(now_s, watch, terms)
+            effective = self._settings_reader.read(self.settings, now_s)
+            return self._run(now_s, watch, effective)
         except SupersededError:
             raise
         except SlurmError as error:
-            return self._failed(now_s, watch, terms, error)
+            return self._failed(now_s, watch, effective, error)
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes: it says so, and begins anew from the store
-            report = self._failed(now_s, watch, terms, error)
+            report = self._failed(now_s, watch, effective, error)
             self._stale = True
             return report
 
-    def _run(self, now_s: float, watch: Stopwatch, terms: EffectiveSettings) -> CycleReport:
-        memory, observer, actor = self._memory, self._observer, self._actor
-        acts = terms.mode == "enforce" and not self._breaker.is_open(now_s)
+    def _run(self, now_s: float, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
+        state, observer, actor = self._state, self._observer, self._actor
+        acts = effective.mode == "enforce" and not self._breaker.is_open(now_s)
         # A Slurm that fails is not asked for details which nothing would come of.
-        asks = terms.mode != "observe" and not self._breaker.is_open(now_s)
+        asks = effective.mode != "observe" and not self._breaker.is_open(now_s)
         with watch("observe"):
-            slurm_state = observer.read(memory, now_s, watch)
+            slurm_state = observer.read(state, now_s, watch)
         with watch("decide"):
-            snapshot = observer.snapshot(memory, slurm_state, self.settings, watch, asks=asks, acts=acts)
-            plan = None if terms.mode == "observe" else pipeline_of(terms.policy).decide(snapshot)
-            fits = [] if plan is None else memory.cpu_fits.conclude(plan, slurm_state, memory.job_cache)
+            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
+            plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
+            fits = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
-            work = actor.weigh(memory, slurm_state, snapshot, plan, fits, acts=acts)
-            recorded = self._recorder.intend(work, memory, terms, now_s=now_s)
-            actor.send(memory, recorded, work, watch)
+            work = actor.weigh(state, slurm_state, snapshot, plan, fits, acts=acts)
+            recorded = self._recorder.intend(work, state, effective, now_s=now_s)
+            actor.send(state, recorded, work, watch)
         with watch("record"):
-            report = cycle_report(work, memory, terms, self.settings.cycle, acts=acts)
-            self._recorder.close(work, memory, terms, report, watch, problems_elsewhere=self.problems())
-            memory.preemptions.drop_over()
-            self._requests.serve(terms.snapshot_request, snapshot, terms.policy, plan, mode=terms.mode)
+            report = cycle_report(work, state, effective, self.settings.cycle, acts=acts)
+            self._recorder.close(work, state, effective, report, watch, problems_elsewhere=self.problems())
+            state.preemptions.drop_over()
+            self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
-                observer.learn(memory, slurm_state)
+                observer.learn(state, slurm_state)
         self._recorder.note_success(watch, now_s)
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(now_s))
 
-    def _failed(self, now_s: float, watch: Stopwatch, terms: EffectiveSettings | None, error: Exception) -> CycleReport:
+    def _failed(
+        self, now_s: float, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception
+    ) -> CycleReport:
         """A cycle without action: say why, everywhere where somebody may look."""
-        mode = terms.mode if terms else self.settings.mode
-        policy = terms.policy.name if terms else self.settings.policy.name
+        mode = effective.mode if effective else self.settings.mode
+        policy = effective.policy.name if effective else self.settings.policy.name
         text = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
         return CycleReport(mode, error=text, next_s=now_s + self.settings.cycle.retry_s)

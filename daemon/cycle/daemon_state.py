@@ -1,4 +1,4 @@
-"""What sodad stands on, and what it remembers from one cycle to the next; all of it comes back from the store."""
+"""What sodad works with, and what it keeps from one cycle to the next; all of it comes back from the store."""
 
 from __future__ import annotations
 

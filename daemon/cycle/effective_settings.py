@@ -20,7 +20,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
 
 LearnedParameters = Callable[[str], Mapping[str, Any]]
-"""Parameters of a policy, by its name, that the site's own past tells."""
+"""Parameters of a policy, by its name, that come from the site's own past."""
 
 
 def no_learned_parameters(_policy: str) -> Mapping[str, Any]:
@@ -30,7 +30,7 @@ def no_learned_parameters(_policy: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """One cycle's terms."""
+    """The effective settings of one cycle."""
 
     mode: Mode
     """As configured; an open breaker keeps an enforcing daemon from acting all the same."""
@@ -72,7 +72,7 @@ def effective_settings(
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettingsReader:
-    """Reads the terms of each cycle, for one life of the daemon."""
+    """Reads the effective settings of each cycle, for one daemon epoch."""
 
     store: Store
     daemon_epoch: DaemonEpoch

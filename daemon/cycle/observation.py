@@ -21,25 +21,25 @@ class SnapshotReader:
         self._completion = context.completion
         self._slurm_reader, self.run_time_predictor = SlurmReader(context.client), RunTimePredictor(context.store)
 
-    def read(self, memory: DaemonState, now_s: float, watch: Stopwatch) -> SlurmState:
+    def read(self, state: DaemonState, now_s: float, watch: Stopwatch) -> SlurmState:
         """Read Slurm once, and take it in.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(now_s, watch), memory.job_cache
+        slurm_state, job_cache = self._slurm_reader.read(now_s, watch), state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), now_s)
-            ours = {job_id: p.restart for job_id, p in memory.preemptions.by_job.items() if p.phase != "intended"}
-            memory.pools.read(slurm_state, job_cache, requeued_by_us(ours))
+            ours = {job_id: p.restart for job_id, p in state.preemptions.by_job.items() if p.phase != "intended"}
+            state.pools.read(slurm_state, job_cache, requeued_by_us(ours))
             self._completion.step(job_cache, listed, now_s)
             job_cache.forget(listed, now_s, accounting=self._completion.ask is not None)
         return slurm_state
 
     def snapshot(
         self,
-        memory: DaemonState,
+        state: DaemonState,
         slurm_state: SlurmState,
         settings: Settings,
         watch: Stopwatch,
@@ -53,16 +53,16 @@ class SnapshotReader:
             asks: Slurm may be asked for details of single jobs.
             acts: changes may be sent, so that it matters what became of earlier ones.
         """
-        requeued = {*memory.preemptions.by_job, *memory.pools.aborted(slurm_state.jobs)}
-        snapshot = slurm_state.snapshot(memory.job_cache, leaving=memory.preemptions.leaving, requeued=requeued)
+        requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
+        snapshot = slurm_state.snapshot(state.job_cache, leaving=state.preemptions.leaving, requeued=requeued)
         with watch("decide.run_times"):
-            snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, memory.job_cache)
+            snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)
         with watch("decide.pools"):
-            pools = memory.pools.in_force(slurm_state, settings.pools, asks=asks)
+            pools = state.pools.in_force(slurm_state, settings.pools, asks=asks)
         with watch("decide.cpu_fit"):
-            requests = memory.cpu_requests.read(slurm_state, memory.job_cache, acts=acts) if asks else CpuRequests()
+            requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests()
         return replace(snapshot, pools=pools, cpu_requests=requests)
 
-    def learn(self, memory: DaemonState, slurm_state: SlurmState) -> None:
+    def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""
-        self.run_time_predictor.step(slurm_state.now_s, slurm_state.nodes, memory.job_cache)
+        self.run_time_predictor.step(slurm_state.now_s, slurm_state.nodes, state.job_cache)

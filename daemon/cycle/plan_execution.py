@@ -42,7 +42,7 @@ class PlanExecutor:
 
     def weigh(
         self,
-        memory: DaemonState,
+        state: DaemonState,
         slurm_state: SlurmState,
         snapshot: ClusterSnapshot,
         plan: Plan | None,
@@ -51,11 +51,11 @@ class PlanExecutor:
         acts: bool,
     ) -> CycleResult:
         """From a plan to changes, and from these to the ones that the limits admit."""
-        now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, memory.preemptions
-        settled = _settle(memory, slurm_state)
+        now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
+        settled = _settle(state, slurm_state)
         steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
-        memory.count_preemptions()
-        begun = [] if plan is None else preemptions.begin(plan, jobs, memory.job_cache, now_s)
+        state.count_preemptions()
+        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, now_s)
         ordinary: list[JobChange] = []
         if plan is not None:
             orders = order_changes(plan, snapshot, depth=self._settings.cycle.order_depth)
@@ -64,7 +64,7 @@ class PlanExecutor:
         if not acts:
             begun, ordinary = [], []
         elif plan is not None:
-            memory.job_cache.promote(plan.promoted.tolist(), now_s)
+            state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps = steps + begun
         passed = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
         admitted = {change.key for change in passed.changes}
@@ -75,9 +75,7 @@ class PlanExecutor:
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, fits
         )
 
-    def send(
-        self, memory: DaemonState, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch
-    ) -> None:
+    def send(self, state: DaemonState, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch) -> None:
         """Send what is recorded, and take in what became of it.
 
         Raises:
@@ -95,25 +93,25 @@ class PlanExecutor:
                 work.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
-                    memory.preemptions.note(
+                    state.preemptions.note(
                         preemption_step, outcome, work.slurm_state.jobs[change.job_id], context.clock.now_s()
                     )
                 if outcome.state == "sent":
                     restart = preemption_step.active_preemption.restart if preemption_step else None
-                    memory.unsettled.append(UnsettledChange(action_id, change, restart))
+                    state.unsettled.append(UnsettledChange(action_id, change, restart))
                 if outcome.state == "failed":
-                    memory.pools.refused(change, context.clock.now_s())
+                    state.pools.refused(change, context.clock.now_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
-        memory.count_preemptions()
+        state.count_preemptions()
 
 
-def _settle(memory: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
+def _settle(state: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
     """What became of changes whose outcome nobody saw, as far as this reading of Slurm shows."""
     judged = []
-    for each in memory.unsettled:
+    for each in state.unsettled:
         job_id = each.change.job_id
         site_factor = slurm_state.site_factors.get(job_id, 0)
         judged.append((each, resolve_outcome(each, slurm_state.jobs.get(job_id), site_factor, slurm_state.now_s)))
-    memory.unsettled = [each for each, outcome in judged if outcome is None]
+    state.unsettled = [each for each, outcome in judged if outcome is None]
     return [outcome for _, outcome in judged if outcome is not None]

@@ -88,7 +88,7 @@ class CycleResult:
     preemption_steps: list[PreemptionStep]
     """Steps of preemptions, those that begin included."""
     begun: list[ActivePreemption]
-    """Preemptions that begin with this cycle; others that the rails held back are forgotten."""
+    """Preemptions that begin with this cycle; others that the change limits held back are forgotten."""
     changed: list[ActivePreemption]
     """Preemptions whose phase changed by what Slurm shows."""
     settled: list[ChangeOutcome]
@@ -110,13 +110,13 @@ class CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleRecorder:
-    """Writes cycles down, for one life of the daemon."""
+    """Writes cycles down, for one daemon epoch."""
 
     context: DaemonContext
     breaker: CircuitBreaker
 
     def intend(
-        self, work: CycleResult, memory: DaemonState, terms: EffectiveSettings, *, now_s: float
+        self, work: CycleResult, state: DaemonState, effective: EffectiveSettings, *, now_s: float
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
@@ -125,19 +125,23 @@ class CycleRecorder:
         """
         daemon_epoch, job_cache, preemption_step_of = (
             self.context.daemon_epoch,
-            memory.job_cache,
+            state.job_cache,
             work.preemption_step_of,
         )
         with self.context.store.write() as session:
             daemon_epoch.check(session)
             daemon_epoch.write_heartbeat(session, now_s)
             work.cycle_id = audit_log.open_cycle(
-                session, epoch_id=daemon_epoch.epoch_id, started_s=now_s, mode=terms.mode, policy=terms.policy.name
+                session,
+                epoch_id=daemon_epoch.epoch_id,
+                started_s=now_s,
+                mode=effective.mode,
+                policy=effective.policy.name,
             )
             audit_log.record_outcomes(session, work.settled, now_s)
             save_phases(session, work.changed, now_s)
             add_preemptions(session, work.begun)
-            memory.save(session, now_s)
+            state.save(session, now_s)
             save_proposals(session, work.starts)
             intents = []
             for change in work.passed.changes:
@@ -152,21 +156,21 @@ class CycleRecorder:
             keys = audit_log.record_intents(
                 session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=work.cycle_id, now_s=now_s
             )
-        memory.saved()
+        state.saved()
         return list(zip(keys, work.passed.changes, strict=True))
 
     def close(
         self,
         work: CycleResult,
-        memory: DaemonState,
-        terms: EffectiveSettings,
+        state: DaemonState,
+        effective: EffectiveSettings,
         report: CycleReport,
         watch: Stopwatch,
         *,
         problems_elsewhere: Sequence[str],
     ) -> None:
         """Second transaction: what became of it all."""
-        now_s, job_cache = self.context.clock.now_s(), memory.job_cache
+        now_s, job_cache = self.context.clock.now_s(), state.job_cache
         moved = [
             preemption_step.active_preemption
             for preemption_step in work.preemption_steps
@@ -177,8 +181,8 @@ class CycleRecorder:
             save_phases(session, moved, now_s)
             job_cache.save(session, now_s)
             if work.plan is not None:
-                memory.notes.write(session, work.plan.notes, job_cache.jobs)
-            facts = self._facts(work, len(memory.preemptions.by_job), [*terms.problems, *problems_elsewhere])
+                state.notes.write(session, work.plan.notes, job_cache.jobs)
+            facts = self._facts(work, len(state.preemptions.by_job), [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(
                 session,
@@ -242,20 +246,20 @@ class CycleRecorder:
 
 
 def cycle_report(
-    work: CycleResult, memory: DaemonState, terms: EffectiveSettings, settings: CycleSettings, *, acts: bool
+    work: CycleResult, state: DaemonState, effective: EffectiveSettings, settings: CycleSettings, *, acts: bool
 ) -> CycleReport:
     """What the loop is told of a cycle that went well, before its timings are known."""
     now_s, states = work.slurm_state.now_s, work.snapshot.jobs.state
     soon_s = now_s + settings.busy_interval_s
     due_s = [work.passed.retry_s, now_s + settings.interval_s]
     if acts:
-        due_s.append(memory.pools.next_s(work.slurm_state, soon_s))
-    if memory.preemptions.by_job or memory.unsettled:
+        due_s.append(state.pools.next_s(work.slurm_state, soon_s))
+    if state.preemptions.by_job or state.unsettled:
         due_s.append(soon_s)
     if work.plan is not None:
         due_s.append(work.plan.next_event_s)
     return CycleReport(
-        mode=terms.mode,
+        mode=effective.mode,
         pending=int((states == JobState.PENDING).sum()),
         running=int((states == JobState.RUNNING).sum()),
         planned=work.planned,

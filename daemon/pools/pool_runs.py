@@ -61,24 +61,24 @@ class PoolRunTracker:
         """How often Slurm requeued the job from what it had borrowed."""
         return sum(run.aborted for run in self.by_job.get(job_id, {}).values())
 
-    def observe(self, jobs: Mapping[int, SlurmJob], job_cache: JobCache, around: PoolRunContext) -> list[int]:
+    def observe(self, jobs: Mapping[int, SlurmJob], job_cache: JobCache, context: PoolRunContext) -> list[int]:
         """Take in one Slurm state, which the job cache has taken in already; returns the jobs found aborted now."""
         aborted = []
         for job_id, record in jobs.items():
             known = self.by_job.get(job_id)
-            if known is None and not _pool_partitions(record, around.table):
+            if known is None and not _pool_partitions(record, context.table):
                 continue
             if known and next(iter(known.values())).submit_s != job_cache.submit_s(job_id):
                 known = self._renamed(job_id, known, job_cache.submit_s(job_id))
-            if self._close(record, known or {}, job_cache, around):
+            if self._close(record, known or {}, job_cache, context):
                 aborted.append(job_id)
             if record.state in _STATES_HOLDING_RESOURCES:
-                self._open(record, job_cache, around)
+                self._open(record, job_cache, context)
             elif record.state in ENDED_STATES:
-                self._add_unseen(record, job_cache, around)
+                self._add_unseen(record, job_cache, context)
                 self._forget(job_id)
         for job_id in [job_id for job_id in self.by_job if job_id not in jobs]:
-            self._give_up(job_id, around.now_s)
+            self._give_up(job_id, context.now_s)
         self.ended.intersection_update(jobs)
         return aborted
 
@@ -95,8 +95,8 @@ class PoolRunTracker:
             run.submit_s = submit_s
         return known
 
-    def _open(self, record: SlurmJob, job_cache: JobCache, around: PoolRunContext) -> None:
-        part = around.table.get(record.partition)
+    def _open(self, record: SlurmJob, job_cache: JobCache, context: PoolRunContext) -> None:
+        part = context.table.get(record.partition)
         self.nodes_of[record.job_id] = record.node_names
         if part is None or record.restarts in self.by_job.get(record.job_id, {}):
             return
@@ -112,16 +112,16 @@ class PoolRunTracker:
             )
         )
 
-    def _add_unseen(self, record: SlurmJob, job_cache: JobCache, around: PoolRunContext) -> None:
+    def _add_unseen(self, record: SlurmJob, job_cache: JobCache, context: PoolRunContext) -> None:
         """The last run of a job that ended, whose beginning was not observed."""
         if record.job_id not in self.ended and record.node_names and not math.isnan(record.start_s):
-            self._open(record, job_cache, around)
+            self._open(record, job_cache, context)
             for run in self.by_job.get(record.job_id, {}).values():
-                run.end_s = _end_s(record, around.now_s) if run.end_s is None else run.end_s
+                run.end_s = _end_s(record, context.now_s) if run.end_s is None else run.end_s
         self.ended.add(record.job_id)
 
     def _close(
-        self, record: SlurmJob, known: Mapping[int, PoolRun], job_cache: JobCache, around: PoolRunContext
+        self, record: SlurmJob, known: Mapping[int, PoolRun], job_cache: JobCache, context: PoolRunContext
     ) -> bool:
         """Close runs that are over; true if the last run before the present one turns out to be aborted."""
         if record.state == "COMPLETING":
@@ -130,27 +130,27 @@ class PoolRunTracker:
         for run in known.values():
             over = run.restart < record.restarts or record.state in ENDED_STATES
             if run.end_s is None and over:
-                run.end_s = record.submit_s if run.restart < record.restarts else _end_s(record, around.now_s)
+                run.end_s = record.submit_s if run.restart < record.restarts else _end_s(record, context.now_s)
                 requeued = run.restart == record.restarts - 1
-                run.aborted = run.borrowing and requeued and self._taken_back(record, around)
+                run.aborted = run.borrowing and requeued and self._taken_back(record, context)
                 found |= run.aborted
                 self._keep(run)
         last = record.restarts - 1
         # A run that the job cache has seen and this tracker has not was not in a pool.
         if record.state != "PENDING" or last < 0 or last in known or last in job_cache.jobs[record.job_id].runs:
             return found
-        part = around.table.get(record.partition.split(",", 1)[0])
-        if part is None or not part.borrowing or not self._taken_back(record, around):
+        part = context.table.get(record.partition.split(",", 1)[0])
+        if part is None or not part.borrowing or not self._taken_back(record, context):
             return found
         self._keep(_pool_run(record, part, job_cache, last, end_s=record.submit_s, aborted=True))
         return True
 
-    def _taken_back(self, record: SlurmJob, around: PoolRunContext) -> bool:
+    def _taken_back(self, record: SlurmJob, context: PoolRunContext) -> bool:
         """Whether Slurm, and not sodad or the loss of a node, requeued the job's last run."""
-        if around.ours(record.job_id, record.restarts - 1):
+        if context.ours(record.job_id, record.restarts - 1):
             return False
         ran_on = self.nodes_of.get(record.job_id, "")
-        return not (ran_on and around.down and any(name in around.down for name in expand_hosts(ran_on)))
+        return not (ran_on and context.down and any(name in context.down for name in expand_hosts(ran_on)))
 
     def _keep(self, run: PoolRun) -> None:
         self.by_job.setdefault(run.job_id, {})[run.restart] = run

@@ -46,8 +46,8 @@ class PoolsReader:
         self._shared = bases_with_shared_gpu_nodes(self._table)
         if not len(self._table) and not self._runs.by_job:
             return
-        around = PoolRunContext(slurm_state.now_s, self._table, ours, down_nodes(slurm_state.nodes))
-        for job_id in self._runs.observe(slurm_state.jobs, job_cache, around):
+        context = PoolRunContext(slurm_state.now_s, self._table, ours, down_nodes(slurm_state.nodes))
+        for job_id in self._runs.observe(slurm_state.jobs, job_cache, context):
             job_cache.count_preemption(job_id)
             log(logging.INFO, "aborted", job=job_id, times=self._runs.aborts(job_id))
 
@@ -149,7 +149,7 @@ def requeued_by_us(active_preemption: Mapping[int, int]) -> WasRequeuedByUs:
 
 
 def can_be_updated_alone(record: SlurmJob) -> bool:
-    """Whether an update hits this job alone: the id of a job array's last task is that of the whole pool."""
+    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
     return not (record.array_task and record.job_id == record.array_job_id)
 
 

@@ -65,10 +65,10 @@ class ActivePreemptions:
         changed: list[ActivePreemption] = []
         for active_preemption in self.by_job.values():
             job = jobs.get(active_preemption.job_id)
-            around = PreemptionContext(
+            context = PreemptionContext(
                 now_s, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s
             )
-            step = decide_next_step(active_preemption, job, around)
+            step = decide_next_step(active_preemption, job, context)
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
@@ -108,8 +108,8 @@ class ActivePreemptions:
                 for_jobs=wanted.for_jobs,
                 reason=wanted.reason,
             )
-            around = PreemptionContext(now_s, True, False, frozenset(), self.settings.release_after_s)
-            step = decide_next_step(active_preemption, job, around)
+            context = PreemptionContext(now_s, True, False, frozenset(), self.settings.release_after_s)
+            step = decide_next_step(active_preemption, job, context)
             if step.send is not None:
                 begun.append(PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job)))
         return begun

@@ -85,14 +85,14 @@ SLURM_TICK_S = 1.0
 
 
 def decide_next_step(
-    active_preemption: ActivePreemption, job: SlurmJob | None, around: PreemptionContext
+    active_preemption: ActivePreemption, job: SlurmJob | None, context: PreemptionContext
 ) -> PreemptionDecision:
     """Decide the next step of one preemption that is not over.
 
     Args:
         preempting: its phase as persisted.
         job: the job as Slurm shows it now; ``None`` if Slurm no longer lists it.
-        around: everything else.
+        context: everything else.
     """
     if (why := _why_lost(active_preemption, job)) or job is None:
         return PreemptionDecision("lost", why=why)
@@ -102,11 +102,11 @@ def decide_next_step(
             "done" if requeued else "lost", why=f"Slurm refused {active_preemption.failures} times"
         )
     if requeued:
-        return _after_requeue(active_preemption, job, around)
+        return _after_requeue(active_preemption, job, context)
     if job.state == "COMPLETING":
         return PreemptionDecision(active_preemption.phase)
     return (
-        _ended(active_preemption, job) if job.state in ENDED_STATES else _still_running(active_preemption, job, around)
+        _ended(active_preemption, job) if job.state in ENDED_STATES else _still_running(active_preemption, job, context)
     )
 
 
@@ -121,13 +121,15 @@ def _why_lost(active_preemption: ActivePreemption, job: SlurmJob | None) -> str:
     return ""
 
 
-def _still_running(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> PreemptionDecision:
+def _still_running(
+    active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
+) -> PreemptionDecision:
     if active_preemption.phase == "intended":
-        if not around.may_begin:
+        if not context.may_begin:
             return PreemptionDecision("lost", why="given up before anything was sent: sodad no longer enforces")
         return PreemptionDecision("intended", send="requeue" if _requeue_sends_checkpoint_signal(job) else "signal")
     if active_preemption.phase == "signalled":
-        if around.now_s < active_preemption.deadline_s:
+        if context.now_s < active_preemption.deadline_s:
             return PreemptionDecision("signalled")
         return PreemptionDecision("signalled", send="requeue", why="its grace is over")
     return PreemptionDecision("requeued", send="requeue", why="Slurm lost the requeue")
@@ -143,28 +145,30 @@ def _ended(active_preemption: ActivePreemption, job: SlurmJob) -> PreemptionDeci
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
-def _after_requeue(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> PreemptionDecision:
-    if job.state != "PENDING" or not waits_for_begin_time(job, around.now_s):
+def _after_requeue(
+    active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
+) -> PreemptionDecision:
+    if job.state != "PENDING" or not waits_for_begin_time(job, context.now_s):
         return PreemptionDecision("done")
-    if around.now_s < job.submit_s + MIN_RESTART_GAP_S:  # a requeue moves the submit time to its own second
+    if context.now_s < job.submit_s + MIN_RESTART_GAP_S:  # a requeue moves the submit time to its own second
         return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
     if active_preemption.phase == "released":
         return PreemptionDecision("released", send="start-now", why="Slurm lost the release")
-    if why := _release_cause(active_preemption, job, around):
+    if why := _release_cause(active_preemption, job, context):
         return PreemptionDecision("requeued", send="start-now", why=why)
     return PreemptionDecision("requeued")
 
 
-def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, around: PreemptionContext) -> str:
+def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext) -> str:
     """Why the job competes again; empty while it must not take its GPUs back from the jobs it made way for."""
-    if around.wanted:
+    if context.wanted:
         return "the plan starts it"
-    if not around.may_begin:
+    if not context.may_begin:
         return "sodad no longer enforces"
-    if not any(job_id in around.waiting for job_id in active_preemption.for_jobs):
+    if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
         return "the jobs it made way for no longer wait"
-    if around.now_s - job.submit_s >= around.release_after_s:
-        return f"it made way for {around.release_after_s:g} s"
+    if context.now_s - job.submit_s >= context.release_after_s:
+        return f"it made way for {context.release_after_s:g} s"
     return ""
 
 

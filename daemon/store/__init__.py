@@ -1,1 +1,1 @@
-"""Durable memory: jobs, runs, usage, cycles, and every change made to Slurm."""
+"""What sodad keeps in a database: jobs, runs, usage, cycles, and every change made to Slurm."""

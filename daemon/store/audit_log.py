@@ -126,7 +126,7 @@ def unsettled_changes(session: Session) -> list[UnsettledChange]:
 
 
 def recent_changes(session: Session, since_s: float) -> Sequence[tuple[int, float]]:
-    """``(job id, instant)`` of orders and rewrites since an instant, for the rails of a restarted daemon."""
+    """``(job id, instant)`` of orders and rewrites since an instant, for the change limits of a restarted daemon."""
     query = select(Action.job_id, Action.created_s).where(
         Action.created_s > since_s, Action.kind.in_(("order", "rewrite"))
     )

@@ -45,7 +45,7 @@ class CpuFitJob:
     category: str
     """Empty: it named none."""
     model: str
-    array: str
+    pool: str
     """``small`` or ``large`` (SODA, Section V-C)."""
     state: str
     submit_s: float
@@ -74,11 +74,11 @@ class CpuFitJob:
 
 @dataclass(frozen=True, slots=True)
 class CpuFitGroup:
-    """Jobs of one user, category and array; cores per GPU, means over jobs."""
+    """Jobs of one user, category and pool; cores per GPU, means over jobs."""
 
     user: str
     category: str
-    array: str
+    pool: str
     jobs: int
     fits: int
     """Jobs whose search tells what they need; the figures of best and utilisation are theirs."""
@@ -145,10 +145,10 @@ def read_cpu_fit_jobs(session: Session, filters: CpuFitFilters, limit: int = 0) 
 
 
 def group_cpu_fit_jobs(jobs: Sequence[CpuFitJob]) -> list[CpuFitGroup]:
-    """Jobs by user, category and array, in this order."""
+    """Jobs by user, category and pool, in this order."""
     grouped: dict[tuple[str, str, str], list[CpuFitJob]] = defaultdict(list)
     for job in jobs:
-        grouped[job.user, job.category, job.array].append(job)
+        grouped[job.user, job.category, job.pool].append(job)
     return [_group(*key, members) for key, members in sorted(grouped.items())]
 
 
@@ -192,7 +192,7 @@ def _cpu_fit_job(
         user=job.user,
         category=job.hints.get("category", ""),
         model=job.hints.get("model", ""),
-        array=str(choose_pool_kind(job.gpus)),
+        pool=str(choose_pool_kind(job.gpus)),
         state=job.state,
         submit_s=job.submit_s,
         queue_s=None if job.first_start_s is None else max(job.first_start_s - job.submit_s, 0.0),
@@ -210,13 +210,13 @@ def _cpu_fit_job(
     )
 
 
-def _group(user: str, category: str, array: str, jobs: Sequence[CpuFitJob]) -> CpuFitGroup:
+def _group(user: str, category: str, pool: str, jobs: Sequence[CpuFitJob]) -> CpuFitGroup:
     fitted = [job for job in jobs if job.best_cores is not None]
     waits = [job.queue_s for job in jobs if job.queue_s is not None]
     return CpuFitGroup(
         user=user,
         category=category,
-        array=array,
+        pool=pool,
         jobs=len(jobs),
         fits=len(fitted),
         asked_per_gpu=fmean(job.asked_cores / job.gpus for job in jobs),

@@ -34,7 +34,7 @@ CLOCK_SLACK_S = 60.0
 
 
 def latest_epoch(session: Session) -> Epoch | None:
-    """The newest life of a daemon."""
+    """The newest daemon epoch."""
     return session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
 
 
@@ -167,7 +167,7 @@ def newest_actions(session: Session, limit: int, *, without: str) -> Sequence[Ac
 def rewrites_in_force(session: Session, job_ids: Sequence[int]) -> list[Action]:
     """Changes of these jobs' requests that Slurm took and that were not taken back, newest first.
 
-    Lists of partitions are left out: where a job may run is a matter of the arrays, which stay.
+    Lists of partitions are left out: where a job may run is a matter of the pools, which stay.
     """
     found: list[Action] = []
     for at in range(0, len(job_ids), _IDS_PER_QUERY):

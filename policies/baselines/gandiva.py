@@ -38,7 +38,7 @@ class Gandiva:
         return "gandiva"
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """O(n log n) in jobs, then as :class:`.preemption.PreemptiveWalk`. Jobs without GPUs get what is left."""
+        """O(n log n) in jobs, then as :class:`.preemption.PreemptivePass`. Jobs without GPUs get what is left."""
         jobs, now_s = snapshot.jobs, snapshot.now_s
         slice_now = float(self._slice(np.array(now_s)))
         over: BoolColumn = self._slice(jobs.start_s) < slice_now

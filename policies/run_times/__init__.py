@@ -1,1 +1,1 @@
-"""How long jobs run: learned from those that ended, told for those that wait or run."""
+"""How long jobs run: learned from those that ended, predicted for those that wait or run."""

@@ -20,7 +20,7 @@ RENEW_JOBS = 10
 MAX_RENEWED = 500
 """Curves renewed at one decision; the others wait for the next one."""
 MAX_KINDS = 5000
-"""Beyond so many kinds at once, jobs are told by those of their owner, shape and model, whatever their name."""
+"""Beyond so many kinds at once, jobs are predicted from those of their owner, shape and model, whatever their name."""
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ OJPP = (
     Parameter(
         "balance", 0.1, "ratio", "theta': slowdowns of a job's workers may differ by so much", _BOUND, number_from(0.0)
     ),
-    Parameter("most", MAX_JOBS_PER_GPU, "jobs", "jobs on one GPU", _COUNT, integer_from(1)),
+    Parameter("jobs_per_gpu", MAX_JOBS_PER_GPU, "jobs", "most jobs on one GPU", _COUNT, integer_from(1)),
     Parameter(
         "order",
         SUBMIT,
@@ -110,7 +110,12 @@ OJPAP = (
 )
 COLOCATION = (
     Parameter(
-        "most", MOST_COLOCATED, "jobs", "jobs on one GPU; the thesis measured two and three", _COUNT, integer_from(1)
+        "jobs_per_gpu",
+        MOST_COLOCATED,
+        "jobs",
+        "most jobs on one GPU; the thesis measured two and three",
+        _COUNT,
+        integer_from(1),
     ),
     Parameter(
         "mps",
@@ -122,10 +127,10 @@ COLOCATION = (
         read_boolean,
     ),
     Parameter(
-        "judge",
+        "speedup_model",
         SPEEDUP_MODELS[0],
         "name",
-        "what tells whether sharing gains: a limit of summed occupancy, or a speed-up "
+        "what predicts whether sharing gains: a limit of summed occupancy, or a speed-up "
         "linear in it; both are fitted to what is known of pairs",
         " or ".join(SPEEDUP_MODELS),
         one_of(SPEEDUP_MODELS),
@@ -170,24 +175,24 @@ DAYTIME = (
         number_from(0.0),
     ),
 )
-MOST_JOBS = Parameter(
-    "most",
+JOBS_PER_GPU = Parameter(
+    "jobs_per_gpu",
     MOST_SHARING,
     "jobs",
     "most jobs on one GPU",
     "a whole number from 1",
     integer_from(1),
 )
-LITERAL = Parameter(
-    "literal",
+PAPER_ONLY = Parameter(
+    "paper_only",
     False,
     "truth value",
     "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
     "true or false",
     read_boolean,
 )
-SJF_FFS_PARAMETERS = (MOST_JOBS, CAUTION, BOUND_CAUTION)
-SJF_BSBF_PARAMETERS = (*SJF_FFS_PARAMETERS, LITERAL, *DAYTIME)
+SJF_FFS_PARAMETERS = (JOBS_PER_GPU, CAUTION, BOUND_CAUTION)
+SJF_BSBF_PARAMETERS = (*SJF_FFS_PARAMETERS, PAPER_ONLY, *DAYTIME)
 CHANGE_S = Parameter(
     "change_s",
     0.0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
+from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.snapshot import IntColumn
 
 _KNOWN = "sharing_known"

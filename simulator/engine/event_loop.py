@@ -36,9 +36,9 @@ class EventLoop:
     """State of all jobs and the clock."""
 
     def __init__(
-        self, workload: Workload, costs: Costs, speed: SpeedModel | None, around: RuntimeEffects | None
+        self, workload: Workload, costs: Costs, speed: SpeedModel | None, effects: RuntimeEffects | None
     ) -> None:
-        self.workload, self.costs, self._speed, self._around = workload, costs, speed, around
+        self.workload, self.costs, self._speed, self._effects = workload, costs, speed, effects
         self._round_s = costs.round_s
         self._cpus = workload.cpus.tolist()
         self.requests: RequestRewriter | None = None
@@ -71,7 +71,7 @@ class EventLoop:
         """Let time pass until nothing is left to happen."""
         submits_s = [*self.workload.submit_s.tolist(), INFINITY]
         nodes = list_node_events(cluster)
-        ends, leaves, jobs, around, arrived = self._ends, self._leaves, self._jobs, self._around, 0
+        ends, leaves, jobs, effects, arrived = self._ends, self._leaves, self._jobs, self._effects, 0
         decide_s, quiet, quiet_since_s = INFINITY, 0, 0.0
         while True:
             soon_s = self._next_s()
@@ -98,15 +98,15 @@ class EventLoop:
                         return
                 self._decide(decider, now_s)
                 decide_s = self._next_round_s(decider.next_event_s())
-            if around is not None:
-                self._repace(around, now_s, decider)
+            if effects is not None:
+                self._repace(effects, now_s, decider)
 
     def _next_s(self) -> float:
         """When the next job ends or leaves, or something changes around one."""
         soon_s = self._ends[0][0] if self._ends else INFINITY
         if self._leaves:
             soon_s = min(soon_s, self._leaves[0][0])
-        return soon_s if self._around is None else min(soon_s, self._around.next_s())
+        return soon_s if self._effects is None else min(soon_s, self._effects.next_s())
 
     def _events(self, now_s: float, decider: Decider, progress: JobProgressCallback | None) -> bool:
         """Jobs end and leave, then what is around them changes; whether the policy should be asked."""
@@ -115,7 +115,7 @@ class EventLoop:
             happened |= self._end(heappop(ends), decider, progress)
         while leaves and leaves[0][0] == now_s:
             happened |= self._leave(heappop(leaves), decider)
-        return happened if self._around is None else self._adjust(self._around, now_s, decider) or happened
+        return happened if self._effects is None else self._adjust(self._effects, now_s, decider) or happened
 
     def _next_round_s(self, wanted_s: float) -> float:
         """The first round from a time on; that time itself where it misses a round by rounding."""
@@ -156,15 +156,15 @@ class EventLoop:
             cost_s = self.costs.start_s
         else:
             cost_s = self._restart_s[row]
-        if self._around is not None:
+        if self._effects is not None:
             self._begun[row] = (self._left_s[row], job.remaining_s)
-            self._around.started(row, job.pieces, now_s, now_s + cost_s)
+            self._effects.started(row, job.pieces, now_s, now_s + cost_s)
         ratio = self._ratio(job, now_s)
         self._turn[row] += 1
         self._holds[row] = True
         job.start_s = now_s
         job.resumes_s, job.resumed, job.speed_ratio = now_s + cost_s, not cost_s, ratio
-        if self._around is not None and self._around.fails(row):
+        if self._effects is not None and self._effects.fails(row):
             heappush(self._leaves, (now_s + cost_s, row, self._turn[row], now_s))
         else:
             heappush(self._ends, (now_s + cost_s + self._left_s[row] / ratio, row, self._turn[row]))
@@ -172,8 +172,8 @@ class EventLoop:
     def _ratio(self, job: SessionJob, now_s: float) -> float:
         row = job.job_id - 1
         ratio = 1.0 if self._speed is None else self._speed.ratio(row, job.pieces)
-        if self._around is not None:
-            ratio *= self._around.pace(row, now_s)
+        if self._effects is not None:
+            ratio *= self._effects.pace(row, now_s)
         if not ratio > 0.0:
             raise SimulatorError(f"job {self.workload.label[row]} would run at speed {ratio!r}; use a ratio above 0")
         return ratio
@@ -181,15 +181,15 @@ class EventLoop:
     def _rewrite(self, job: SessionJob) -> None:
         """A job begins to wait: it may ask for other cores than in its trace."""
         row = job.job_id - 1
-        cpus = None if self._around is None else self._around.request(row)
+        cpus = None if self._effects is None else self._effects.request(row)
         if cpus is not None and self.requests is not None:
             self._cpus[row] = cpus
             self.requests.rewrite(job, cpus)
 
-    def _adjust(self, around: RuntimeEffects, now_s: float, decider: Decider) -> bool:
+    def _adjust(self, effects: RuntimeEffects, now_s: float, decider: Decider) -> bool:
         """Jobs get other cores or another speed; whether cores became free."""
         freed = False
-        for row, pieces in around.due(now_s):
+        for row, pieces in effects.due(now_s):
             job, before = self._jobs[row], self._jobs[row].pieces
             job.pieces = pieces
             self._cpus[row] = sum(piece.cpus for piece in pieces)
@@ -198,9 +198,9 @@ class EventLoop:
             freed |= any(new.cpus < old.cpus for old, new in zip(before, pieces, strict=True))
         return freed
 
-    def _repace(self, around: RuntimeEffects, now_s: float, decider: Decider) -> None:
+    def _repace(self, effects: RuntimeEffects, now_s: float, decider: Decider) -> None:
         """Jobs whose neighbours came or went run at another speed."""
-        for row in around.take_affected():
+        for row in effects.take_affected():
             job = self._jobs[row]
             self._pace(job, now_s)
             _adjustable(decider).changed(job, job.pieces)
@@ -265,8 +265,8 @@ class EventLoop:
     def _stop_clock(self, job: SessionJob, row: int, until_s: float) -> None:
         self._holds[row] = False
         self._leaving.discard(row)
-        if self._around is not None:
-            self._around.left(row, until_s)
+        if self._effects is not None:
+            self._effects.left(row, until_s)
         held_s = until_s - job.start_s
         job.executed_s += held_s
         job.attained_gpu_s += held_s * job.gpus
@@ -291,7 +291,7 @@ class EventLoop:
         """What was found."""
         first_start_s = [job.first_start_s for job in self._jobs]
         outcome = self._record.outcome(policy, cluster, first_start_s, cpu_s)
-        return outcome if self._around is None else self._around.record(outcome)
+        return outcome if self._effects is None else self._effects.record(outcome)
 
 
 def _check_clock_advances(policy: str, since_s: float, now_s: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from slurm_soda.policies.plan import JobNote, Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
+from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy
 from slurm_soda.policies.snapshot import ClusterSnapshot

@@ -34,7 +34,7 @@ class SharingDecider(SnapshotDecider):
         policy: Policy,
         workload: Workload,
         cluster: SimulatedCluster,
-        around: CoRunnerSlowdowns,
+        slowdowns: CoRunnerSlowdowns,
         together: SharingInputs,
         *,
         most: int,
@@ -45,7 +45,7 @@ class SharingDecider(SnapshotDecider):
         ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there.
         """
         super().__init__(policy, workload, cluster, at_once=at_once)
-        self._around, self._held = around, around.devices
+        self._slowdowns, self._held = slowdowns, slowdowns.devices
         _, self._kinds, self._learned = together
         self._most = most
         self._starts_only = isinstance(policy, StartsOnlyPolicy)
@@ -73,7 +73,7 @@ class SharingDecider(SnapshotDecider):
         if self._starts_only and not self._waiting:
             self._next_event_s = math.inf
             return [], []
-        self._around.observe(now_s)
+        self._slowdowns.observe(now_s)
         return super().decide(now_s)
 
     def next_event_s(self) -> float:
@@ -81,7 +81,7 @@ class SharingDecider(SnapshotDecider):
         wanted_s = super().next_event_s()
         if self._starts_only or not self._bounded:
             return wanted_s
-        return min(wanted_s, self._around.next_breach_s(self._workload.max_slowdown))
+        return min(wanted_s, self._slowdowns.next_breach_s(self._workload.max_slowdown))
 
     def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         preempts, starts = super().follow(plan, now_s)
@@ -98,7 +98,7 @@ class SharingDecider(SnapshotDecider):
                 raise draft.fault(row, "it runs already and is not preempted")
             place = self._place(draft, plan, job, pieces)
             self._check_partners(draft, row, place, draft.add(row, pieces, place), leaving)
-            self._around.planned[row] = place
+            self._slowdowns.planned[row] = place
             self._sub_batch[row] = place.sub_batch or self._kinds.batch[row]
         return preempts, starts
 

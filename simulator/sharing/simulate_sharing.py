@@ -40,9 +40,9 @@ def simulate_sharing(
     """
     started_s = time.process_time()
     together = rules.together(workload)
-    around = CoRunnerSlowdowns(GpuHolders(cluster), together, observes=rules.observes)
-    loop = EventLoop(workload, costs or Costs(), speed, around)
+    slowdowns = CoRunnerSlowdowns(GpuHolders(cluster), together, observes=rules.observes)
+    loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    decider = SharingDecider(policy, workload, cluster, around, together, most=jobs_per_gpu, at_once=at_once)
+    decider = SharingDecider(policy, workload, cluster, slowdowns, together, most=jobs_per_gpu, at_once=at_once)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

@@ -120,8 +120,8 @@ def _possible(requests: list[dict[str, Any]], cluster: SimulatedCluster) -> Bool
     )
     jobs = build_job_table([{"job_id": at + 1, **request} for at, request in enumerate(requests)])
     demand = group_snapshot_requests(ClusterSnapshot(now_s=0.0, jobs=jobs, nodes=nodes, partitions=cluster.partitions))
-    pool = FreeNodes(NodeGroups(nodes), cluster.gpus, cluster.cpus, cluster.memory_mib)
-    fits = np.array([pool.find(shape) is not None for shape in demand.shapes], dtype=np.bool_)
+    free = FreeNodes(NodeGroups(nodes), cluster.gpus, cluster.cpus, cluster.memory_mib)
+    fits = np.array([free.find(shape) is not None for shape in demand.shapes], dtype=np.bool_)
     return fits[demand.code]
 
 

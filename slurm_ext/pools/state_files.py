@@ -67,19 +67,19 @@ def _stat_file(file: Path, folder: int) -> os.stat_result | None:
 
 def _owner(file: Path, folder: int, found: os.stat_result | None, beside: Path | None) -> tuple[int, int]:
     """User and group of what root writes."""
-    around = os.fstat(folder)
+    directory = os.fstat(folder)
     if beside is None:
-        return around.st_uid, around.st_gid
+        return directory.st_uid, directory.st_gid
     theirs = beside.stat()
-    present = around if found is None else found
+    present = directory if found is None else found
     if present.st_uid != theirs.st_uid:
         what, word = (file.parent, "make the file, and chown it") if found is None else (file, "chown it")
         raise SlurmError(
             f"{what} belongs to user {present.st_uid} and {beside} to user {theirs.st_uid}, by whose word root does not"
             f" write it; if {file} is the right file, {word} to user {theirs.st_uid}"
         )
-    anyones = around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX
-    if around.st_uid not in (_ROOT, theirs.st_uid) or anyones:
+    anyones = directory.st_mode & stat.S_IWOTH and not directory.st_mode & stat.S_ISVTX
+    if directory.st_uid not in (_ROOT, theirs.st_uid) or anyones:
         raise SlurmError(
             f"{file.parent} is open to others than root and user {theirs.st_uid}; root writes nothing there"
         )

@@ -1,11 +1,13 @@
-"""What to tell a person about a job's CPU cores: what it asked for, what it starts with, what was found."""
+"""A job's CPU cores, for ``sodactl explain``: what it asked for, what it starts with, what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
+from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.slurm_ext.client import SlurmJob
 
 _SETTLE_REASON_TEXTS = {
@@ -18,18 +20,32 @@ _SETTLE_REASON_TEXTS = {
 }
 
 
-def list_cpu_fit_reasons(
-    job: Job, record: SlurmJob | None, start: CpuProposalRow | None, fits: Sequence[CpuFitRow]
-) -> Iterator[str]:
-    """Sentences about cores, each per node; none where nothing is known of them."""
-    source = job if record is None else record
-    present = -(-source.cpus // max(source.nodes, 1))
+def explain_cores(view: JobDetailView, record: SlurmJob | None) -> Explanation:
+    """Sentences about cores, each per node, and the proposal; empty where nothing is known of them."""
+    proposal = view.cpu_proposal
+    numbers = (
+        {}
+        if proposal is None
+        else {
+            "asked": proposal.asked_cores,
+            "start": proposal.cores,
+            "source": proposal.source,
+            "left_alone": proposal.left_alone,
+        }
+    )
+    return Explanation(tuple(_sentences(view, view.job if record is None else record)), numbers)
+
+
+def _sentences(view: JobDetailView, source: Job | SlurmJob | None) -> Iterator[str]:
+    if source is None:
+        return
+    start, present = view.cpu_proposal, -(-source.cpus // max(source.nodes, 1))
     if start is not None and source.state == "PENDING":
         yield _waiting_request_text(start, present)
     elif start is not None and start.asked_cores != present:
         yield f"It asked for {start.asked_cores} cores on each node and started with {present}."
-    if fits:
-        fit = fits[-1]
+    if view.cpu_fits:
+        fit = view.cpu_fits[-1]
         tried = f"tried in {fit.steps} steps" if fit.steps else "without trying others"
         yield f"Its cores: {fit.cores} on each node, {tried}: {_SETTLE_REASON_TEXTS.get(fit.reason, fit.reason)}."
 

@@ -12,14 +12,13 @@ from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
-from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
-from slurm_soda.sodactl.explain import job_reasons, run_time_reasons
+from slurm_soda.sodactl.explain import job_reasons
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import open_view_source
@@ -66,7 +65,8 @@ def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | Non
 def _describe_pair(site: SiteAccess, job_id: int, other_id: int) -> tuple[Document, Callable[[Document], None]]:
     if job_id == other_id:
         raise click.UsageError(f"--with: {other_id} is the same job; name another one")
-    from slurm_soda.sodactl.explain import pair_document, pair_table  # noqa: PLC0415 - brings numpy, which the rest does not need
+    # Here, as it brings the prediction of slowdowns, which the rest does not need.
+    from slurm_soda.sodactl.explain import pair_document, pair_table  # noqa: PLC0415
 
     return pair_document.describe_pair(site, job_id, other_id), pair_table.print_pair
 
@@ -104,41 +104,27 @@ def _record(site: SiteAccess, job_id: int, warnings: list[str]) -> SlurmJob | No
     return found[0] if found else None
 
 
-def _document(site: SiteAccess, told: JobDetailView | None, record: SlurmJob | None, warnings: list[str]) -> Document:
-    view = told or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
-    known = job_reasons.JobFacts(
-        job=view.job,
-        record=record,
-        runs=view.runs,
-        preemptions=view.preemptions,
-        standing=job_reasons.JobsAhead(view.waiting_before, view.gpus_before),
-        mode=view.head.mode,
-        policy=view.head.policy,
-        parameters=view.head.parameters,
-        now_s=site.now_s(),
-        cpu_proposal=view.cpu_proposal,
-        cpu_fits=view.cpu_fits,
-        run_time=run_time_reasons.expected_run_time(view.run_time, view.runs, site.now_s()),
-    )
-    job, said = view.job, job_reasons.explain_by_policy(known)
+def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob | None, warnings: list[str]) -> Document:
+    view = stored or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
+    job, known = view.job, job_reasons.JobFacts(view, record, site.now_s())
     return {
         "now_s": known.now_s,
         "warnings": warnings,
-        "daemon_alive": None if told is None else view.head.daemon_alive,
-        "mode": known.mode,
-        "policy": known.policy,
+        "daemon_alive": None if stored is None else view.head.daemon_alive,
+        "mode": view.head.mode,
+        "policy": view.head.policy,
         "job": _job_keys(job, record),
         "note": plan_note_document({} if job is None else job.note),
-        "numbers": {} if said is None else dict(said.numbers),
-        "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, known.runs, known.now_s),
-        "before": {"jobs": known.standing.waiting_before, "gpus": known.standing.gpus_before},
+        "numbers": dict(job_reasons.explain_by_policy(known).numbers),
+        "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.now_s),
+        "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},
         "reasons": list(job_reasons.list_job_reasons(known)),
-        "run_time": run_time_reasons.run_time_document(known.run_time),
-        "runs": [_run_keys(run) for run in known.runs],
+        "run_time": known.run_time.numbers or None,
+        "runs": [_run_keys(run) for run in view.runs],
         "used": None if job is None else asdict(job_usage_totals(job, view.usage)),
-        "preemptions": [_preemption_keys(entry) for entry in known.preemptions],
+        "preemptions": [_preemption_keys(entry) for entry in view.preemptions],
         "changes": [_action_keys(action) for action in view.actions],
-        "cores": None if view.cpu_proposal is None else _proposal_keys(view.cpu_proposal),
+        "cores": known.cores.numbers or None,
     }
 
 
@@ -160,15 +146,6 @@ def _run_keys(run: JobRun) -> Document:
         "end_s": run.end_s,
         "node_names": run.node_names,
         "gpus": run.gpus,
-    }
-
-
-def _proposal_keys(proposal: CpuProposalRow) -> Document:
-    return {
-        "asked": proposal.asked_cores,
-        "start": proposal.cores,
-        "source": proposal.source,
-        "left_alone": proposal.left_alone,
     }
 
 
@@ -208,8 +185,7 @@ def _draw(document: Document) -> None:
     output.print_line(f"Job {job['job_id']} ({job['name']}) of {job['user']}: {asks}")
     if job["hints"]:
         output.print_line(f"Hints: {output.format_hints(job['hints'])}")
-    for line in document["reasons"]:
-        output.print_line(f"  {line}")
+    output.print_lines(document["reasons"], indent=2)
     _draw_runs(document["runs"])
     _draw_changes(document["changes"])
 

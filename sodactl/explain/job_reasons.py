@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
+from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, Preemption
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.explanation.explanation import Explanation
+from slurm_soda.policies.explanation.job_position import explain_position
 from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.registry.explain import JobExplanation, explain_job
 from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.explain.cpu_fit_reasons import list_cpu_fit_reasons
-from slurm_soda.sodactl.explain.run_time_reasons import ExpectedRunTime, list_run_time_reasons
+from slurm_soda.sodactl.explain.cpu_fit_reasons import explain_cores
+from slurm_soda.sodactl.explain.run_time_reasons import expected_run_time, explain_run_time
 
 _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -35,58 +35,52 @@ _SLURM_REASON_TEXTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class JobsAhead:
-    """A job among the others."""
-
-    waiting_before: int
-    """Waiting jobs with a smaller position."""
-    gpus_before: int
-
-
-@dataclass(frozen=True, slots=True)
 class JobFacts:
     """All that is known of one job; Slurm forgets ended ones, the store learns of new ones a moment late."""
 
-    job: Job | None
+    view: JobDetailView
     record: SlurmJob | None
-    runs: Sequence[JobRun]
-    preemptions: Sequence[Preemption]
-    standing: JobsAhead
-    mode: str
-    policy: str
-    parameters: Mapping[str, Any]
-    """Of the policy, as configured."""
     now_s: float
-    cpu_proposal: CpuProposalRow | None = None
-    cpu_fits: Sequence[CpuFitRow] = ()
-    run_time: ExpectedRunTime | None = None
+
+    @property
+    def run_time(self) -> Explanation:
+        """Of its run time."""
+        ended = self.view.job is not None and self.view.job.end_s is not None
+        return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.now_s), ended=ended)
+
+    @property
+    def cores(self) -> Explanation:
+        """Of its CPU cores."""
+        return explain_cores(self.view, self.record)
 
 
 def list_job_reasons(known: JobFacts) -> Iterator[str]:
-    """What to tell a person, most important first."""
-    state = known.record.state if known.record is not None else (known.job.state if known.job is not None else "")
+    """Why a job is where it is, most important first."""
+    view, job, record = known.view, known.view.job, known.record
+    state = record.state if record is not None else (job.state if job is not None else "")
     if state in ENDED_STATES:
         yield from _ended(known, state)
         return
-    yield from _slurm_reasons(known.record)
-    if known.job is None:
+    yield from _slurm_reasons(record)
+    if job is None:
         yield "sodad has not seen it yet; it looks every few seconds while it runs."
         return
-    yield from _policy_reasons(known.job, known)
-    yield from _preemption_reasons(known)
-    yield from _service_reasons(known.job, known.runs, known.now_s)
-    yield from list_run_time_reasons(known.job, known.run_time)
-    yield from list_cpu_fit_reasons(known.job, known.record, known.cpu_proposal, known.cpu_fits)
+    yield from _policy_reasons(job, known)
+    yield from _preemption_reasons(view.preemptions)
+    yield from _service_reasons(job, view.runs, known.now_s)
+    yield from known.run_time.sentences
+    yield from known.cores.sentences
 
 
 def _ended(known: JobFacts, state: str) -> Iterator[str]:
-    end_s = known.job.end_s if known.job is not None else known.record.end_s if known.record is not None else None
+    job, record = known.view.job, known.record
+    end_s = job.end_s if job is not None else record.end_s if record is not None else None
     yield f"It ended as {state} at {output.format_instant(end_s)}."
-    if known.job is not None:
-        times = f"ran {_times(len(known.runs))}" if known.runs else "never ran"
-        gave = f", gave way {_times(known.job.preemptions)}" if known.job.preemptions else ""
-        yield f"It {times}{gave}; `sodactl history --job {known.job.job_id}` shows what it used."
-        yield from list_run_time_reasons(known.job, known.run_time)
+    if job is not None:
+        times = f"ran {_times(len(known.view.runs))}" if known.view.runs else "never ran"
+        gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
+        yield f"It {times}{gave}; `sodactl history --job {job.job_id}` shows what it used."
+        yield from known.run_time.sentences
 
 
 def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
@@ -104,38 +98,38 @@ def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
 
 
 def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
-    note = job.note
-    if known.mode == "observe":
+    note, mode = job.note, known.view.head.mode
+    if mode == "observe":
         yield "sodad only observes: the order is Slurm's own. `sodactl mode advise` shows what the policy would do."
         return
     if not note:
         yield "The policy has not judged it yet; it will at the next cycle of sodad."
         return
-    if known.mode == "advise":
+    if mode == "advise":
         yield "sodad only advises: what follows is what the policy wants, and Slurm is not told."
-    told = explain_by_policy(known)
-    if told is None:
+    explanation = explain_by_policy(known)
+    if not explanation.sentences:
         yield f"The policy says: {note.get('verdict')}."
         return
-    yield from told.sentences
-    before = known.standing
-    if before.waiting_before:
-        others = "1 waiting job" if before.waiting_before == 1 else f"{before.waiting_before} waiting jobs"
-        yield f"Before it in line: {others}, for {before.gpus_before} GPUs."
+    yield from explanation.sentences
+    before = known.view.waiting_before
+    if before:
+        others = "1 waiting job" if before == 1 else f"{before} waiting jobs"
+        yield f"Before it in line: {others}, for {known.view.gpus_before} GPUs."
 
 
-def explain_by_policy(known: JobFacts) -> JobExplanation | None:
-    """The policy's own words and numbers; ``None`` where the store holds no verdict that this version knows."""
-    job = known.job
-    if job is None or known.mode == "observe" or not isinstance(job.note.get("position"), int):
-        return None
+def explain_by_policy(known: JobFacts) -> Explanation:
+    """The policy's own words and numbers; empty where the store holds no verdict that this version knows."""
+    job, head = known.view.job, known.view.head
+    if job is None or head.mode == "observe" or not isinstance(job.note.get("position"), int):
+        return Explanation()
     verdict = JobVerdict.__members__.get(str(job.note.get("verdict")).upper())
     if verdict is None:
-        return None
+        return Explanation()
     try:
-        policy = make_policy(known.policy, known.parameters)
+        policy = make_policy(head.policy, head.parameters)
     except PolicyError:
-        return None
+        return Explanation()
     score = job.note.get("score")
     note = JobNote(
         job_id=job.job_id,
@@ -145,13 +139,14 @@ def explain_by_policy(known: JobFacts) -> JobExplanation | None:
         position=job.note["position"],
         score_name=job.note.get("score_name", "score"),
     )
-    return explain_job(note, _view(job, known), policy)
+    return explain_position(note, _view(job, known), policy)
 
 
 def _view(job: Job, known: JobFacts) -> JobView:
     """The job as the policy's snapshot had it, as far as the store knows."""
     hints = codec.hints_from_dict(job.hints)
-    present = known.runs[-1] if known.runs and known.runs[-1].end_s is None else None
+    runs = known.view.runs
+    present = runs[-1] if runs and runs[-1].end_s is None else None
     return JobView(
         job_id=job.job_id,
         state=_policy_state(job),
@@ -168,7 +163,7 @@ def _view(job: Job, known: JobFacts) -> JobView:
         memory_mib=0,
         priority=known.record.priority if known.record else 0,
         executed_s=job.executed_s,
-        attained_gpu_s=compute_attained_gpu_s(job, known.runs, known.now_s),
+        attained_gpu_s=compute_attained_gpu_s(job, runs, known.now_s),
         waited_s=max(known.now_s - (job.waited_since_s or job.submit_s), 0.0) if present is None else 0.0,
         preemptible=hints.preemptible,
         preemptions=job.preemptions,
@@ -187,8 +182,8 @@ def _or_never(value: float | None) -> float:
     return NEVER if value is None else value
 
 
-def _preemption_reasons(known: JobFacts) -> Iterator[str]:
-    for entry in known.preemptions:
+def _preemption_reasons(preemptions: Sequence[Preemption]) -> Iterator[str]:
+    for entry in preemptions:
         if entry.phase == "signalled":
             yield f"It was asked to save its state and has until {output.format_instant(entry.deadline_s)}: {entry.reason}."
         elif entry.phase in ("intended", "requeued", "released"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_soda.daemon.learning.pair_view import KindProfileView, PairView
+from slurm_soda.policies.explanation.sharing import select_trial
 from slurm_soda.policies.run_times.prediction_sources import RunTimeLeft
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     Consent,
@@ -17,7 +18,6 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     SubBatchTrial,
     decide_sharing,
 )
-from slurm_soda.policies.sharing.explanation.decision_text import select_trial
 from slurm_soda.policies.sharing.interference_view import make_new_job
 from slurm_soda.sodactl.explain.pair_jobs import PairJob
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from slurm_soda.daemon.learning.pair_view import EstimateView, PairView
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.sharing.job_kinds import JobKind
-from slurm_soda.sodactl.explain import pair_jobs, sharing_reasons
+from slurm_soda.sodactl.explain import pair_jobs
 from slurm_soda.sodactl.explain.pair_assessment import (
     SOURCE_HINT,
     BrokenBound,
@@ -42,6 +43,8 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
         new, running = (other, one) if one.runs and not other.runs else (one, other)
         pair = source.read(_pair_view_request(new.kind, running.kind))
     found = assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair)
+    decision = explain_sharing(found.decision)
+    without_bounds = explain_sharing(found.decision_without_bounds if found.broken_bounds else None)
     parties = {party.side.job_id: _job_document(party, found) for party in (found.new, found.running)}
     return {
         "now_s": site.now_s(),
@@ -55,13 +58,11 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
         "fits_source": found.fits_source or None,
         "jobs": [parties[job_id], parties[other_id]],
         "reasons": list(_reasons(found)),
-        "decision": sharing_reasons.sharing_document(found.decision),
-        "arithmetic": list(sharing_reasons.list_sharing_reasons(found.decision)),
+        "decision": decision.numbers or None,
+        "arithmetic": list(decision.sentences),
         "objections": [_broken_bound_document(one) for one in found.broken_bounds],
-        "regardless": sharing_reasons.sharing_document(found.decision_without_bounds) if found.broken_bounds else None,
-        "regardless_arithmetic": list(sharing_reasons.list_sharing_reasons(found.decision_without_bounds))
-        if found.broken_bounds
-        else [],
+        "regardless": without_bounds.numbers or None,
+        "regardless_arithmetic": list(without_bounds.sentences),
     }
 
 

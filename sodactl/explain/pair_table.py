@@ -25,8 +25,7 @@ def print_pair(document: Document) -> None:
     columns = [Column(""), *(Column(f"job {job['job_id']}") for job in (one, other))]
     output.print_table(columns, [(name, cell(one), cell(other)) for name, cell in _ROWS])
     output.print_line()
-    for line in document["reasons"]:
-        output.print_line(line)
+    output.print_lines(document["reasons"])
     if document["regardless"]:
         _arithmetic("If both owners allowed it", document["new"], document["regardless_arithmetic"])
         if document["decision"]["chosen_sub_batch"] is None:
@@ -39,8 +38,7 @@ def print_pair(document: Document) -> None:
 
 def _arithmetic(title: str, new: int, lines: list[str]) -> None:
     output.print_line(f'{title} ("it" is job {new}):')
-    for line in lines:
-        output.print_line(f"  {line}")
+    output.print_lines(lines, indent=2)
 
 
 def _job_kind_text(job: Document) -> str:

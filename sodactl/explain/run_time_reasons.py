@@ -1,16 +1,16 @@
-"""What to tell a person about a job's run time: what is expected, from whom, how surely, and what is left of it."""
+"""A job's run time, for ``sodactl explain``: what is expected, from which source, how surely, and what is left of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
-from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.daemon.store.tables.scheduling import JobRun
+from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.output import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,47 @@ def _on_curve(curve: Sequence[Sequence[float]], attained_s: float) -> tuple[floa
     return 2 * attained_s, attained_s
 
 
-def list_run_time_reasons(job: Job, now: ExpectedRunTime | None) -> Iterator[str]:
-    """Sentences; none where nobody said anything, or an ended job had its time limit only."""
-    if now is None:
-        return
-    by = source_text(now.prediction)
-    if now.prediction.predicted_by == "limit":
-        if job.end_s is None:
-            yield f"Nobody knows how long it will run: at most {output.format_duration(now.run_s)}, {by}."
-        return
-    if job.end_s is not None:
-        if now.prediction.actual_s:
-            first, ran = output.format_duration(now.prediction.run_s), output.format_duration(now.prediction.actual_s)
-            yield f"It was expected to run {first} when it came, {by}; it ran {ran}."
-        return
-    about = "" if now.error_s is None else f", give or take {output.format_duration(now.error_s)}"
-    left = f"; {output.format_duration(now.left_s)} are left" if now.attained_s else ""
-    yield f"It is expected to run {output.format_duration(now.run_s)}{about}, {by}{left}."
+def explain_run_time(expected: ExpectedRunTime | None, *, ended: bool) -> Explanation:
+    """What is expected and what is left of it; empty where nobody said anything.
+
+    Of an ended job that had its time limit only there are numbers and no sentence.
+    """
+    if expected is None:
+        return Explanation()
+    prediction = expected.prediction
+    numbers = {
+        "by": prediction.predicted_by,
+        "run_s": expected.run_s,
+        "error_s": expected.error_s,
+        "attained_s": expected.attained_s,
+        "left_s": expected.left_s,
+        "jobs": prediction.jobs,
+        "basis": prediction.basis,
+        "first_s": prediction.run_s,
+        "told_s": prediction.at_s,
+        "actual_s": prediction.actual_s,
+    }
+    sentence = _ended_sentence(prediction) if ended else _live_sentence(expected)
+    return Explanation((sentence,) if sentence else (), numbers)
 
 
-def source_text(prediction: RunTimePrediction) -> str:
+def _ended_sentence(prediction: RunTimePrediction) -> str:
+    if prediction.predicted_by == "limit" or not prediction.actual_s:
+        return ""
+    first, ran = output.format_duration(prediction.run_s), output.format_duration(prediction.actual_s)
+    return f"It was expected to run {first} when it came, {_source_text(prediction)}; it ran {ran}."
+
+
+def _live_sentence(expected: ExpectedRunTime) -> str:
+    run, by = output.format_duration(expected.run_s), _source_text(expected.prediction)
+    if expected.prediction.predicted_by == "limit":
+        return f"Nobody knows how long it will run: at most {run}, {by}."
+    error = "" if expected.error_s is None else f", give or take {output.format_duration(expected.error_s)}"
+    left = f"; {output.format_duration(expected.left_s)} are left" if expected.attained_s else ""
+    return f"It is expected to run {run}{error}, {by}{left}."
+
+
+def _source_text(prediction: RunTimePrediction) -> str:
     """From whom it is known."""
     if prediction.predicted_by == "history":
         jobs = "1 like job" if prediction.jobs == 1 else f"{prediction.jobs} like jobs"
@@ -79,22 +100,3 @@ def source_text(prediction: RunTimePrediction) -> str:
     if prediction.predicted_by in ("progress", "iterations"):
         return "by its iterations and what each of them takes"
     return "by its time limit"
-
-
-def run_time_document(now: ExpectedRunTime | None) -> Document | None:
-    """The same as plain data."""
-    if now is None:
-        return None
-    prediction = now.prediction
-    return {
-        "by": prediction.predicted_by,
-        "run_s": now.run_s,
-        "error_s": now.error_s,
-        "attained_s": now.attained_s,
-        "left_s": now.left_s,
-        "jobs": prediction.jobs,
-        "basis": prediction.basis,
-        "first_s": prediction.run_s,
-        "told_s": prediction.at_s,
-        "actual_s": prediction.actual_s,
-    }

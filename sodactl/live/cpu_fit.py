@@ -168,7 +168,7 @@ def _group_cells(group: CpuFitGroup) -> list[str]:
     return [
         group.user,
         group.category or "-",
-        group.array,
+        group.pool,
         str(group.jobs),
         str(group.fits),
         _cores(group.asked_per_gpu),

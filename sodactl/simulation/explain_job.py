@@ -6,14 +6,11 @@ from typing import Any
 
 import click
 
-from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.registry.explain import VERDICTS
-from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
+from slurm_soda.policies.explanation.sharing import describe_verdict, explain_sharing
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.decision_recorder import DecisionRecorder, RecordedDecision
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.explain import sharing_reasons
 from slurm_soda.sodactl.simulation import shared_periods
 
 _MAX_LINES = 20
@@ -55,7 +52,7 @@ def _plan_note_document(said: RecordedDecision) -> dict[str, Any]:
         "position": note.position,
         note.score_name: note.score,
         "run_time_left_s": said.expected_s,
-        "sharing": sharing_reasons.sharing_document(said.decision),
+        "sharing": explain_sharing(said.decision).numbers or None,
     }
 
 
@@ -72,17 +69,8 @@ def print_job(outcome: SimulationOutcome, row: int, heard: DecisionRecorder) -> 
         output.print_line(f"the last {_MAX_LINES} of {len(heard.said)} things that were said of it; --json has all")
     for said in heard.said[-_MAX_LINES:]:
         left = f" {said.expected_s:,.0f} s are expected to be left." if said.expected_s == said.expected_s else ""
-        output.print_line(f"  at {said.now_s:,.0f} s: {_verdict(said)}{left}")
+        output.print_line(f"  at {said.now_s:,.0f} s: {describe_verdict(said.note.verdict, said.decision)}{left}")
         # Jobs of a simulation are numbered from 1, in the order of its workload.
-        sharing_reasons.print_sharing_reasons(said.decision, indent=6, name=lambda job_id: jobs.label[job_id - 1])
+        sharing = explain_sharing(said.decision, lambda job_id: jobs.label[job_id - 1])
+        output.print_lines(sharing.sentences, indent=6)
     shared_periods.print_sharing(outcome, row)
-
-
-def _verdict(said: RecordedDecision) -> str:
-    """A job that leaves GPUs to others, and compares itself with nobody, may well fit; one that gets others only moves."""
-    told, verdict = said.decision, said.note.verdict
-    if isinstance(told, SharingDecision) and not told.share and len(told.alone_s) == 1:
-        return "It waits."
-    if verdict == JobVerdict.PREEMPT and told is not None and told.share:
-        return "It stops, to start again on other GPUs."
-    return VERDICTS[verdict]

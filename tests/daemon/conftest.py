@@ -27,7 +27,7 @@ def fresh_store(made_store: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def daemon(slurm: FakeSlurm, fresh_store: Path) -> Callable[..., Daemon]:
-    """Starts a daemon; a second call starts the next life over the same store."""
+    """Starts a daemon; a second call starts the next daemon over the same store."""
 
     def start(ask: Any = None, **more: Any) -> Daemon:
         return Daemon(slurm, fresh_store, settings(**more), ask=ask)

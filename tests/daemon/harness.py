@@ -113,7 +113,7 @@ def settings(**more: Any) -> Settings:
 
 
 class Daemon:
-    """One life of sodad."""
+    """One run of sodad."""
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ def test_what_is_left_falls_while_a_job_runs_and_stays_within_its_limit(
     left = []
     for _ in range(3):
         sodad.run()
-        job = cycles._memory.job_cache.jobs[1]
+        job = cycles._state.job_cache.jobs[1]
         expected = cycles._observer.run_time_predictor.run_time(job, slurm.clock.now_s())
         assert expected is not None
         left.append(expected.left.value)

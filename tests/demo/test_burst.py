@@ -130,7 +130,7 @@ def test_the_page_says_what_holds() -> None:
     assert "GPU jobs queue 2.0 s instead of 2.0 s" in text
 
 
-def test_parameters_for_arrays_are_added_once() -> None:
+def test_parameters_for_pools_are_added_once() -> None:
     conf = "ClusterName=soda\nSchedulerParameters=bf_interval=1\n"
     once = add_scheduler_parameters(conf)
     assert (

@@ -1,4 +1,4 @@
-"""Routing to arrays at submission: soda.lua follows policies/pools/layout/routing.py, and leaves alone what it must."""
+"""Routing to pools at submission: soda.lua follows policies/pools/layout/routing.py, and leaves alone what it must."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = NodeClass("", 0, 64)
 UNSET16, UNSET = 65534, 4294967294
 
 GPU = plan_pool_partitions("gpu", 1, 0, [(f"n{i}", A100) for i in range(1, 5)], {A100: PoolShare(8, 2)})
-"""Four nodes, two of them the large array's."""
+"""Four nodes, two of them the large pool's."""
 OWN_SMALL, BOTH_SMALL = b"gpu_small", b"gpu_small,gpu_small_lend"
 OWN_LARGE, BOTH_LARGE = b"gpu_large", b"gpu_large,gpu_large_lend"
 OWN_CPU, LENT_CPU = b"gpu_cpu", b"gpu_cpu_lend"
@@ -78,7 +78,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"num_tasks": 9, "min_cpus": 9, "min_nodes": 1, "max_nodes": 1}, None, LENT_CPU),
         ({"num_tasks": 33, "min_cpus": 33}, None, LENT_CPU),
         ({"num_tasks": 32, "min_cpus": 32, "requeue": 0}, None, OWN_CPU),
-        ({"num_tasks": 33, "min_cpus": 33, "requeue": 0}, None, None),  # 4 x 8 are the CPU array's
+        ({"num_tasks": 33, "min_cpus": 33, "requeue": 0}, None, None),  # 4 x 8 are the CPU pool's
         ({"shared": 0}, None, LENT_CPU),
         ({"min_nodes": 5, "max_nodes": 5}, None, None),
         ({"tres_per_node": b"gres/gpu:2"}, None, OWN_SMALL),
@@ -99,7 +99,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_socket": b"gres/gpu:2"}, None, OWN_SMALL),
         ({"tres_per_job": b"gres/gpu:1", "cpus_per_task": 20, "pn_min_cpus": 20, "min_cpus": 20}, None, OWN_SMALL),
         ({"tres_per_job": b"gres/gpu:1", "cpus_per_task": 21, "pn_min_cpus": 21, "min_cpus": 21}, None, None),
-        ({"tres_per_job": b"gres/gpu:9"}, TERM, None),  # more than the large array has
+        ({"tres_per_job": b"gres/gpu:9"}, TERM, None),  # more than the large pool has
         ({"tres_per_node": b"gres/gpu:5"}, TERM, None),  # more than a node has
         ({"tres_per_node": b"gres/gpu:2", "min_nodes": 3}, TERM, None),
         ({"tres_per_node": b"gres/gpu:v100:1"}, None, None),  # no such class

@@ -14,7 +14,7 @@ LONG_FIRST = (
     "sodactl",
     "faults",
     "daemon",
-    "arrays",
+    "pools",
     "demo",
     "cluster",
     "cores",

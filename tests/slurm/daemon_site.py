@@ -70,7 +70,7 @@ class DaemonSite:
         return rows
 
     def daemon_epoch(self) -> int:
-        """Process id of a sodad that has begun its life in the store; 0 while there is none."""
+        """Process id of a sodad whose epoch is in the store; 0 while there is none."""
         pid = self.cluster.exec("root", ("cat", "/run/cluster/sodad.pid")).stdout.strip()
         return int(pid) if pid and self.store(f"select 1 from epoch where pid = {pid}") else 0
 

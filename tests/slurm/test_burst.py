@@ -1,4 +1,4 @@
-"""sodad and arrays on a real Slurm: borrowers give back, are first in line again, and are not aborted for ever."""
+"""sodad and pools on a real Slurm: borrowers give back, are first in line again, and are not aborted for ever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLURM_WAIT_S = 121
 
 @pytest.fixture
 def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    """Arrays with 8 cores of each node for CPU jobs, and an enforcing sodad; all of it gone afterwards."""
+    """Pools with 8 cores of each node for CPU jobs, and an enforcing sodad; all of it gone afterwards."""
     conf = cluster.copy_out("/etc/slurm/slurm.conf")
     found = DaemonSite(cluster)
     with ExitStack() as undo:  # each step in any case, the last one first
@@ -88,7 +88,7 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     site.wait(lambda: {site.shown(job, "Partition") for job in gave} == {"gpu_cpu"}, "they borrow no more")
     others = [job for job in cpu if job not in gave]
     site.cluster.exec("root", ("scancel", *map(str, others))).check()
-    site.wait(lambda: "RUNNING" in site.states(gave), "they run in their own array", SLURM_WAIT_S / 2)
+    site.wait(lambda: "RUNNING" in site.states(gave), "they run in their own pool", SLURM_WAIT_S / 2)
 
     def changes(state: str) -> list[Any]:
         told = said(site, "explain", str(gave[0]))["changes"]
@@ -98,11 +98,11 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     change = changes("done")[0]
     assert (change["kind"], change["new"]["StartTime"]) == ("rewrite", "now")
     assert "gave back what it had borrowed" in change["reason"]
-    # One that gave back may itself have taken cores of its array from others since.
+    # One that gave back may itself have taken cores of its pool from others since.
     assert set(known()) >= set(gave)
 
     def logged() -> tuple[int, int]:
-        cpu_array = next(entry for entry in said(site, "pools", "log")["pools"] if entry["kind"] == "cpu")
-        return cpu_array["aborts"], cpu_array["most_aborts"]
+        cpu_pool = next(entry for entry in said(site, "pools", "log")["pools"] if entry["kind"] == "cpu")
+        return cpu_pool["aborts"], cpu_pool["most_aborts"]
 
-    site.wait(lambda: logged() == (len(known()), 1), "the array's log has each abort, none of a job twice")
+    site.wait(lambda: logged() == (len(known()), 1), "the pool's log has each abort, none of a job twice")

@@ -1,4 +1,4 @@
-"""Arrays on a real Slurm: applied live, jobs routed, borrowed cores given back, kept over a restart, taken back."""
+"""Pools on a real Slurm: applied live, jobs routed, borrowed cores given back, kept over a restart, taken back."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def before(cluster: ContainerCluster) -> Iterator[tuple[Site, dict[str, str]]]:
 
 @pytest.fixture
 def site(before: tuple[Site, dict[str, str]]) -> Iterator[Site]:
-    """Arrays of a known shape in force, and an empty queue."""
+    """Pools of a known shape in force, and an empty queue."""
     site, _ = before
     site.pools("apply", *SHAPE)
     yield site

@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, read_reco
 from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, render_routes
 from slurm_soda.slurm_ext.pools.state_files import hold_lock
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
-from tests.slurm_ext.array_site import A100, NAMES, Site
+from tests.slurm_ext.pool_site import A100, NAMES, Site
 from tests.slurm_ext.scontrol import detail, partition
 from tests.sodactl.conftest import record
 

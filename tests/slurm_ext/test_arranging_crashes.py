@@ -15,7 +15,7 @@ from slurm_soda.slurm_ext.pools.partition_settings import include_text
 from slurm_soda.slurm_ext.pools.pool_installer import WantedPools
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME
-from tests.slurm_ext.array_site import NAMES, Site
+from tests.slurm_ext.pool_site import NAMES, Site
 from tests.slurm_ext.scontrol import detail
 from tests.sodactl.conftest import record
 

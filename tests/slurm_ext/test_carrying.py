@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.partition_transaction import IncompleteRollbackError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME
-from tests.slurm_ext.array_site import A100, NAMES, Site
+from tests.slurm_ext.pool_site import A100, NAMES, Site
 
 Words = tuple[str, ...]
 Answer = tuple[int | None, str, str]

@@ -39,7 +39,7 @@ def parsed(line: str) -> SlurmPartition:
     return record
 
 
-def test_what_a_base_has_its_arrays_have() -> None:
+def test_what_a_base_has_its_pools_have() -> None:
     base = parsed(RICH)
     assert (base.name, base.nodes, base.tier, base.is_default) == ("t1", ("n1",), 1, False)
     assert pool_partition_settings(PARTS["gpu_cpu"], base) == {

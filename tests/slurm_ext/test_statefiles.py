@@ -13,7 +13,7 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.partition_settings import include_text
 from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, read_record
 from slurm_soda.slurm_ext.pools.state_files import write_state_file
-from tests.slurm_ext.array_site import Site
+from tests.slurm_ext.pool_site import Site
 
 THEIRS = 64_030
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users need root")

@@ -10,8 +10,8 @@ import pytest
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption
+from slurm_soda.policies.explanation.job_position import VERDICTS
 from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.registry.explain import VERDICTS
 from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job

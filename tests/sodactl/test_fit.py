@@ -44,9 +44,9 @@ def site(soda: Bench) -> Bench:
     return soda
 
 
-def test_groups_are_by_user_category_and_array(site: Bench) -> None:
+def test_groups_are_by_user_category_and_pool(site: Bench) -> None:
     groups = site("fit", "--json").document["groups"]
-    assert [(g["user"], g["category"], g["array"], g["jobs"], g["fits"]) for g in groups] == [
+    assert [(g["user"], g["category"], g["pool"], g["jobs"], g["fits"]) for g in groups] == [
         ("alice", "", "large", 1, 0),
         ("alice", "cv", "small", 2, 1),
         ("bob", "nlp", "small", 1, 0),

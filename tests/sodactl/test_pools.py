@@ -19,7 +19,7 @@ def folder(soda: Bench, tmp_path: Path) -> Path:
     """The site's files; slurm.conf includes what it should."""
     include = tmp_path / "soda-pools.conf"
     include.write_text("# none\n")
-    (tmp_path / "slurm.conf").write_text(f"ClusterName=x\n  Include {include} # arrays\n")
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=x\n  Include {include} # pools\n")
     soda.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n')
     soda.slurm = QueueOfPartitions()
     soda.commands = Scontrol()
@@ -161,7 +161,7 @@ def test_without_the_line_in_slurm_conf_nothing_is_made(soda: Bench, folder: Pat
     soda("pools", "apply")
 
 
-def test_status_warns_of_a_restart_that_would_lose_the_arrays(soda: Bench, folder: Path) -> None:
+def test_status_warns_of_a_restart_that_would_lose_the_pools(soda: Bench, folder: Path) -> None:
     soda("pools", "apply")
     assert soda("pools", "status", "--json").document["obstacles"] == []
     include, conf = folder / "soda-pools.conf", folder / "slurm.conf"
@@ -252,7 +252,7 @@ def test_two_partitions_of_their_own_nodes_and_named_once(soda: Bench, folder: P
     soda("pools", "apply", "-p", "gpu", "-p", "big")
     assert {"big_cpu", "big_small", "big_large", "big_cpu_lend", "gpu_cpu"} <= set(scontrol(soda).partitions)
     assert soda("pools", "plan", "--json").document["partitions"] == ["gpu", "big"]
-    # Taken off the list, its arrays go.
+    # Taken off the list, its pools go.
     soda("pools", "apply", "-p", "gpu")
     assert [name for name in scontrol(soda).partitions if name.startswith("big")] == ["big"]
 
@@ -272,7 +272,7 @@ def test_hostile_text_of_others_is_printed_safely(soda: Bench, folder: Path, nam
     assert all(char.isprintable() or char == "\n" for char in shown)
 
 
-def test_release_all_points_to_the_arrays(soda: Bench, folder: Path) -> None:
+def test_release_all_points_to_the_pools(soda: Bench, folder: Path) -> None:
     assert soda("release-all", "-n", "--json").document["warnings"] == []
     soda("pools", "apply")
     assert "sodactl pools revert" in soda("release-all", "-n", "--json").document["warnings"][0]

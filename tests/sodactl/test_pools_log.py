@@ -1,4 +1,4 @@
-"""``sodactl pools log``: what each array did, from the store."""
+"""``sodactl pools log``: what each pool did, from the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(soda: Bench, job_id: int, **values: Any) -> None:
 
 @pytest.fixture
 def site(soda: Bench) -> Bench:
-    """A CPU job aborted twice that runs on in its own array, another that ended long ago, and a GPU job."""
+    """A CPU job aborted twice that runs on in its own pool, another that ended long ago, and a GPU job."""
     soda.daemon()
     run(soda, 1, aborted=True)
     run(soda, 1, restart=1, queued_s=None, start_s=None, end_s=NOW_S - 400, aborted=True)
@@ -32,7 +32,7 @@ def site(soda: Bench) -> Bench:
     return soda
 
 
-def test_each_array_has_a_line(site: Bench) -> None:
+def test_each_pool_has_a_line(site: Bench) -> None:
     cpu, small = site("pools", "log", "--json").document["pools"]
     assert (cpu["base"], cpu["kind"], cpu["runs"], cpu["running"]) == ("gpu", "cpu", 2, 1)
     assert (cpu["aborts"], cpu["most_aborts"], cpu["queue_mean_s"]) == (2, 2, 35.0)
@@ -48,7 +48,7 @@ def test_further_back_there_is_more(site: Bench) -> None:
     assert cpu["core_s"] == 4 * 1400
 
 
-def test_without_arrays_it_says_where_to_look(soda: Bench) -> None:
+def test_without_pools_it_says_where_to_look(soda: Bench) -> None:
     soda.daemon()
     assert "sodactl pools status" in soda("pools", "log").out
     assert soda("pools", "log", "--json").document["pools"] == []

@@ -153,7 +153,7 @@ def test_requests_for_cores_go_back_to_what_their_users_asked(site: Bench) -> No
     assert states == ["undone", "done", "done"]
 
 
-def test_partitions_of_arrays_stay_and_a_place_in_line_goes(site: Bench) -> None:
+def test_partitions_of_pools_stay_and_a_place_in_line_goes(site: Bench) -> None:
     site.daemon()
     borrowing = {"Partition": "gpu_cpu_lend,gpu_cpu"}
     site.action(7, kind="rewrite", new={"Partition": "gpu_cpu"}, old=borrowing)

@@ -335,8 +335,8 @@ def test_history_teaches_the_policies_that_learn(simulate: Simulate, trace: Path
 
 def test_engines_agree(simulate: Simulate, trace: Path) -> None:
     base = ("--trace", trace, "--cluster", "1x2", "--policy", "srsf", "--engine")
-    pool, snapshot = simulate(*base, "pool"), simulate(*base, "snapshot")
-    assert {key: pool[key] for key in PROMISED - {"cpu_s"}} == {key: snapshot[key] for key in PROMISED - {"cpu_s"}}
+    counted, snapshot = simulate(*base, "gpu-count"), simulate(*base, "snapshot")
+    assert {key: counted[key] for key in PROMISED - {"cpu_s"}} == {key: snapshot[key] for key in PROMISED - {"cpu_s"}}
 
 
 @pytest.mark.skipif(not (DATA / "pollux").is_dir(), reason="the shared data is not here")

@@ -29,9 +29,9 @@ from slurm_soda.simulator.generators.registry import generate_workload
 from slurm_soda.sodactl.bench.synthetic_cluster import busy_cluster, idle_cluster
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
-from tests.daemon.array_slurm import BOTH, LEND, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
+from tests.daemon.pool_slurm import BOTH, LEND, PoolSlurm, put_in_force, table
 from tests.sampling import some
 from tests.sodactl.conftest import Result
 
@@ -350,7 +350,7 @@ def recorded_with_pools(path: Path) -> Iterator[SnapshotDump]:
         place.mkdir()
         open_store(f"sqlite:///{place}/soda.db").close()
         put_in_force(table(), place)
-        slurm = ArraySlurm(FakeClock())
+        slurm = PoolSlurm(FakeClock())
         for job in (1, 2):
             slurm.submit_cpu(job)
         slurm.submit(3, gpus=2)

@@ -101,7 +101,7 @@ class CachedJob:
 
 
 def record_fingerprint(record: SlurmJob) -> tuple[object, ...]:
-    """What of a record changes the memory; a pending job's estimates and growing priority do not."""
+    """What of a record changes the cached job; a pending job's estimates and growing priority do not."""
     waits = record.state == "PENDING"
     return (
         record.state,

@@ -1,4 +1,4 @@
-"""Runs in arrays: kept as they begin and end, and summed up for each array (SODA's backend log, Section V-A)."""
+"""Runs in pools: kept as they begin and end, and summed up for each pool (SODA's backend log, Section V-A)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_soda.daemon.store.tables.scheduling import Job
 
 @dataclass(slots=True)
 class PoolRun:
-    """One run in an array, in memory; fields as in :class:`~slurm_soda.daemon.store.tables.pools.PoolRunRow`."""
+    """One run in a pool, before it is stored; fields as in :class:`~slurm_soda.daemon.store.tables.pools.PoolRunRow`."""
 
     job_id: int
     submit_s: float
@@ -57,7 +57,7 @@ def save_pool_runs(session: Session, tenancies: Iterable[PoolRun]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PoolLog:
-    """What one array did over a time. Times in seconds."""
+    """What one pool did over a time. Times in seconds."""
 
     base: str
     kind: str
@@ -78,7 +78,7 @@ class PoolLog:
 
 
 def pool_logs(session: Session, *, since_s: float, now_s: float) -> list[PoolLog]:
-    """The log of every array with a run that did not end before ``since_s``; runs that go on count up to ``now_s``."""
+    """The log of every pool with a run that did not end before ``since_s``; runs that go on count up to ``now_s``."""
     late = or_(PoolRunRow.end_s.is_(None), PoolRunRow.end_s >= since_s)
     groups: dict[tuple[str, str], list[PoolRunRow]] = {}
     for row in session.scalars(

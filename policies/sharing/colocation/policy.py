@@ -18,6 +18,7 @@ from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION
+from slurm_soda.policies.sharing.co_runners.lookup import CoRunnersLookup
 from slurm_soda.policies.sharing.colocation.constraints import ColocationConstraints
 from slurm_soda.policies.sharing.colocation.reasons import ColocationCriteria, ColocationReasons
 from slurm_soda.policies.sharing.colocation.speedup_models import (
@@ -29,7 +30,6 @@ from slurm_soda.policies.sharing.colocation.speedup_models import (
     fit_speedup,
     fit_threshold,
 )
-from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -52,27 +52,22 @@ class Colocation:
     single GPUs it is ``fifo-skip``, and says so in its facts (``sharing_known`` is 0).
 
     Attributes:
-        most: jobs on one GPU.
+        jobs_per_gpu: most jobs on one GPU.
         mps: kernels of several jobs run at once; without it they take turns, and busy time counts instead of occupancy.
-        judge: one of :data:`SPEEDUP_MODELS`.
+        speedup_model: one of :data:`SPEEDUP_MODELS`.
         limit: most summed occupancy; None: fitted.
         bound_caution: against owners' bounds, slowdowns count as so many of their expected errors worse than known.
     """
 
-    most: int = MAX_JOBS_PER_GPU
+    jobs_per_gpu: int = MAX_JOBS_PER_GPU
     mps: bool = True
-    judge: str = SPEEDUP_MODELS[0]
+    speedup_model: str = SPEEDUP_MODELS[0]
     limit: float | None = None
     bound_caution: float = BOUND_CAUTION
 
     @property
     def name(self) -> str:
         return "colocation"
-
-    @property
-    def jobs_per_gpu(self) -> int:
-        """As set."""
-        return self.most
 
     @property
     def starts_only(self) -> Literal[True]:
@@ -125,7 +120,7 @@ def choose_speedup_model(policy: Colocation, samples: list[LoadSample]) -> Speed
     """The limit as set, or what fits the samples best."""
     if policy.limit is not None:
         return OccupancyThreshold(policy.limit)
-    if policy.judge == "linear" and len(samples) >= 3:
+    if policy.speedup_model == "linear" and len(samples) >= 3:
         return fit_speedup(samples)
     return fit_threshold(samples) if len(samples) >= 2 else _ONE_GPU
 
@@ -143,7 +138,7 @@ class _Pass:
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
         loads = {kind: estimate_load(known, kind, mps=policy.mps) for kind in there}
         self._loads = {kind: load for kind, load in loads.items() if load is not None}
-        self._judge = choose_speedup_model(policy, collect_load_samples(known, self._loads))
+        self._speedup_model = choose_speedup_model(policy, collect_load_samples(known, self._loads))
         self._occupancy = np.array([self._own(row).occupancy_s for row in range(len(snapshot.jobs))])
         devices = len(self._gpu_occupancy.node)
         self._sum, self._bandwidth, self._count = (
@@ -194,12 +189,12 @@ class _Pass:
         self._count[device] += 1
 
     def _least(self, row: int, code: int, shape: RequestShape) -> bool:
-        """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is told to gain."""
+        """Free GPUs first, as they hold nothing; then those of least summed occupancy on which it is predicted to gain."""
         pieces = self._placing.free_capacity.now.find(shape)
         if pieces is not None:
             return self._alone(row, shape)
         gpu_occupancy = self._gpu_occupancy
-        ok = self._mask(code) & ~gpu_occupancy.taken & (self._count < self._policy.most) & (self._count > 0)
+        ok = self._mask(code) & ~gpu_occupancy.taken & (self._count < self._policy.jobs_per_gpu) & (self._count > 0)
         ok &= np.isfinite(self._sum) & self._gains(self._own(row))
         picked = gpu_occupancy.pick(shape, self._ranked(row, code, ok))
         if picked is None:
@@ -219,16 +214,16 @@ class _Pass:
         return self._masks[code]
 
     def _gains(self, own: GpuLoad) -> BoolColumn:
-        """Where the judge predicts a speed-up."""
+        """Where the model predicts a speed-up."""
         together: FloatColumn = self._sum + own.occupancy_s
-        if isinstance(self._judge, OccupancyThreshold):
-            return together <= self._judge.most_occupancy_s
-        if isinstance(self._judge, LinearSpeedup):
-            judge = self._judge
+        if isinstance(self._speedup_model, OccupancyThreshold):
+            return together <= self._speedup_model.most_occupancy_s
+        if isinstance(self._speedup_model, LinearSpeedup):
+            model = self._speedup_model
             with np.errstate(invalid="ignore"):
-                delta = judge.constant + judge.by_occupancy * together
-                return delta + judge.by_bandwidth * (self._bandwidth + own.bandwidth_s) >= 1
-        return np.array([self._judge.predicted(GpuLoad(float(one))) >= 1 for one in together], dtype=np.bool_)
+                delta = model.constant + model.by_occupancy * together
+                return delta + model.by_bandwidth * (self._bandwidth + own.bandwidth_s) >= 1
+        return np.array([self._speedup_model.predicted(GpuLoad(float(one))) >= 1 for one in together], dtype=np.bool_)
 
     def _ranked(self, row: int, code: int, ok: BoolColumn) -> Iterator[int]:
         """Free GPUs, then the others by summed occupancy."""
@@ -257,17 +252,17 @@ class _Pass:
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
         plan = build_plan(self._placing, self._policy.name, ranked, score=score, score_name="occupancy")
         facts = {"gpus_active": float(np.count_nonzero(self._count))}
-        if isinstance(self._judge, OccupancyThreshold):
-            facts["occupancy_limit"] = self._judge.most_occupancy_s
+        if isinstance(self._speedup_model, OccupancyThreshold):
+            facts["occupancy_limit"] = self._speedup_model.most_occupancy_s
         made = make_sharing_plan(plan, self._snapshot.jobs.job_id, self._devices, facts)
-        return replace(made, decisions=self._reasons().asked())
+        return replace(made, decisions=self._reasons().reports())
 
     def _reasons(self) -> ColocationReasons:
         gpu_occupancy, code = self._gpu_occupancy, self._placing.demand.code
         lookup = CoRunnersLookup(self._snapshot, self._interference_view, gpu_occupancy.jobs_on, self._devices)
         criteria = ColocationCriteria(
-            self._judge,
-            self._policy.most,
+            self._speedup_model,
+            self._policy.jobs_per_gpu,
             self._own,
             self._constraints.allowed,
             self._constraints.worst,

@@ -1,4 +1,4 @@
-"""Why co-location put a job beside others, or let it wait: summed occupancy and bandwidth, and the speed-up told."""
+"""Why co-location put a job beside others, or let it wait: summed occupancy and bandwidth, and the predicted speed-up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slurm_soda.policies.sharing.co_runners.lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.co_runners.report import (
+    BoundCheck,
+    CoRunnersReport,
+    GpuCheck,
+    LazyCoRunnersReports,
+    find_nearest_gpu,
+)
 from slurm_soda.policies.sharing.colocation.speedup_models import (
     NO_LOAD,
     GpuLoad,
@@ -13,13 +21,6 @@ from slurm_soda.policies.sharing.colocation.speedup_models import (
     OccupancyThreshold,
     SpeedupModel,
 )
-from slurm_soda.policies.sharing.explanation.co_runners import (
-    BoundCheck,
-    CoRunnersReport,
-    LazyCoRunnersReports,
-    describe_obstacles,
-)
-from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
 from slurm_soda.policies.snapshot import IntColumn
 
 _UNKNOWN = "its occupancy is not known, or it does not share"
@@ -39,8 +40,8 @@ class ColocationCriteria:
         open_to: devices that a job may have by its nodes.
     """
 
-    judge: SpeedupModel
-    most: int
+    speedup_model: SpeedupModel
+    jobs_per_gpu: int
     own: Callable[[int], GpuLoad]
     allowed: Callable[[int, list[int]], bool]
     worst: Callable[[int, list[int]], float]
@@ -48,7 +49,7 @@ class ColocationCriteria:
 
 
 class ColocationReasons:
-    """Tells of the jobs of one finished decision, by what held when it came to each."""
+    """Reports on the jobs of one finished decision, by what held when it came to each."""
 
     def __init__(
         self, lookup: CoRunnersLookup, criteria: ColocationCriteria, beside: Sequence[int], refused: Mapping[int, int]
@@ -56,46 +57,39 @@ class ColocationReasons:
         """``beside``: rows that were put beside others; ``refused``: of each row that was, how many had places."""
         self._lookup, self._criteria, self._beside, self._refused = lookup, criteria, beside, refused
 
-    def asked(self) -> LazyCoRunnersReports:
-        """Of jobs that share, or wait. Those on free GPUs are not told of: free GPUs come first, so nothing was weighed."""
-        return LazyCoRunnersReports(
-            {self._lookup.job_id(row): row for row in (*self._beside, *self._refused)}, self._tell
-        )
+    def reports(self) -> LazyCoRunnersReports:
+        """On jobs that share, or wait; not on those with free GPUs: these come first, so nothing was compared."""
+        return self._lookup.reports((*self._beside, *self._refused), self._report_on)
 
-    def _tell(self, row: int) -> CoRunnersReport:
+    def _report_on(self, row: int) -> CoRunnersReport:
         """Complexity: O(GPUs x jobs on one) for a job that is refused, else O(its GPUs x jobs on one)."""
         if row in self._refused:
             return self._waits(row, self._refused[row])
-        reason = "shares: no GPUs are free for it, and of those where sharing is told to gain these hold least"
+        reason = "shares: no GPUs are free for it, and of those where sharing is predicted to gain these hold least"
         seen = self._lookup.seen(row)
         return self._report(row, self._lookup.devices(row), seen, reason, share=True)
 
     def _report(self, row: int, devices: Sequence[int], seen: int, reason: str, *, share: bool) -> CoRunnersReport:
-        times = self._lookup.co_run_times(row, devices, seen)
-        co_runners = self._lookup.co_runners(row, self._lookup.met(row, devices, seen))
-        measures = self._measures(row, devices, seen)
-        return CoRunnersReport(
-            share, tuple(devices), times.alone_s, co_runners, times.sequential, times.together, measures, reason
-        )
+        checks = self._bound_checks(row, devices, seen)
+        return self._lookup.report(row, devices, seen, reason, share=share, bound_checks=checks)
 
     def _waits(self, row: int, seen: int) -> CoRunnersReport:
         """On the GPU in use where fewest bounds are broken, then of least summed occupancy."""
         if math.isinf(self._criteria.own(row).occupancy_s):
             return self._report(row, (), seen, f"waits for GPUs of its own: {_UNKNOWN}", share=False)
         used = [device for device in self._criteria.open_to(row).tolist() if self._lookup.before(device, seen)]
-        if not used:
-            return self._report(row, (), seen, "waits: others use no GPU that it might have", share=False)
-        broken = {device: self._broken(row, device, seen) for device in used}
-        held = {device: self._together(row, device, seen).occupancy_s for device in used}
-        nearest = min(used, key=lambda device: (math.isinf(held[device]), len(broken[device]), held[device], device))
-        way = describe_obstacles(list(broken.values()), _TOGETHER)
-        return self._report(row, (nearest,), seen, f"waits: {way}", share=False)
+        checks = {
+            device: GpuCheck(self._together(row, device, seen).occupancy_s, self._broken(row, device, seen))
+            for device in used
+        }
+        devices, why = find_nearest_gpu(checks, _TOGETHER)
+        return self._report(row, devices, seen, f"waits: {why}", share=False)
 
     def _broken(self, row: int, device: int, seen: int) -> list[str]:
         """What stands in the way on one GPU."""
         if math.isinf(self._together(row, device, seen).occupancy_s):
             return [_UNKNOWN_THERE]
-        found = [one.name for one in self._measures(row, (device,), seen) if not one.holds]
+        found = [one.name for one in self._bound_checks(row, (device,), seen) if not one.holds]
         return found if self._criteria.allowed(row, self._lookup.before(device, seen)) else [*found, _OWNERS]
 
     def _together(self, row: int, device: int, seen: int) -> GpuLoad:
@@ -105,23 +99,23 @@ class ColocationReasons:
             total = total.plus(self._criteria.own(one))
         return total
 
-    def _measures(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
+    def _bound_checks(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
         """On the worst of those devices that others use."""
-        judge = self._criteria.judge
+        model = self._criteria.speedup_model
         here = {device: self._lookup.before(device, seen) for device in devices}
         shared = [device for device, rows in here.items() if rows]
         if not shared:
             return ()
         loads = [self._together(row, device, seen) for device in shared]
-        limit = judge.most_occupancy_s if isinstance(judge, OccupancyThreshold) else None
+        limit = model.most_occupancy_s if isinstance(model, OccupancyThreshold) else None
         found = [
-            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._criteria.most),
+            BoundCheck("jobs on a GPU", max(len(here[device]) + 1 for device in shared), self._criteria.jobs_per_gpu),
             BoundCheck("summed occupancy (C)", max(load.occupancy_s for load in loads), limit),
             BoundCheck("summed bandwidth (M)", max(load.bandwidth_s for load in loads)),
         ]
-        if isinstance(judge, LinearSpeedup) and math.isfinite(found[1].value):
+        if isinstance(model, LinearSpeedup) and math.isfinite(found[1].value):
             found.append(
-                BoundCheck("speed-up told by C and M (delta)", min(map(judge.predicted, loads)), 1.0, least=True)
+                BoundCheck("speed-up predicted from C and M (delta)", min(map(model.predicted, loads)), 1.0, least=True)
             )
         found.append(BoundCheck("speed-up by slowdowns (delta)", min(self._delta([*here[at], row]) for at in shared)))
         jobs = self._lookup.snapshot.sharing

@@ -32,7 +32,7 @@ class OjppSettings:
     Attributes:
         strategy: a line of Table 4; each heeds some of the bounds. Bounds of users hold with any.
         collision: tau; interference: theta; balance: theta', of Section 3.
-        most: jobs on one GPU.
+        jobs_per_gpu: most jobs on one GPU.
         order: who is placed first: :data:`SUBMIT`, or all waiting jobs in the strategy's order (:data:`PAPER`), which may
             starve some.
         caution: slowdowns count as so many of their expected errors worse than known.
@@ -44,15 +44,10 @@ class OjppSettings:
     collision: float = 0.1
     interference: float = 0.2
     balance: float = 0.1
-    most: int = MAX_JOBS_PER_GPU
+    jobs_per_gpu: int = MAX_JOBS_PER_GPU
     order: str = SUBMIT
     caution: float = 0.0
     opportunistic: bool = False
-
-    @property
-    def jobs_per_gpu(self) -> int:
-        """As set."""
-        return self.most
 
     def gang_placer(self, snapshot: SharingSnapshot) -> GangPlacer:
         """The cluster as it is, with the bounds that count."""
@@ -70,7 +65,7 @@ class OjppSettings:
 
     def _strategy(self) -> Strategy:
         return find_strategy(
-            self.strategy, PackingRules(self.collision, self.interference, self.balance, most=self.most)
+            self.strategy, PackingRules(self.collision, self.interference, self.balance, most=self.jobs_per_gpu)
         )
 
 
@@ -153,4 +148,4 @@ def build_placement_plan(
         next_event_s=next_event_s,
     )
     made = make_sharing_plan(plan, jobs.job_id, gang_placer.devices, {"gpus_active": float(gang_placer.packing.used)})
-    return replace(made, decisions=GangPlacementReasons(gang_placer, moved).asked())
+    return replace(made, decisions=GangPlacementReasons(gang_placer, moved).reports())

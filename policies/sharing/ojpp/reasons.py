@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from slurm_soda.policies.sharing.arithmetic.memory_demand import collision_probability
-from slurm_soda.policies.sharing.explanation.co_runners import (
+from slurm_soda.policies.sharing.co_runners.lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.co_runners.report import (
     BoundCheck,
     CoRunnersReport,
+    GpuCheck,
     LazyCoRunnersReports,
     WorkerMoveReport,
-    describe_obstacles,
+    find_nearest_gpu,
 )
-from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
 from slurm_soda.policies.sharing.ojpp.gang_placer import GangPlacer
 from slurm_soda.policies.sharing.ojpp.job_demands import NEVER_TOGETHER
 from slurm_soda.policies.sharing.ojpp.worker_moves import PlannedMove
@@ -27,16 +27,8 @@ _TOGETHER = "too few, out of balance together, or on nodes without CPUs or memor
 _THETA = "interference (theta)"
 
 
-class _GpuCheck(NamedTuple):
-    """One GPU in use, for a job that did not get it."""
-
-    theta: float
-    broken: tuple[str, ...]
-    """What stands in the way."""
-
-
 class GangPlacementReasons:
-    """Tells of the jobs of one finished decision.
+    """Reports on the jobs of one finished decision.
 
     Numbers are those of the moment when the decision came to the job: :class:`.packing.Packing` computes the same in
     columns.
@@ -48,12 +40,11 @@ class GangPlacementReasons:
             gang_placer.snapshot, gang_placer.interference_view, gang_placer.packing.residents, gang_placer.devices
         )
 
-    def asked(self) -> LazyCoRunnersReports:
-        """Of jobs with GPUs that were placed, refused or moved."""
-        rows = [*self._gang_placer.devices, *self._gang_placer.refused]
-        return LazyCoRunnersReports({self._lookup.job_id(row): row for row in rows}, self._tell)
+    def reports(self) -> LazyCoRunnersReports:
+        """On jobs with GPUs that were placed, refused or moved."""
+        return self._lookup.reports([*self._gang_placer.devices, *self._gang_placer.refused], self._report_on)
 
-    def _tell(self, row: int) -> CoRunnersReport:
+    def _report_on(self, row: int) -> CoRunnersReport:
         """Complexity: O(GPUs x jobs on one) for a job that is refused, else O(its GPUs x jobs on one)."""
         gang_placer = self._gang_placer
         devices = gang_placer.devices.get(row, ())
@@ -73,24 +64,12 @@ class GangPlacementReasons:
         reason: str,
         *,
         share: bool = True,
-        shift: WorkerMoveReport | None = None,
+        move: WorkerMoveReport | None = None,
     ) -> CoRunnersReport:
-        times = self._lookup.co_run_times(row, devices, seen)
-        co_runners = self._lookup.co_runners(row, self._lookup.met(row, devices, seen))
         # Where it moves to, bounds hold; on GPUs that it keeps they may be exceeded.
-        measured = devices if shift is None else (shift.target,)
-        measures = self._measures(row, measured, seen) if measured else ()
-        return CoRunnersReport(
-            share,
-            tuple(devices),
-            times.alone_s,
-            co_runners,
-            times.sequential,
-            times.together,
-            measures,
-            reason,
-            shift,
-        )
+        checked = devices if move is None else (move.target,)
+        checks = self._bound_checks(row, checked, seen) if checked else ()
+        return self._lookup.report(row, devices, seen, reason, share=share, bound_checks=checks, move=move)
 
     def _refused(self, row: int, own: Sequence[int], seen: int) -> CoRunnersReport:
         """On the GPU in use where fewest bounds are broken, then the calmest; for a job that waits or has its GPUs alone."""
@@ -103,27 +82,21 @@ class GangPlacementReasons:
             & ~gang_placer.gpu_occupancy.taken
         )
         used = [device for device in nodes.nonzero()[0].tolist() if self._lookup.before(device, seen)]
-        if not used:
-            return self._report(row, (), seen, f"{but}: others use no GPU that it might have", share=False)
-        looks = {device: self._look(row, device, seen) for device in used}
-        nearest = min(
-            used, key=lambda device: (math.isinf(looks[device].theta), len(looks[device].broken), looks[device].theta)
-        )
-        way = describe_obstacles([look.broken for look in looks.values()], _TOGETHER)
-        return self._report(row, (nearest,), seen, f"{but}: {way}", share=False)
+        devices, why = find_nearest_gpu({device: self._check_gpu(row, device, seen) for device in used}, _TOGETHER)
+        return self._report(row, devices, seen, f"{but}: {why}", share=False)
 
-    def _look(self, row: int, device: int, seen: int) -> _GpuCheck:
+    def _check_gpu(self, row: int, device: int, seen: int) -> GpuCheck:
         """Whether one GPU would do."""
         demands, there = self._gang_placer.demands, self._lookup.before(device, seen)
         if demands.never_shares[there].any():
-            return _GpuCheck(math.inf, (_UNSHARED_JOB,))
-        measures = self._measures(row, (device,), seen)
-        theta = next(one.value for one in measures if one.name == _THETA)
+            return GpuCheck(math.inf, (_UNSHARED_JOB,))
+        checks = self._bound_checks(row, (device,), seen)
+        theta = next(one.value for one in checks if one.name == _THETA)
         broken = [] if math.isfinite(theta) else [_UNKNOWN]
-        broken += [one.name for one in measures if not one.holds]
-        return _GpuCheck(theta, tuple(broken if demands.fit(row, there) else [_MEMORY, *broken]))
+        broken += [one.name for one in checks if not one.holds]
+        return GpuCheck(theta, tuple(broken if demands.fit(row, there) else [_MEMORY, *broken]))
 
-    def _measures(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
+    def _bound_checks(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:
         """Equations 3 to 8, with the job on these devices; the worst of them."""
         rules, jobs = self._gang_placer.rules, self._gang_placer.demands.jobs
         here = {device: [*self._lookup.before(device, seen), row] for device in devices}
@@ -169,7 +142,7 @@ class GangPlacementReasons:
     def _moves(self, row: int, moved: PlannedMove, seen: int) -> CoRunnersReport:
         there = self._lookup.initially_on(moved.move.source)
         theta = max(self._beside(one, there) for one in there)
-        shift = WorkerMoveReport(
+        move = WorkerMoveReport(
             moved.move.source,
             moved.move.target,
             self._lookup.co_runners(row, [one for one in there if one != row]),
@@ -180,11 +153,11 @@ class GangPlacementReasons:
             moved.budget_gpu_s,
         )
         reason = "moves: of those on a GPU that is disturbed for long it costs least, to where most room is left"
-        return self._report(row, self._gang_placer.devices[row], seen, reason, shift=shift)
+        return self._report(row, self._gang_placer.devices[row], seen, reason, move=move)
 
 
-def _unbounded(measure: BoundCheck) -> BoundCheck:
+def _unbounded(check: BoundCheck) -> BoundCheck:
     """A bound that holds always is none."""
-    if measure.bound is not None and math.isinf(measure.bound):
-        return BoundCheck(measure.name, measure.value, job_id=measure.job_id)
-    return measure
+    if check.bound is not None and math.isinf(check.bound):
+        return BoundCheck(check.name, check.value, job_id=check.job_id)
+    return check

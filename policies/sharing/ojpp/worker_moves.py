@@ -51,7 +51,7 @@ class InterferenceTrigger:
 
 
 class PlannedMove(NamedTuple):
-    """A worker that moves, for the plan and to be told of."""
+    """A worker that moves, for the plan and for its explanation."""
 
     move: WorkerMove
     preempt: PreemptJob

@@ -68,7 +68,7 @@ class LongJobs:
         self._started = [0]
 
     def start(self, run_s: float, gpus: int) -> None:
-        """A job gets GPUs in this decision; to be told in the order of run times."""
+        """A job gets GPUs in this decision; call in the order of run times."""
         if run_s > self._long_s / MUCH_LONGER:
             self._started_s.append(run_s)
             self._started.append(self._started[-1] + gpus)

@@ -47,21 +47,21 @@ class SharingSjf:
         most: jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
-        literal: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
+        paper_only: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
         GPU, where
             the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
-            sooner free, and long jobs hold only a part of the GPUs. Not with ``literal``, and not while somebody waits
+            sooner free, and long jobs hold only a part of the GPUs. Not with ``paper_only``, and not while somebody waits
             since yesterday, or the queue is deep (:func:`.expect_quiet_hours`).
         long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
             much shorter ones are there.
     """
 
     name: str
-    most: int = MAX_JOBS_PER_GPU
+    jobs_per_gpu: int = MAX_JOBS_PER_GPU
     caution: float = 0.0
     bound_caution: float = BOUND_CAUTION
-    literal: bool = False
+    paper_only: bool = False
     daytime: bool = True
     long_s: float = LONG_S
     long_share: float = LONG_SHARE
@@ -69,12 +69,7 @@ class SharingSjf:
     @property
     def ours(self) -> bool:
         """Whether it goes beyond the paper."""
-        return self.name == SJF_BSBF and not self.literal
-
-    @property
-    def jobs_per_gpu(self) -> int:
-        """As set."""
-        return self.most
+        return self.name == SJF_BSBF and not self.paper_only
 
     @property
     def starts_only(self) -> Literal[True]:
@@ -177,7 +172,7 @@ class _Pass:
                 self._snapshot,
                 self._gpu_occupancy,
                 self._interference_view,
-                self._policy.most,
+                self._policy.jobs_per_gpu,
                 max(self._policy.caution, self._policy.bound_caution),
             )
         for devices, pieces in self._places(row, code, shape, self._partner_screen):

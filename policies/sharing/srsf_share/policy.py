@@ -234,7 +234,7 @@ class _Round:
         made = make_sharing_plan(
             plan, snapshot.jobs.job_id, slot_placement.devices, {"gpus_free_after": float(slot_placement.gpus_left)}
         )
-        return replace(made, decisions=self._reasons(leaving).asked())
+        return replace(made, decisions=self._reasons(leaving).reports())
 
     def _reasons(self, leaving: Sequence[int]) -> PairReasons:
         stays = self._runs.copy()

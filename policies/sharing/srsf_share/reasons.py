@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from slurm_soda.policies.sharing.explanation.co_runners import BoundCheck, CoRunnersReport, LazyCoRunnersReports
-from slurm_soda.policies.sharing.explanation.co_runners_lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.co_runners.lookup import CoRunnersLookup
+from slurm_soda.policies.sharing.co_runners.report import BoundCheck, CoRunnersReport, LazyCoRunnersReports
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
@@ -16,7 +16,7 @@ WORTH = "worth for all that wait (w x speed)"
 
 
 class PairReasons:
-    """Tells of the jobs that one finished decision starts or moves.
+    """Reports on the jobs that one finished decision starts or moves.
 
     Args:
         stays: by row, running jobs that keep their GPUs.
@@ -38,28 +38,22 @@ class PairReasons:
         self._snapshot, self._interference_view, self._stays, self._placed = snapshot, interference_view, stays, placed
         self._weight, self._caution = weight, caution
 
-    def asked(self) -> LazyCoRunnersReports:
-        """Of all of them."""
-        return LazyCoRunnersReports({int(self._snapshot.jobs.job_id[row]): row for row in self._placed}, self._tell)
+    def reports(self) -> LazyCoRunnersReports:
+        """On all of them."""
+        return LazyCoRunnersReports(
+            {int(self._snapshot.jobs.job_id[row]): row for row in self._placed}, self._report_on
+        )
 
-    def _tell(self, row: int) -> CoRunnersReport:
+    def _report_on(self, row: int) -> CoRunnersReport:
         """Complexity: O(GPUs) in all."""
         lookup, devices = self._lookup(), self._placed[row]
         seen = lookup.seen(row)
         others = lookup.met(row, devices, seen)
-        times = lookup.co_run_times(row, devices, seen)
-        return CoRunnersReport(
-            bool(others),
-            devices,
-            times.alone_s,
-            lookup.co_runners(row, others),
-            times.sequential,
-            times.together,
-            (self._worth(row, others[0]),) if others else (),
-            "shares: the two get more done there than either alone, counted by how many jobs they hold up"
-            if others
-            else "has its GPUs alone: no other job on them",
-        )
+        if not others:
+            return lookup.report(row, devices, seen, "has its GPUs alone: no other job on them", share=False)
+        reason = "shares: the two get more done there than either alone, counted by how many jobs they hold up"
+        worth = self._worth(row, others[0])
+        return lookup.report(row, devices, seen, reason, share=True, bound_checks=(worth,))
 
     def _worth(self, row: int, co_runner: int) -> BoundCheck:
         """Of both on these GPUs, against the better one of them alone."""

@@ -24,11 +24,12 @@ from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
 
+GPU_COUNT_ENGINE = "gpu-count"
 SHARING_ENGINE = "sharing"
-ENGINES = ("auto", "pool", "nodes", "snapshot", SHARING_ENGINE)
-"""``pool``: GPUs are counted; ``nodes``: jobs are placed, and a whole snapshot is taken only where a job may preempt;
-``snapshot``: a whole snapshot at each decision; ``sharing``: one that shows single GPUs, which jobs may share (not chosen
-here, but by the scenario); ``auto``: the first that will do."""
+ENGINES = ("auto", GPU_COUNT_ENGINE, "nodes", "snapshot", SHARING_ENGINE)
+"""``gpu-count``: the cluster is a number of GPUs; ``nodes``: jobs are placed, and a whole snapshot is taken only where a job
+may preempt; ``snapshot``: a whole snapshot at each decision; ``sharing``: one that shows single GPUs, which jobs may share
+(not chosen here, but by the scenario); ``auto``: the first that will do."""
 
 
 PLACEMENTS = ("policy", "spread")
@@ -70,16 +71,16 @@ def choose_decider(
         raise SimulatorError("engine sharing cannot be had here: nobody says what jobs do to each other on one GPU")
     spread = placement == "spread"
     ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
-    by_events = isinstance(policy, EventPolicy) and engine != "pool" and not spread
+    by_events = isinstance(policy, EventPolicy) and engine != GPU_COUNT_ENGINE and not spread
     countable = not adjusted and (spread or not speeds) and only_gpu_count_matters(workload, cluster)
     steady = not costs.checkpoint_s and not cluster.failures
-    if engine in ("pool", "nodes") or spread:
+    if engine in (GPU_COUNT_ENGINE, "nodes") or spread:
         reasons = {
             f"policy {policy.name} needs whole snapshots": ranking is None and not by_events,
             "jobs take time to leave, or nodes fail": not steady,
             "cores and speed change, and with them who may be preempted": adjusted and _preempts(ranking),
-            "nodes matter here": (spread or engine == "pool") and not countable,
-            "it places jobs where the policy says": spread and engine not in ("auto", "pool"),
+            "nodes matter here": (spread or engine == GPU_COUNT_ENGINE) and not countable,
+            "it places jobs where the policy says": spread and engine not in ("auto", GPU_COUNT_ENGINE),
         }
         if why := [reason for reason, holds in reasons.items() if holds]:
             asked = "placement spread" if spread else f"engine {engine}"

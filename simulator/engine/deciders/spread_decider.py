@@ -9,7 +9,7 @@ from slurm_soda.simulator.cluster import SimulatedCluster
 
 
 class SpreadDecider:
-    """A pool whose jobs are placed after the decision, most free GPUs first (ties: the lower node row).
+    """GPUs that are counted, whose jobs are placed after the decision, most free GPUs first (ties: the lower node row).
 
     This is what Pollux' simulator does for Tiresias; a job that runs is never moved. O(nodes) for each piece.
     """

@@ -42,9 +42,9 @@ class GanttChart:
     """A chart: one lane a GPU, or several where jobs shared. Times count from the first submission."""
 
     names: tuple[str, ...]
-    """One a lane: ``n1``'s GPUs are ``n1:0``, ``n1:1``; of a pool ``0``, ``1``."""
+    """One a lane: ``n1``'s GPUs are ``n1:0``, ``n1:1``; where GPUs are only counted ``0``, ``1``."""
     first_of_node: tuple[int, ...]
-    """Lanes at which a node begins; empty for a pool."""
+    """Lanes at which a node begins; empty where GPUs are only counted."""
     bars: tuple[GanttBar, ...]
     span_s: float
     each: int = 1
@@ -68,8 +68,8 @@ def make_gantt_without_sharing(outcome: SimulationOutcome) -> GanttChart:
     lowest free ones. Jobs without GPUs have no lane.
     """
     parts = outcome.segments
-    pool = len(parts.node) == 0
-    sizes = [outcome.cluster.total_gpus] if pool else outcome.cluster.gpus.tolist()
+    counted = len(parts.node) == 0
+    sizes = [outcome.cluster.total_gpus] if counted else outcome.cluster.gpus.tolist()
     firsts = list(accumulate(sizes, initial=0))
     free_at_s = [-math.inf] * firsts[-1]
     zero_s = float(outcome.workload.submit_s.min())
@@ -77,7 +77,7 @@ def make_gantt_without_sharing(outcome: SimulationOutcome) -> GanttChart:
     # By start, and what took no time first: it leaves its lanes to the others.
     for at in np.lexsort((parts.job, parts.end_s > parts.start_s, parts.start_s)).tolist():
         job, start_s, end_s = int(parts.job[at]), float(parts.start_s[at]), float(parts.end_s[at])
-        for node, count in _wanted(parts, at, pool=pool):
+        for node, count in _wanted(parts, at, counted=counted):
             chosen = _choose(free_at_s[firsts[node] : firsts[node + 1]], start_s, count)
             for lane, width in group_neighbouring_lanes([firsts[node] + lane for lane in chosen]):
                 free_at_s[lane : lane + width] = [end_s] * width
@@ -85,12 +85,14 @@ def make_gantt_without_sharing(outcome: SimulationOutcome) -> GanttChart:
                 place = (outcome.workload.label[job], int(parts.gpus[at]), lane, width)
                 bars.append(GanttBar(*place, start_s - zero_s, end_s - zero_s, stopped))
     span_s = float(parts.end_s.max()) - zero_s if len(parts.job) else 0.0
-    return GanttChart(_names(outcome.cluster, pool=pool), () if pool else tuple(firsts[:-1]), tuple(bars), span_s)
+    return GanttChart(
+        _names(outcome.cluster, counted=counted), () if counted else tuple(firsts[:-1]), tuple(bars), span_s
+    )
 
 
-def _wanted(parts: AllocationSegments, at: int, *, pool: bool) -> list[tuple[int, int]]:
-    """Nodes of a stretch of time and the GPUs on each; all of a pool is node 0."""
-    if pool:
+def _wanted(parts: AllocationSegments, at: int, *, counted: bool) -> list[tuple[int, int]]:
+    """Nodes of a stretch of time and the GPUs on each; where GPUs are only counted, all are on node 0."""
+    if counted:
         wanted = [(0, int(parts.gpus[at]))]
     else:
         piece = slice(int(parts.node_start[at]), int(parts.node_start[at + 1]))
@@ -98,8 +100,8 @@ def _wanted(parts: AllocationSegments, at: int, *, pool: bool) -> list[tuple[int
     return [(node, count) for node, count in wanted if count]
 
 
-def _names(cluster: SimulatedCluster, *, pool: bool) -> tuple[str, ...]:
-    if pool:
+def _names(cluster: SimulatedCluster, *, counted: bool) -> tuple[str, ...]:
+    if counted:
         return tuple(str(gpu) for gpu in range(cluster.total_gpus))
     sizes = zip(cluster.node_names, cluster.gpus.tolist(), strict=True)
     return tuple(f"{name}:{gpu}" for name, size in sizes for gpu in range(size))

@@ -29,7 +29,7 @@ def render_gantt(lanes: GanttChart) -> str:
 
 
 def _names(lanes: GanttChart, lane_px: int) -> str:
-    """Every node's name, or as many GPU numbers of a pool as have room."""
+    """Every node's name, or as many GPU numbers as have room where GPUs are only counted."""
     if lanes.first_of_node:
         shown = [(lane, lanes.names[lane].split(":")[0]) for lane in lanes.first_of_node if lane < len(lanes.names)]
     else:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.agent.contention import limit_enforcer as keeper_module
+from slurm_soda.agent.contention import limit_enforcer
 from slurm_soda.agent.contention.limit_enforcer import LimitEnforcer
 from slurm_soda.agent.contention.limit_record import LimitRecord, write_limit_record
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlGroup
@@ -115,7 +115,7 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         path = Path(folder) / "limits.json"
         for deadly in (Fuse(at, before=before), Fuse(again, before=before)):
             patch.setattr(
-                keeper_module,
+                limit_enforcer,
                 "write_limit_record",
                 lambda p, r, fuse=deadly: fuse.burn(lambda: write_limit_record(p, r)),
             )
@@ -129,7 +129,7 @@ def test_whatever_a_dead_agent_left_the_next_one_takes_back(
         last.recover()
         assert sorted(server.look()) == foreign
         assert limited == set()
-        assert keeper_module.read_limit_record(path) == LimitRecord()
+        assert limit_enforcer.read_limit_record(path) == LimitRecord()
 
 
 def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | None]) -> None:
@@ -148,7 +148,7 @@ def _live(resource_controller: LimitEnforcer, script: list[LimitAction | int | N
 
 def _is_recorded(path: Path, server: Machine, limited: set[int]) -> None:
     """What a limit needs to be taken back is on disk before the limit is there."""
-    record = keeper_module.read_limit_record(path)
+    record = limit_enforcer.read_limit_record(path)
     ours = {name for name in server.look() if ResctrlGroup.parse(name)}
     assert ours <= record.groups
     assert limited <= record.cores

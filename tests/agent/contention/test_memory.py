@@ -45,7 +45,7 @@ class Cores:
 
 @dataclass
 class Node:
-    """A node of two sockets of 100 GB/s: its jobs in Slurm's cgroups, its agent's keeper, and time."""
+    """A node of two sockets of 100 GB/s: its jobs in Slurm's cgroups, its agent's controller, and time."""
 
     machine: Machine
     path: Path
@@ -59,7 +59,7 @@ class Node:
     def resource_controller(
         self, *, resctrl: Path | None = None, enabled: bool = True, **settings: Any
     ) -> MemoryBandwidthController:
-        """An agent's keeper after its start."""
+        """An agent's controller after its start."""
         (self.path / "cgroup/cpuacct/slurm_n1").mkdir(parents=True, exist_ok=True)
         where = str(resctrl or self.machine.mount)
         chosen = replace(MemorySettings(enabled=enabled, resctrl=where, node_bandwidth_gb=200.0), **settings)
@@ -264,7 +264,9 @@ def test_a_gpu_job_that_lost_cores_to_tuning_is_no_sign_of_contention(node: Node
     assert node.cores.now == {CALM: 4}
 
 
-def test_without_resctrl_and_without_watching_the_keeper_is_idle_and_says_so_once(node: Node, tmp_path: Path) -> None:
+def test_without_resctrl_and_without_watching_the_controller_is_idle_and_says_so_once(
+    node: Node, tmp_path: Path
+) -> None:
     resource_controller = node.resource_controller(resctrl=tmp_path / "absent", watch_utilisation=False)
     node.util_ratio = 0.9
     for _ in range(40):
@@ -284,7 +286,7 @@ def test_nothing_is_done_unless_the_site_says_so(node: Node, tmp_path: Path) -> 
     assert not (tmp_path / "state").exists()
 
 
-def test_a_keeper_that_was_not_started_does_nothing(node: Node) -> None:
+def test_a_controller_that_was_not_started_does_nothing(node: Node) -> None:
     settings = MemorySettings(enabled=True, resctrl=str(node.machine.mount), node_bandwidth_gb=200.0)
     resource_controller = MemoryBandwidthController(
         settings, node.path / "state", JobProcesses(str(node.path / "cgroup")), node.cores

@@ -235,7 +235,7 @@ def test_the_next_run_of_a_requeued_job_is_another(jobs: Jobs) -> None:
     assert set(jobs.has().values()) == {"8-9"}
 
 
-def test_the_keeper_gives_back_at_its_start_and_end(jobs: Jobs) -> None:
+def test_the_controller_gives_back_at_its_start_and_end(jobs: Jobs) -> None:
     jobs.add(BATCH)
     jobs.sets.limit(JOB, 4, "memory")
     resource_controller = CoreLimitsController(jobs.agent())

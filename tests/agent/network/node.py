@@ -1,4 +1,4 @@
-"""A node with one interface, as the keeper of its network meets it: everything but its jobs is real."""
+"""A node with one interface, as the controller of its network meets it: everything but its jobs is real."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Counted(NftRules):
 
 @dataclass
 class Node:
-    """A node with one interface, its agent's keeper, and its jobs."""
+    """A node with one interface, its agent's controller, and its jobs."""
 
     namespace: Namespace
     groups: Groups
@@ -68,7 +68,7 @@ class Node:
     rules: Counted = field(default_factory=Counted)
 
     def resource_controller(self, settings: NetworkSettings = SETTINGS) -> NetworkController:
-        """An agent's keeper after its start; it found nothing wrong."""
+        """An agent's controller after its start; it found nothing wrong."""
         ports = NetworkDependencies(
             Table(self.pids, self.unified), rules=self.rules, net_classes=self.groups, traffic=self.dev
         )

@@ -65,7 +65,7 @@ class Job:
 
 @dataclass
 class Node:
-    """One node, its keeper and its jobs."""
+    """One node, its controller and its jobs."""
 
     path: Path
     settings: CoreTuningSettings = field(default_factory=lambda: CoreTuningSettings(enabled=True))
@@ -82,7 +82,7 @@ class Node:
         self.start_agent()
 
     def start_agent(self) -> None:
-        """A fresh agent over what the one before left on disk; the cpusets' keeper gives all cores back first."""
+        """A fresh agent over what the one before left on disk; the cpusets' controller gives all cores back first."""
         self.cores.wanted.clear()
         self.core_messages = CoreMessages()
         self.resource_controller = CoreTuningController(
@@ -129,7 +129,7 @@ class Node:
         self.faults += self.resource_controller.turn(sample)
 
     def pass_time(self, seconds: float) -> None:
-        """Turns at the agent's pace of two seconds, or as the keeper wants them."""
+        """Turns at the agent's pace of two seconds, or as the controller wants them."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.turn()

@@ -1,4 +1,4 @@
-"""Random concave curves with noise, through the keeper as it runs on a node, on a clock that is set."""
+"""Random concave curves with noise, through the controller as it runs on a node, on a clock that is set."""
 
 from __future__ import annotations
 

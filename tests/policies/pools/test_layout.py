@@ -1,4 +1,4 @@
-"""Partitions of arrays: names, nodes, cores and tiers; and what holds for every site."""
+"""Partitions of pools: names, nodes, cores and tiers; and what holds for every site."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_class_divided() -> None:
 
 
 @pytest.mark.parametrize("large", [0, 3, 99, -1])
-def test_a_class_that_is_not_divided_is_both_arrays(large: int) -> None:
+def test_a_class_that_is_not_divided_is_both_pools(large: int) -> None:
     table = plan_pool_partitions("gpu", 1, 0, members(3), {A100: PoolShare(8, large)})
     assert set(as_rows(table)) == {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend"}
     assert table.partitions["gpu_small"].nodes == table.partitions["gpu_large"].nodes == ("n1", "n2", "n3")

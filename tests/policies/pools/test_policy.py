@@ -111,10 +111,10 @@ def test_a_gpu_job_does_not_abort_anew_for_what_is_being_vacated() -> None:
     assert not plan.preempts
 
 
-def test_each_array_has_its_nodes_and_the_small_one_what_fours_leave() -> None:
+def test_each_pool_has_its_nodes_and_the_small_one_what_fours_leave() -> None:
     jobs = [waiting(1, 4), waiting(2, 1), waiting(3, 1)]
     plan = decided(jobs, 2, large=1)
-    # Node 1 is the large array's; its fifth GPU is the small array's, and the smallest hole.
+    # Node 1 is the large pool's; its fifth GPU is the small pool's, and the smallest hole.
     assert places(plan) == {1: [(1, 4, 4)], 2: [(1, 1, 1)], 3: [(0, 1, 1)]}
 
 
@@ -129,7 +129,7 @@ def test_small_jobs_borrow_large_nodes_and_give_back() -> None:
         holds(5, (1, 1, 1), since_s=700.0),
     ]
     plan = decided([*full, *guests, waiting(9, 4)], 2, large=1)
-    # The oldest one holds the GPU that is the small array's; one more is free.
+    # The oldest one holds the GPU that is the small pool's; one more is free.
     assert preempted(plan) == {4: (9,), 5: (9,)}
     assert places(plan) == {9: [(1, 4, 4)]}
 
@@ -140,13 +140,13 @@ def test_large_jobs_use_small_nodes_before_anybody_is_aborted() -> None:
     assert not plan.preempts
 
 
-def test_what_is_the_small_arrays_serves_its_jobs_before_large_ones_use_it() -> None:
+def test_what_is_the_small_pools_serves_its_jobs_before_large_ones_use_it() -> None:
     jobs = [waiting(number, 4, submit_s=1.0) for number in (1, 2)] + [waiting(3, 1), waiting(4, 2, gpus_per_node=2)]
     assert verdicts(decided(jobs, 2, large=1)) == {1: "START", 2: "WAIT", 3: "START", 4: "START"}
     assert verdicts(decided(jobs, 2, large=0)) == {1: "START", 2: "START", 3: "START", 4: "WAIT"}
 
 
-def test_users_share_each_array_by_itself() -> None:
+def test_users_share_each_pool_by_itself() -> None:
     """User a holds most GPUs, which counts for nothing among CPU jobs, where b holds more."""
     jobs = [
         holds(1, (0, 3, 1), user="a"), holds(2, (0, 0, 12), user="b"),
@@ -161,7 +161,7 @@ def test_users_share_each_array_by_itself() -> None:
     assert plan.notes.queue.tolist() == [1, 2, 2, 2, 1, 1]
 
 
-def test_each_gpu_type_has_arrays_of_its_own() -> None:
+def test_each_gpu_type_has_pools_of_its_own() -> None:
     table = replace(nodes(2), gpu_type=np.array([0, 1]), gpu_types=("a100", "v100"))
     jobs = [waiting(1, 1, gpu_type="v100"), waiting(2, 4, gpu_type="a100"), waiting(3, 4)]
     plan = Coda().decide(cluster(jobs, table))

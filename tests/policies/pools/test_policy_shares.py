@@ -26,7 +26,7 @@ def test_other_texts_are_errors_that_show_the_form(value: object) -> None:
         make_policy("coda", {"shares": value})
 
 
-def test_the_last_nodes_of_a_class_are_the_large_arrays() -> None:
+def test_the_last_nodes_of_a_class_are_the_large_pools() -> None:
     nodes = NodeTable.uniform(4, 5, cpus=28)
     division = divide_nodes(nodes, shares={NodeClass("", 5, 28): PoolShare(14, 3)})
     assert division.large.tolist() == [False, True, True, True]
@@ -45,7 +45,7 @@ def test_numbers_go_before_shares_and_below_one_are_parts() -> None:
     assert divide_nodes(nodes, cpu_cores=99.0, large_nodes=99.0).cpu_cores.tolist() == [28] * 4
 
 
-def test_an_array_without_nodes_leaves_the_class_to_both() -> None:
+def test_a_pool_without_nodes_leaves_the_class_to_both() -> None:
     nodes = NodeTable.uniform(3, 5, cpus=28)
     for large_nodes in (0.0, 3.0, None):
         division = divide_nodes(nodes, large_nodes=large_nodes)

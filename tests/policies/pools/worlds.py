@@ -1,4 +1,4 @@
-"""Random clusters under arrays: borrowers and guests among the running jobs."""
+"""Random clusters under pools: borrowers and guests among the running jobs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def may_be_aborted(policy: Coda, snapshot: ClusterSnapshot, row: int) -> bool:
 
 
 def borrowing(policy: Coda, snapshot: ClusterSnapshot, *, guests: bool) -> dict[int, list[int]]:
-    """Rows of running jobs that may be aborted and hold more than their array owns, by node, one job after the other.
+    """Rows of running jobs that may be aborted and hold more than their pool owns, by node, one job after the other.
 
     ``guests``: small GPU jobs on large nodes; otherwise CPU jobs.
     """

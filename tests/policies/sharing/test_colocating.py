@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.sharing.colocation.policy import (
     Colocation,
     choose_speedup_model,
@@ -21,7 +22,6 @@ from slurm_soda.policies.sharing.colocation.policy import (
     estimate_load,
 )
 from slurm_soda.policies.sharing.colocation.speedup_models import GpuLoad, LinearSpeedup, OccupancyThreshold
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
@@ -50,7 +50,7 @@ def waits(job_id: int, model: str, **more: Any) -> dict[str, Any]:
 
 
 def test_is_a_policy_that_shares() -> None:
-    policy = make_policy("colocation", {"most": 2, "mps": False, "judge": "linear"})
+    policy = make_policy("colocation", {"jobs_per_gpu": 2, "mps": False, "speedup_model": "linear"})
     assert isinstance(policy, SharingPolicy)
     assert policy.jobs_per_gpu == 2
 
@@ -68,7 +68,7 @@ def test_two_or_three_jobs_a_gpu() -> None:
     jobs = [waits(at, "tiny") for at in range(1, 6)]
     snapshot = scene(jobs, NodeTable.uniform(1, 1), KNOWN)
     assert len(decide(snapshot, limit=9.0).devices) == 3
-    assert len(decide(snapshot, limit=9.0, most=2).devices) == 2
+    assert len(decide(snapshot, limit=9.0, jobs_per_gpu=2).devices) == 2
     assert len(decide(snapshot, limit=1.0).devices) == 2
     assert len(decide(snapshot, limit=0.0).devices) == 1  # an empty GPU takes any job
 
@@ -116,10 +116,10 @@ def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(bounded: int
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(seed=st.integers(0, 10**9), most=st.integers(1, 3), judge=st.sampled_from(("threshold", "linear")))
-def test_no_bound_is_ever_broken(seed: int, most: int, judge: str) -> None:
+@given(seed=st.integers(0, 10**9), most=st.integers(1, 3), model=st.sampled_from(("threshold", "linear")))
+def test_no_bound_is_ever_broken(seed: int, most: int, model: str) -> None:
     snapshot = random_scene(random.Random(seed))
-    plan = decide(snapshot, most=most, judge=judge)
+    plan = decide(snapshot, jobs_per_gpu=most, speedup_model=model)
     assert broken(snapshot, plan, most) == []
 
 
@@ -154,7 +154,7 @@ def test_judges_are_fitted_to_pairs() -> None:
     threshold = choose_speedup_model(Colocation(), samples)
     assert isinstance(threshold, OccupancyThreshold)
     assert threshold.wrong == 0
-    assert isinstance(choose_speedup_model(Colocation(judge="linear"), samples), LinearSpeedup)
+    assert isinstance(choose_speedup_model(Colocation(speedup_model="linear"), samples), LinearSpeedup)
     assert choose_speedup_model(Colocation(limit=0.7), samples) == OccupancyThreshold(0.7)
     assert choose_speedup_model(Colocation(), []) == OccupancyThreshold(1.0)
 

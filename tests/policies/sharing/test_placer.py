@@ -44,7 +44,7 @@ def waits(job_id: int, gpus: int = 1, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["ojpp", "ojpap"])
 def test_are_policies_that_share(name: str) -> None:
-    policy = make_policy(name, {"strategy": "greedy", "most": 2})
+    policy = make_policy(name, {"strategy": "greedy", "jobs_per_gpu": 2})
     assert isinstance(policy, SharingPolicy)
     assert policy.name == name
     assert policy.jobs_per_gpu == 2
@@ -59,7 +59,7 @@ def test_no_bound_is_ever_broken(seed: int, name: str, moves: bool, most: int, o
     rng = random.Random(seed)
     snapshot = random_scene(rng)
     kind = Ojpap if moves else Ojpp
-    policy = kind(strategy=name, most=most, order=order, interference=rng.choice((0.06, 0.2, 0.4)))
+    policy = kind(strategy=name, jobs_per_gpu=most, order=order, interference=rng.choice((0.06, 0.2, 0.4)))
     plan = decide(snapshot, policy)
     bound = policy.interference if name in ("i-greedy", "greedy", "ojpp") else np.inf
     assert broken(snapshot, plan, most, bound) == []

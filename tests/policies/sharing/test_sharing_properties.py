@@ -24,7 +24,7 @@ from tests.policies.sharing.scenes import Table, scene
 from tests.sampling import examples
 
 POLICIES: list[SharingPolicy] = [
-    SharingSjf(SJF_FFS), SharingSjf(SJF_BSBF), SharingSjf(SJF_BSBF, most=3), SharingSjf(SJF_BSBF, caution=1.0),
+    SharingSjf(SJF_FFS), SharingSjf(SJF_BSBF), SharingSjf(SJF_BSBF, jobs_per_gpu=3), SharingSjf(SJF_BSBF, caution=1.0),
     SrsfShare(min_run_s=0.0), SrsfShare(min_run_s=60.0, change_s=30.0),
 ]  # fmt: skip
 MODELS = "abcd"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.explanation.decision_text import format_decision
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
@@ -89,7 +89,7 @@ def test_several_partners_and_parts_of_them() -> None:
     """The paper takes GPUs of whoever ends soonest first; one partner instead of two delays fewer jobs."""
     jobs = [on(1, 900.0, 0, 1, 2), on(2, 800.0, 3), job(3, 50.0, 3)]
     snapshot = scene(jobs, NodeTable.uniform(1, 4), MILD)
-    plan = decide(snapshot, literal=True)
+    plan = decide(snapshot, paper_only=True)
     assert plan.devices[3] == (0, 1, 3)
     assert plan.decisions[3].alone_s == pytest.approx((50.0, 900.0, 800.0))
     assert decide(snapshot).devices[3] == (0, 1, 2)
@@ -101,7 +101,7 @@ def test_a_long_job_leaves_free_gpus_to_short_ones_in_want() -> None:
     short = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1)]
     snapshot = scene([*short, job(5, 3600.0)], NodeTable.uniform(1, 3), harsh)
     assert not decide(snapshot).devices
-    assert decide(snapshot, literal=True).devices == {5: (2,)}
+    assert decide(snapshot, paper_only=True).devices == {5: (2,)}
     # Each of them is without two thirds of its speed.
     for waited_s, devices in ((2399.0, {}), (2401.0, {5: (2,)})):
         waits = scene([*short, job(5, 3600.0, waited_s=waited_s)], NodeTable.uniform(1, 3), harsh)
@@ -119,7 +119,7 @@ def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
     """The paper compares with waiting for the partner, 900 s; but GPU 1 is free in 10 s."""
     jobs = [on(1, 900.0, 0), on(2, 10.0, 1, shares=False), job(3, 300.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
-    assert decide(snapshot, literal=True).devices == {3: (0,)}
+    assert decide(snapshot, paper_only=True).devices == {3: (0,)}
     assert decide(snapshot, daytime=False).devices == {3: (0,)}
     assert not decide(snapshot).devices
     later = scene([jobs[0], on(2, 800.0, 1, shares=False), jobs[2]], NodeTable.uniform(1, 2), MILD)
@@ -130,7 +130,7 @@ def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 6), MILD)
     assert list(decide(snapshot).devices) == [3]
-    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"literal": True}, {"daytime": False}):
+    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"paper_only": True}, {"daytime": False}):
         assert list(decide(snapshot, **settings).devices) == [3, 4]
     assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD)).devices) == [3, 4]
 
@@ -154,14 +154,14 @@ def test_tells_why_a_job_that_fits_waits() -> None:
     jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 6), MILD)).decisions[4]
     assert not told.share
-    assert format_decision(told) == (
+    assert explain_sharing(told).sentences == (
         "Alone it takes 9,500 s.",
         "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
         "most 9,000 s more.",
     )
     jobs = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1), job(5, 9000.0, waited_s=500.0)]
     told = decide(scene(jobs, NodeTable.uniform(1, 3), Table(else_xi=3.0)), daytime=False).decisions[5]
-    assert format_decision(told)[1] == (
+    assert explain_sharing(told).sentences[1] == (
         "So: it leaves GPUs that are free to jobs of less than half its run time, who want 4; for at most 11,500 s more."
     )
 
@@ -176,13 +176,13 @@ def test_nobody_waits_for_a_quieter_hour_in_a_deep_queue() -> None:
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])
 def test_at_most_so_many_jobs_on_a_gpu(most: int, expected: tuple[int, ...] | None) -> None:
     jobs = [on(1, 900.0, 0), on(2, 900.0, 0), job(3, 10.0)]
-    plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD), most=most)
+    plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD), jobs_per_gpu=most)
     assert plan.devices.get(3) == expected
 
 
 def test_a_third_one_counts_by_summed_pairs() -> None:
     jobs = [on(1, 900.0, 0), on(2, 900.0, 0), job(3, 10.0)]
-    plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD), most=3)
+    plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD), jobs_per_gpu=3)
     trial = plan.decisions[3].trials[0]
     assert trial.slowdowns[0] == pytest.approx(1.4)
     # They run at 1.2 already, so what the third one does to them is 1.4 / 1.2.
@@ -221,9 +221,9 @@ def test_bounds_of_a_job_that_is_slowed_already() -> None:
     """Job 1 bears 1.4 and runs at 1.2: a third one would make it 1.4, a fourth one 1.6."""
     jobs = [on(1, 900.0, 0, max_slowdown=1.41), on(2, 900.0, 0), job(3, 10.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 1), MILD)
-    assert decide(snapshot, most=4).devices == {3: (0,)}
+    assert decide(snapshot, jobs_per_gpu=4).devices == {3: (0,)}
     fuller = scene([*jobs[:2], on(3, 900.0, 0), job(4, 10.0)], NodeTable.uniform(1, 1), MILD)
-    assert not decide(fuller, most=4).devices
+    assert not decide(fuller, jobs_per_gpu=4).devices
 
 
 def test_sub_batches_keep_the_batch_and_fit_the_memory() -> None:
@@ -280,7 +280,7 @@ def test_a_bound_holds_also_where_a_slowdown_is_worse_than_expected(name: str, b
 def test_cpus_and_memory_of_nodes_are_taken_by_each_job() -> None:
     nodes = NodeTable.uniform(2, 1, cpus=2)
     jobs = [on(1, 900.0, 0), on(2, 900.0, 1), job(3, 10.0), job(4, 11.0), job(5, 12.0)]
-    plan = decide(scene(jobs, nodes, MILD), most=3)
+    plan = decide(scene(jobs, nodes, MILD), jobs_per_gpu=3)
     assert plan.devices == {3: (0,), 4: (1,)}
     wide = [on(1, 900.0, 0), job(3, 10.0, cpus=2)]
     assert not decide(scene(wide, NodeTable.uniform(1, 1, cpus=2), MILD)).devices

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunnersReport
-from slurm_soda.policies.sharing.explanation.decision_text import format_decision
+from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.srsf_share.policy import SrsfShare
@@ -213,7 +213,7 @@ def test_what_is_told_of_a_pair_is_what_decided() -> None:
     assert told.together is not None
     assert told.together.ends_s == pytest.approx((120.0,))
     assert told.together.new_end_s == pytest.approx(120.0 + (120.0 - 100.0))
-    assert any("worth for all that wait" in line for line in format_decision(told))
+    assert any("worth for all that wait" in line for line in explain_sharing(told).sentences)
 
 
 def test_a_job_that_gets_gpus_of_its_own_is_told_so() -> None:

@@ -18,7 +18,7 @@ from slurm_soda.simulator.workload import Workload
 from tests.simulator.engine.worlds import GPUS, NODES, history, job, node_workloads, policy, pool_workloads
 
 RANKED = ("fifo", "kelp-fifo", "fifo-skip", "sjf", "smallest", "srtf", "srsf", "tiresias-las", "tiresias-gittins")
-POOL = parse_cluster(f"{NODES}x{GPUS}")
+NODES_OF_GPUS = parse_cluster(f"{NODES}x{GPUS}")
 ONE_NODE = parse_cluster(f"1x{NODES * GPUS}")
 CPU_NODES = parse_cluster(f"{NODES}x{GPUS}/16c")
 
@@ -35,9 +35,9 @@ class Fickle:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RANKED)
 @given(workload=pool_workloads(), min_run_s=st.sampled_from((0.0, 2.5)), costs=st.sampled_from(COSTS))
-def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
+def test_counted_gpus_are_one_large_node(name: str, workload: Workload, min_run_s: float, costs: Costs) -> None:
     chosen = policy(name, min_run_s=min_run_s)
-    quick = simulate(workload, POOL, chosen, costs=costs, engine="pool")
+    quick = simulate(workload, NODES_OF_GPUS, chosen, costs=costs, engine="gpu-count")
     whole = simulate(workload, ONE_NODE, chosen, costs=costs, engine="snapshot")
     assert history(quick) == history(whole)
     assert quick.preemptions.tolist() == whole.preemptions.tolist()
@@ -49,7 +49,8 @@ def test_a_pool_is_one_large_node(name: str, workload: Workload, min_run_s: floa
 def test_both_orders_within_a_queue(within_queue: str, workload: Workload) -> None:
     chosen = policy("tiresias-las", within_queue=within_queue)
     quick, whole = (
-        simulate(workload, *run[:1], chosen, engine=run[1]) for run in ((POOL, "pool"), (ONE_NODE, "snapshot"))
+        simulate(workload, *run[:1], chosen, engine=run[1])
+        for run in ((NODES_OF_GPUS, "gpu-count"), (ONE_NODE, "snapshot"))
     )
     assert history(quick) == history(whole)
 
@@ -76,7 +77,7 @@ def test_screening_leaves_nothing_out(name: str, workload: Workload, costs: Cost
 
 def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
     plain = Workload.build("plain", [job(0, 1, 6)])
-    assert only_gpu_count_matters(plain, POOL)
+    assert only_gpu_count_matters(plain, NODES_OF_GPUS)
     for columns in (
         {"cpus": 1},
         {"memory_mib": 1},
@@ -85,15 +86,15 @@ def test_gpus_are_counted_only_where_nothing_else_matters() -> None:
         {"nodes": 2},
         {"gpus_per_node": 3},
     ):
-        assert not only_gpu_count_matters(Workload.build("other", [{**job(0, 1, 6), **columns}]), POOL)
+        assert not only_gpu_count_matters(Workload.build("other", [{**job(0, 1, 6), **columns}]), NODES_OF_GPUS)
     assert not only_gpu_count_matters(plain, parse_cluster("2x4:a100+2x4:v100"))
-    assert not only_gpu_count_matters(Workload.build("large", [job(0, 1, 13)]), POOL)
+    assert not only_gpu_count_matters(Workload.build("large", [job(0, 1, 13)]), NODES_OF_GPUS)
 
 
 def test_an_engine_that_cannot_says_why() -> None:
     workload = Workload.build("w", [job(0, 1, cpus=2)])
-    with pytest.raises(SimulatorError, match="engine pool cannot be had here: nodes matter here"):
-        simulate(workload, CPU_NODES, policy("fifo"), engine="pool")
+    with pytest.raises(SimulatorError, match="engine gpu-count cannot be had here: nodes matter here"):
+        simulate(workload, CPU_NODES, policy("fifo"), engine="gpu-count")
     with pytest.raises(SimulatorError, match="jobs take time to leave"):
         simulate(workload, CPU_NODES, policy("fifo"), costs=Costs(checkpoint_s=1), engine="nodes")
     with pytest.raises(SimulatorError, match="policy tiresias-las needs whole snapshots"):

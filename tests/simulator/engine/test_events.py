@@ -47,5 +47,5 @@ def test_progressive_filling(name: str, workload: Workload, cluster: SimulatedCl
 
 
 @given(workload=crowds(), cluster=st.sampled_from(CLUSTERS), policy=policies(), costs=st.sampled_from(COSTS))
-def test_arrays(workload: Workload, cluster: SimulatedCluster, policy: Policy, costs: Costs) -> None:
+def test_pools(workload: Workload, cluster: SimulatedCluster, policy: Policy, costs: Costs) -> None:
     assert_alike(workload, cluster, policy, costs)

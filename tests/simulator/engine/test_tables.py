@@ -74,7 +74,7 @@ def test_costs(costs: Costs, told_restart_s: float, expected: list[tuple[int, fl
     assert outcome.segments.end_s.tolist() == sorted(outcome.segments.end_s.tolist())
 
 
-@pytest.mark.parametrize("engine", ["pool", "nodes", "snapshot"])
+@pytest.mark.parametrize("engine", ["gpu-count", "nodes", "snapshot"])
 def test_a_minimum_run_time_is_over_when_it_is_over(engine: str) -> None:
     assert 0.3 + 0.4 - 0.3 < 0.4  # a sum that is not exact
     workload = Workload.build("two", [job(0.3, 10), job(0.5, 1)])
@@ -181,9 +181,9 @@ def test_a_job_larger_than_the_cluster_holds_up_nobody(name: str, asked: dict[st
     assert starts(outcome)[2] == 1
 
 
-@pytest.mark.parametrize("engine", ["pool", "nodes", "snapshot"])
+@pytest.mark.parametrize("engine", ["gpu-count", "nodes", "snapshot"])
 def test_speed(engine: str) -> None:
-    if engine == "pool":
+    if engine == "gpu-count":
         with pytest.raises(SimulatorError, match="nodes matter here"):
             simulate(LONG_THEN_SHORT, ONE, policy("srtf"), speed=Speeds(lambda *_: 1.0), engine=engine)
         return
@@ -198,7 +198,7 @@ def test_a_speed_is_positive(ratio: float) -> None:
         simulate(LONG_THEN_SHORT, TWO, policy("fifo"), speed=Speeds(lambda row, _: ratio if row else 1.0))
 
 
-@pytest.mark.parametrize("engine", ["pool", "nodes", "snapshot"])
+@pytest.mark.parametrize("engine", ["gpu-count", "nodes", "snapshot"])
 @pytest.mark.parametrize(
     ("name", "told_s", "expected"),
     [

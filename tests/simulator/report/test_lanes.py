@@ -71,7 +71,7 @@ def test_jobs_that_share_a_gpu_lie_upon_each_other() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30), st.integers(1, 6)), min_size=1, max_size=25),
-    st.sampled_from(["pool", "snapshot"]),
+    st.sampled_from(["gpu-count", "snapshot"]),
 )
 def test_bars_of_a_simulation_hold_all_gpu_time_and_never_overlap(
     rows: list[tuple[int, int, int]], engine: str

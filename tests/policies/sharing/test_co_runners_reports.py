@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.memory_demand import MemoryDemand
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.co_runners.report import BoundCheck, CoRunnersReport, LazyCoRunnersReports
 from slurm_soda.policies.sharing.colocation.policy import Colocation
-from slurm_soda.policies.sharing.explanation.co_runners import BoundCheck, CoRunnersReport, LazyCoRunnersReports
-from slurm_soda.policies.sharing.explanation.decision_text import decision_as_dict, format_decision
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile, Source
 from slurm_soda.policies.sharing.ojpp.policy import Ojpap, Ojpp
 from slurm_soda.policies.sharing.plan import SharingPlan
@@ -69,7 +69,7 @@ def test_a_pair_is_told_with_all_its_numbers() -> None:
     # The new one needs 115 s; meanwhile the other one gets 115 / 1.1 s done.
     assert met.together.new_end_s == pytest.approx(115.0)
     assert met.together.ends_s == pytest.approx((115.0 + 1000.0 - 115.0 / 1.1,))
-    assert format_decision(met, lambda job_id: f"no. {job_id}") == (
+    assert explain_sharing(met, lambda job_id: f"no. {job_id}").sentences == (
         "Alone it takes 100 s; its co-runners still need 1,000 s.",
         "One after the other: it ends after 1,100 s, all of them after 1,050 s on average.",
         "Together now: it ends after 115 s, the others after 1,010 s, all of them after 563 s on average.",
@@ -100,7 +100,7 @@ def test_who_waits_is_told_what_is_in_the_way_and_what_would_come_of_it() -> Non
     assert met.devices == (0,)
     assert not measure(met, "theta)").holds
     assert met.reason == "waits: in the way on GPUs in use that it might have: interference (theta) on 1"
-    text = " ".join(format_decision(met))
+    text = " ".join(explain_sharing(met).sentences)
     assert "Together, if it were allowed: it would end after 115 s" in text
     assert "interference (theta) 0.150, but at most 0.120 is allowed" in text
 
@@ -138,7 +138,7 @@ def test_reasons_not_to_meet(old: dict[str, Any], new: dict[str, Any], known: Ta
 def test_an_owners_bound_says_whose_it_is() -> None:
     met = told(scene([runs(1, 0, max_slowdown=1.05), waits(2)], ONE_GPU, PAIR), Ojpp(), 2)
     assert "slowdown (owner's bound) of job first 1.100, but at most 1.050 is allowed" in " ".join(
-        format_decision(met, {1: "first", 2: "second"}.__getitem__)
+        explain_sharing(met, {1: "first", 2: "second"}.__getitem__).sentences
     )
 
 
@@ -194,19 +194,19 @@ def test_a_move_is_told_with_its_cost_and_what_triggered_it() -> None:
     ]
     known = Fitting({("a", "b"): (1.5, 1.4)}, else_xi=1.0)
     met = told(scene(jobs, NodeTable.uniform(1, 2), known), Ojpap(interference=0.1, weight=0.5), 1)
-    assert met.shift is not None
-    assert (met.shift.source, met.shift.target, met.devices) == (0, 1, (1,))
-    assert met.shift.interference == pytest.approx(0.5)
+    assert met.move is not None
+    assert (met.move.source, met.move.target, met.devices) == (0, 1, (1,))
+    assert met.move.interference == pytest.approx(0.5)
     # Two observations in 150 s, of one every 60 s: (1 - 0.5 x 0.5) 0.5.
-    assert met.shift.average == pytest.approx(0.375)
-    assert met.shift.cost_gpu_s == 60.0
-    text = format_decision(met)
+    assert met.move.average == pytest.approx(0.375)
+    assert met.move.cost_gpu_s == 60.0
+    text = explain_sharing(met).sentences
     assert text[0] == "GPU 0, which it leaves: interference (theta) 0.500, 0.375 smoothed over time, at most 0.100."
     assert text[1] == (
         "Slowdown there with job 2: it takes 1.50 (measured) times as long, the other one 1.40 (measured) times."
     )
     assert text[2] == "To move to GPU 1 costs 60 GPU s, of 3,600 for all moves of one decision."
-    move = decision_as_dict(met)["move"]
+    move = explain_sharing(met).numbers["move"]
     assert (move["from_gpu"], move["to_gpu"], move["left"][0]["job_id"]) == (0, 1, 2)
 
 
@@ -228,7 +228,7 @@ def test_colocation_tells_summed_occupancy_and_the_speed_up() -> None:
     assert met.together.new_end_s == pytest.approx(125.0)
     met = told(scene([runs(1, 0), waits(2)], ONE_GPU, SIZES), Colocation(limit=1.05), 2)
     assert met.reason == "waits: in the way on GPUs in use that it might have: summed occupancy (C) on 1"
-    assert "summed occupancy (C) 1.100, but at most 1.050 is allowed" in " ".join(format_decision(met))
+    assert "summed occupancy (C) 1.100, but at most 1.050 is allowed" in " ".join(explain_sharing(met).sentences)
 
 
 class Profiled(Fitting):
@@ -245,10 +245,10 @@ class Profiled(Fitting):
 def test_colocation_with_a_line_tells_the_speed_up_that_it_predicts() -> None:
     known = Profiled({("a", "a"): (1.0, 1.0), ("b", "b"): (2.5, 2.5), ("a", "b"): (1.6, 1.6)})
     jobs = [runs(1, 0, batch=8), waits(2, batch=8)]
-    met = told(scene(jobs, ONE_GPU, known), Colocation(judge="linear"), 2)
+    met = told(scene(jobs, ONE_GPU, known), Colocation(speedup_model="linear"), 2)
     assert measure(met, "(C)").value == pytest.approx(1.0)
     assert measure(met, "(M)").value == pytest.approx(0.5)
-    predicted = measure(met, "by C and M")
+    predicted = measure(met, "from C and M")
     # All three pairs have the same loads, so the line is their mean: (2 + 0.8 + 1.25) / 3.
     assert predicted.value == pytest.approx(1.35)
     assert (predicted.bound, predicted.least) == (1.0, True)
@@ -279,11 +279,11 @@ def test_unknown_run_times_and_slowdowns_leave_the_schedules_out() -> None:
     snapshot = scene([runs(1, 0, remaining_s=np.nan), waits(2)], ONE_GPU, PAIR)
     met = told(snapshot, Ojpp(), 2)
     assert (met.sequential, met.together) == (None, None)
-    assert format_decision(met)[0] == "Alone it takes 100 s; its co-runners still need an unknown time."
+    assert explain_sharing(met).sentences[0] == "Alone it takes 100 s; its co-runners still need an unknown time."
     met = told(scene([runs(1, 0), waits(2)], ONE_GPU, Fitting()), Ojpp(), 2)
     assert met.sequential is not None
     assert met.together is None
-    assert "Slowdown with job 1: not known." in format_decision(met)
+    assert "Slowdown with job 1: not known." in explain_sharing(met).sentences
 
 
 def test_nothing_is_worked_out_before_somebody_asks() -> None:
@@ -306,8 +306,8 @@ def test_nothing_is_worked_out_before_somebody_asks() -> None:
     seed=st.integers(0, 10**9),
     policy=st.sampled_from((
         Ojpp(), Ojpp(strategy="best-fit"), Ojpp(strategy="b-greedy"), Ojpp(interference=0.4, balance=0.3),
-        Ojpap(interference=0.1, min_run_s=0.0, weight=0.0), Colocation(), Colocation(limit=1.2, most=2),
-        Colocation(judge="linear"),
+        Ojpap(interference=0.1, min_run_s=0.0, weight=0.0), Colocation(), Colocation(limit=1.2, jobs_per_gpu=2),
+        Colocation(speedup_model="linear"),
     )),
 )  # fmt: skip
 def test_what_is_told_agrees_with_the_plan(seed: int, policy: Policy) -> None:
@@ -321,8 +321,8 @@ def test_what_is_told_agrees_with_the_plan(seed: int, policy: Policy) -> None:
         assert ids - set(plan.devices) <= set(plan.decisions) <= ids
     for job_id, met in plan.decisions.items():
         assert isinstance(met, CoRunnersReport)
-        json.dumps(decision_as_dict(met))
-        assert all(format_decision(met))
+        json.dumps(explain_sharing(met).numbers)
+        assert all(explain_sharing(met).sentences)
         row = snapshot.jobs.row(job_id)
         if met.share:
             assert met.devices == plan.devices[job_id]

@@ -1,4 +1,4 @@
-"""The small Slurm with partitions of arrays: jobs list some, run in one, and are aborted from borrowing ones."""
+"""The small Slurm with partitions of pools: jobs list some, run in one, and are aborted from borrowing ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(cpu_cores: int = 16) -> PoolTable:
 
 
 def put_in_force(
-    arrays: PoolTable,
+    pools: PoolTable,
     state_dir: Path,
     shares: Mapping[NodeClass, PoolShare] | None = None,
     *,
@@ -32,11 +32,11 @@ def put_in_force(
 ) -> None:
     """``sent``: all partitions of ours, where some of them go."""
     bases = {"main": dict[str, str]()} if sent else {}
-    record = PoolsRecord(phase, arrays, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)
+    record = PoolsRecord(phase, pools, shares or {}, RoutingRules(), {name: {} for name in sent}, bases=bases)
     (state_dir / POOLS_RECORD_NAME).write_text(json.dumps(record_document(record)))
 
 
-class ArraySlurm(FakeSlurm):
+class PoolSlurm(FakeSlurm):
     """CPU jobs run at once, in the partition that a test names; GPU jobs as in the small Slurm."""
 
     def __init__(self, *args: object, **more: object) -> None:

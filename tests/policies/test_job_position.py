@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from slurm_soda.policies.explanation.explanation import Explanation
+from slurm_soda.policies.explanation.job_position import VERDICTS, explain_position
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
-from slurm_soda.policies.registry.explain import VERDICTS, JobExplanation, explain_job
 from slurm_soda.policies.snapshot import JobState
 from tests.policies.cases import PAPER, cluster, mixed_nodes, running, waiting
 
@@ -58,11 +59,11 @@ SAID: list[tuple[str, int, str]] = [
 ]  # fmt: skip
 
 
-def told(name: str, job_id: int, **parameters: Any) -> JobExplanation:
+def told(name: str, job_id: int, **parameters: Any) -> Explanation:
     policy = make_policy(name, {**(PAPER if name.startswith("tiresias") else {}), **parameters})
     snapshot = cluster(JOBS, mixed_nodes(4, 4))
     plan = policy.decide(snapshot)
-    return explain_job(plan.notes.of(job_id), snapshot.jobs.view(snapshot.jobs.row(job_id)), policy)
+    return explain_position(plan.notes.of(job_id), snapshot.jobs.view(snapshot.jobs.row(job_id)), policy)
 
 
 @pytest.mark.parametrize(("name", "job_id", "text"), SAID, ids=[f"{name} {job_id}" for name, job_id, _ in SAID])
@@ -70,11 +71,11 @@ def test_sentences(name: str, job_id: int, text: str) -> None:
     assert told(name, job_id).text == text
 
 
-def test_jobs_in_arrays() -> None:
+def test_jobs_in_pools() -> None:
     policy = make_policy("coda")
     jobs = [waiting(1, 1, submit_s=1.0), waiting(2, 0, preemptible=True, preemptions=3, cpus=64), waiting(3, 4)]
     snapshot = cluster([*jobs, waiting(4, 0, preemptions=2, cpus=64)], mixed_nodes(4))
-    said = [explain_job(policy.decide(snapshot).notes.of(number), snapshot.jobs.view(number - 1), policy).sentences[0]
+    said = [explain_position(policy.decide(snapshot).notes.of(number), snapshot.jobs.view(number - 1), policy).sentences[0]
             for number in (1, 2, 3, 4)]  # fmt: skip
     users = "whose users go by what they hold, the smallest part first; those of user hold"
     assert [text.partition(". ")[0].removesuffix(".") for text in said] == [
@@ -104,7 +105,7 @@ def test_a_promoted_job() -> None:
 def test_why_a_job_is_placed_as_it_is(job: dict[str, Any], packlimit: float, said: str) -> None:
     policy = make_policy("tiresias-las", {**PAPER, "packlimit": packlimit})
     snapshot = cluster([waiting(1, 2, **job)], mixed_nodes(4))
-    explanation = explain_job(policy.decide(snapshot).notes.of(1), snapshot.jobs.view(0), policy)
+    explanation = explain_position(policy.decide(snapshot).notes.of(1), snapshot.jobs.view(0), policy)
     assert explanation.sentences[0].partition(" Place 1 in line.")[0].partition("moves to the next.")[2].strip() == said
     assert ("packlimit" in explanation.numbers) == bool(said)
 

@@ -1,4 +1,4 @@
-"""What the agent's keepers of memory bandwidth and network cost: ``python -m benchmarks.keepers``, as root.
+"""What the agent's controllers of memory bandwidth and network cost: ``python -m benchmarks.controller_cost``, as root.
 
 One real agent at a time, on a node with 16 jobs of 20 threads: twelve without GPUs, three on GPUs of this node, one on two
 nodes. Slurm's groups are plain files with the ids of real threads, resctrl is the mounted stand-in, tc, nft and net_cls
@@ -149,10 +149,10 @@ def cpu_s(pid: int) -> float:
 @click.command()
 @click.option("--seconds", default=60.0, show_default=True, help="Measured for so long each.")
 def main(seconds: float) -> None:
-    """CPU and memory of the agent on a node with 16 jobs, without and with its keepers."""
+    """CPU and memory of the agent on a node with 16 jobs, without and with its controllers."""
     table = Table(box=None, header_style="bold")
-    for title in ("keepers", "% of one core", "MiB"):
-        table.add_column(title, justify="left" if title == "keepers" else "right")
+    for title in ("controllers", "% of one core", "MiB"):
+        table.add_column(title, justify="left" if title == "controllers" else "right")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "resctrl").mkdir()

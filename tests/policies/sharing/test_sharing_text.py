@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     Consent,
     Footprint,
@@ -19,7 +20,6 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     decide_sharing,
 )
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.explanation.decision_text import decision_as_dict, format_decision
 from slurm_soda.policies.sharing.job_kinds import Estimate, Source
 
 
@@ -34,7 +34,7 @@ def decision(
 
 
 def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
-    told = format_decision(decision(100.0, 1000.0, 1.2))
+    told = explain_sharing(decision(100.0, 1000.0, 1.2)).sentences
     assert told[0] == "Alone it takes 100 s; its co-runners would still need 1,000 s."
     assert told[1] == "One after the other: it ends after 1,100 s, all of them after 1,050 s on average."
     assert told[2].startswith(
@@ -58,22 +58,22 @@ def test_a_pair_that_gains_is_told_with_all_its_numbers() -> None:
     ],
 )
 def test_who_waits_is_told_why(made: SharingDecision, said: str) -> None:
-    told = " ".join(format_decision(made))
+    told = " ".join(explain_sharing(made).sentences)
     assert said in told
     assert "one after the other" in told
 
 
 def test_nobody_to_join() -> None:
     alone = decide_sharing(NewJob(Throughput(0.0, 1.0), 1, 10.0, Footprint(0.0, 0.0)), [], lambda size: [])
-    assert format_decision(alone)[0] == "Alone it takes 10 s."
+    assert explain_sharing(alone).sentences[0] == "Alone it takes 10 s."
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(1, 6))
 def test_numbers_are_those_of_the_decision_and_fit_json(work_s: float, partner_s: float, xi: float) -> None:
     made = decision(work_s, partner_s, xi)
-    told = json.loads(json.dumps(decision_as_dict(made)))
+    told = json.loads(json.dumps(explain_sharing(made).numbers))
     assert told["share"] is made.share
     assert told["sequential"]["mean_s"] == pytest.approx(made.sequential.mean_s)
     assert [trial["sub_batch"] for trial in told["trials"]] == [4, 2, 1]
     assert math.isfinite(told["trials"][0]["together"]["mean_s"])
-    assert all(isinstance(sentence, str) and sentence for sentence in format_decision(made))
+    assert all(isinstance(sentence, str) and sentence for sentence in explain_sharing(made).sentences)

@@ -48,7 +48,7 @@ class Cores:
 
 @dataclass
 class Node:
-    """A keeper with what it needs."""
+    """An enforcer with what it needs."""
 
     machine: Machine
     path: Path

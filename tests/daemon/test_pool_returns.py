@@ -11,18 +11,18 @@ from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, RefusedPoolUp
 from slurm_soda.policies.pools.stages.in_force import SAME_LIST
 from slurm_soda.slurm_ext.write.job_changes import release_changes
 from slurm_soda.slurm_ext.write.sending import apply_changes
-from tests.daemon.array_slurm import BOTH, LEND, OWN, ArraySlurm
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
-from tests.daemon.test_array_aborts import returns, run_in, start
+from tests.daemon.pool_slurm import BOTH, LEND, OWN, PoolSlurm
+from tests.daemon.test_pool_aborts import returns, run_in, start
 
 
 @pytest.fixture
-def slurm() -> ArraySlurm:
-    return ArraySlurm(FakeClock())
+def slurm() -> PoolSlurm:
+    return PoolSlurm(FakeClock())
 
 
-def aborted(slurm: ArraySlurm, path: Path, max_aborts: int = 1, **more: Any) -> Daemon:
+def aborted(slurm: PoolSlurm, path: Path, max_aborts: int = 1, **more: Any) -> Daemon:
     """A daemon that has seen the run of a job that was aborted a moment ago."""
     slurm.submit_cpu(1, **more)
     sodad = start(slurm, path, pools={"max_aborts": max_aborts})
@@ -32,7 +32,7 @@ def aborted(slurm: ArraySlurm, path: Path, max_aborts: int = 1, **more: Any) -> 
     return sodad
 
 
-def look(slurm: ArraySlurm, sodad: Daemon, seconds: int) -> None:
+def look(slurm: PoolSlurm, sodad: Daemon, seconds: int) -> None:
     """Cycle after cycle while nothing starts."""
     for _ in range(seconds):
         slurm.clock.at_s += 1
@@ -50,7 +50,7 @@ def look(slurm: ArraySlurm, sodad: Daemon, seconds: int) -> None:
     ],
 )
 def test_a_job_that_borrows_no_more_goes_where_all_of_its_request_fits(
-    slurm: ArraySlurm, fresh_store: Path, more: dict[str, Any], partitions: str
+    slurm: PoolSlurm, fresh_store: Path, more: dict[str, Any], partitions: str
 ) -> None:
     sodad = aborted(slurm, fresh_store, **more)
     look(slurm, sodad, 5)
@@ -59,21 +59,21 @@ def test_a_job_that_borrows_no_more_goes_where_all_of_its_request_fits(
     assert slurm.all[1].reason != "BeginTime"
 
 
-def test_it_borrows_no_more_even_where_the_base_has_no_node_now(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_it_borrows_no_more_even_where_the_base_has_no_node_now(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.bases = ()
     sodad = aborted(slurm, fresh_store, cpus=20)
     look(slurm, sodad, 5)
     assert slurm.lists[1] == "main"
 
 
-def test_a_request_that_cannot_be_read_goes_to_the_base(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_request_that_cannot_be_read_goes_to_the_base(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.odd.add(1)
     sodad = aborted(slurm, fresh_store)
     look(slurm, sodad, 5)
     assert slurm.lists[1] == "main"
 
 
-def test_a_list_without_a_place_to_borrow_is_left_as_it_is(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_list_without_a_place_to_borrow_is_left_as_it_is(slurm: PoolSlurm, fresh_store: Path) -> None:
     sodad = aborted(slurm, fresh_store, cpus=20)
     slurm.lists[1] = OWN
     look(slurm, sodad, 5)
@@ -82,7 +82,7 @@ def test_a_list_without_a_place_to_borrow_is_left_as_it_is(slurm: ArraySlurm, fr
 
 
 def test_while_slurm_does_not_tell_the_request_the_job_does_not_borrow_again(
-    slurm: ArraySlurm, fresh_store: Path
+    slurm: PoolSlurm, fresh_store: Path
 ) -> None:
     slurm.silent.add("request")
     sodad = aborted(slurm, fresh_store)
@@ -95,7 +95,7 @@ def test_while_slurm_does_not_tell_the_request_the_job_does_not_borrow_again(
     assert slurm.lists[1] == OWN
 
 
-def test_a_refused_list_keeps_nobody_from_being_first_in_line(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_refused_list_keeps_nobody_from_being_first_in_line(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.refused_lists.add(BOTH)
     sodad = aborted(slurm, fresh_store, max_aborts=3)
     slurm.submit_cpu(2).reason = "Resources"
@@ -110,7 +110,7 @@ def test_a_refused_list_keeps_nobody_from_being_first_in_line(slurm: ArraySlurm,
     assert slurm.lists[1] == BOTH, "asked for again after the pause"
 
 
-def test_where_its_own_array_is_refused_the_base_is_next(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_where_its_own_pool_is_refused_the_base_is_next(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.refused_lists.add(OWN)
     sodad = aborted(slurm, fresh_store)
     look(slurm, sodad, 6)
@@ -118,7 +118,7 @@ def test_where_its_own_array_is_refused_the_base_is_next(slurm: ArraySlurm, fres
     assert [action.state for action in returns(sodad, 1)] == ["failed", "done"]
 
 
-def test_where_everything_is_refused_it_is_first_in_line_as_it_is(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_where_everything_is_refused_it_is_first_in_line_as_it_is(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.refused_lists |= {OWN, "main"}
     sodad = aborted(slurm, fresh_store)
     look(slurm, sodad, 12)
@@ -127,7 +127,7 @@ def test_where_everything_is_refused_it_is_first_in_line_as_it_is(slurm: ArraySl
     assert slurm.all[1].reason != "BeginTime"
 
 
-def test_a_place_in_line_that_slurm_refuses_is_not_asked_for_each_second(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_place_in_line_that_slurm_refuses_is_not_asked_for_each_second(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.refuses_start = True
     sodad = aborted(slurm, fresh_store, max_aborts=3)
     look(slurm, sodad, 30)
@@ -135,7 +135,7 @@ def test_a_place_in_line_that_slurm_refuses_is_not_asked_for_each_second(slurm: 
 
 
 @pytest.mark.parametrize(("mode", "soon"), [("enforce", True), ("advise", False), ("observe", False)])
-def test_only_who_acts_looks_again_soon(slurm: ArraySlurm, fresh_store: Path, mode: str, soon: bool) -> None:
+def test_only_who_acts_looks_again_soon(slurm: PoolSlurm, fresh_store: Path, mode: str, soon: bool) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store, mode=mode)
     run_in(slurm, 1, LEND)
@@ -144,7 +144,7 @@ def test_only_who_acts_looks_again_soon(slurm: ArraySlurm, fresh_store: Path, mo
     assert (sodad.run().next_s < slurm.clock.at_s + 3) is soon
 
 
-def test_while_slurm_does_not_tell_nobody_looks_every_moment(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_while_slurm_does_not_tell_nobody_looks_every_moment(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.silent.add("request")
     sodad = aborted(slurm, fresh_store)
     look(slurm, sodad, 4)
@@ -166,7 +166,7 @@ def test_refusals_are_remembered_longer_each_time() -> None:
     assert OWN not in refusals.standing(1, now_s)
 
 
-def test_release_all_takes_the_place_in_line_back(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_release_all_takes_the_place_in_line_back(slurm: PoolSlurm, fresh_store: Path) -> None:
     sodad = aborted(slurm, fresh_store, max_aborts=3)
     look(slurm, sodad, 4)
     assert slurm.all[1].site_factor > 0
@@ -174,7 +174,7 @@ def test_release_all_takes_the_place_in_line_back(slurm: ArraySlurm, fresh_store
     assert slurm.all[1].site_factor == 0
 
 
-def test_release_all_also_knows_it_before_slurm_tells(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_release_all_also_knows_it_before_slurm_tells(slurm: PoolSlurm, fresh_store: Path) -> None:
     sodad = aborted(slurm, fresh_store, max_aborts=3)
     look(slurm, sodad, 4)
     slurm.advance(3)
@@ -185,7 +185,7 @@ def test_release_all_also_knows_it_before_slurm_tells(slurm: ArraySlurm, fresh_s
     assert slurm.all[1].site_factor == 0
 
 
-def test_no_job_gets_a_priority_above_its_arrays(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_no_job_gets_a_priority_above_its_pools(slurm: PoolSlurm, fresh_store: Path) -> None:
     for job_id in range(1, 8):
         slurm.submit_cpu(job_id, cpus=1)
     top = slurm.submit_cpu(9, cpus=1)

@@ -1,4 +1,4 @@
-"""Shares derived anew by schedule: a step at a time, only where arrays are applied, never an end of sodad."""
+"""Shares derived anew by schedule: a step at a time, only where pools are applied, never an end of sodad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_S = 86_400.0
 
 
 class Site:
-    """Arrays with 8 cores of each node for CPU jobs, and a month of GPU jobs that use two cores a GPU."""
+    """Pools with 8 cores of each node for CPU jobs, and a month of GPU jobs that use two cores a GPU."""
 
     def __init__(self, folder: Path, store_folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock()
@@ -44,7 +44,7 @@ class Site:
         self.schedule = self.next_life()
 
     def wanted(self, *bases: str) -> WantedPools:
-        """Arrays of these partitions with 8 cores of each node for CPU jobs."""
+        """Pools of these partitions with 8 cores of each node for CPU jobs."""
         shares, present = {A100: PoolShare(8, 0)}, self.port.partitions()
         table = PoolTable()
         for base in bases:

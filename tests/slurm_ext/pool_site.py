@@ -1,4 +1,4 @@
-"""A site with one partition on two nodes, for tests that make arrays of it."""
+"""A site with one partition on two nodes, for tests that make pools of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Site:
         self.arranger = PoolInstaller(self.queue, self.port, folder, lambda: 1000.0, "root")
 
     def wanted(self, cpu_cores: int = 8, large_nodes: int = 1, bases: tuple[str, ...] = ("gpu",)) -> WantedPools:
-        """Arrays of ``gpu``, and of other partitions with the same nodes, which nobody should have."""
+        """Pools of ``gpu``, and of other partitions with the same nodes, which nobody should have."""
         shares, present = {A100: PoolShare(cpu_cores, large_nodes)}, self.port.partitions()
         table = plan_pool_partitions(bases[0], 1, 0, [("n1", A100), ("n2", A100)], shares)
         for base in bases[1:]:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from slurm_soda.policies.sharing.arithmetic.completion_times import (
-    CompletionSchedule,
     OverlappedJob,
     schedule_sequentially,
     schedule_together,
 )
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import PairSlowdown
-from slurm_soda.policies.sharing.explanation.co_runners import CoRunner
+from slurm_soda.policies.sharing.co_runners.report import (
+    BoundCheck,
+    CoRunner,
+    CoRunnersReport,
+    LazyCoRunnersReports,
+    WorkerMoveReport,
+)
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
-
-
-class CoRunTimes(NamedTuple):
-    """When a job and those whom it meets end, as in :class:`.report.Meeting`."""
-
-    alone_s: tuple[float, ...]
-    sequential: CompletionSchedule | None
-    together: CompletionSchedule | None
 
 
 class CoRunnersLookup:
@@ -72,17 +68,35 @@ class CoRunnersLookup:
         """Each of these with what a pair of them do to each other."""
         return tuple(CoRunner(self.job_id(other), self._pair(row, other)) for other in others)
 
-    def co_run_times(self, row: int, devices: Sequence[int], seen: int) -> CoRunTimes:
-        """When this job and those on these devices end, one after the other and together, by the slowdowns known."""
+    def reports(self, rows: Iterable[int], report_on: Callable[[int], CoRunnersReport]) -> LazyCoRunnersReports:
+        """Reports on the jobs of these rows, each made when it is read."""
+        return LazyCoRunnersReports({self.job_id(row): row for row in rows}, report_on)
+
+    def report(
+        self,
+        row: int,
+        devices: Sequence[int],
+        seen: int,
+        reason: str,
+        *,
+        share: bool,
+        bound_checks: tuple[BoundCheck, ...] = (),
+        move: WorkerMoveReport | None = None,
+    ) -> CoRunnersReport:
+        """Of one job on these devices: what is known of the pairs, and when all end by that."""
         others = self.met(row, devices, seen)
         work_s = self._work_s(row, 1.0)
         running = [self._overlap(row, other, devices, seen) for other in others]
         alone_s = (work_s, *(one.work_s for one in running))
-        if not all(map(math.isfinite, alone_s)):
-            return CoRunTimes(alone_s, None, None)
-        after = schedule_sequentially(work_s, [OverlappedJob(one.work_s, 1.0, 1.0) for one in running])
-        known = all(math.isfinite(factor) for one in running for factor in (one.xi, one.new_xi))
-        return CoRunTimes(alone_s, after, schedule_together(work_s, running) if known else None)
+        sequential = together = None
+        if all(map(math.isfinite, alone_s)):
+            sequential = schedule_sequentially(work_s, [OverlappedJob(one.work_s, 1.0, 1.0) for one in running])
+            if all(math.isfinite(factor) for one in running for factor in (one.xi, one.new_xi)):
+                together = schedule_together(work_s, running)
+        co_runners = self.co_runners(row, others)
+        return CoRunnersReport(
+            share, tuple(devices), alone_s, co_runners, sequential, together, bound_checks, reason, move
+        )
 
     def _pair(self, row: int, other: int) -> PairSlowdown | None:
         mine, its = self.interference_view.kind(row), self.interference_view.kind(other)

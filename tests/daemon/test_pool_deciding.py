@@ -1,4 +1,4 @@
-"""One decision for each array: what it finds free, who leads, and that priorities stay in their bands."""
+"""One decision for each pool: what it finds free, who leads, and that priorities stay in their bands."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ def running(job: SlurmJob) -> dict[str, Any]:
     return {"state": "RUNNING", "reason": "None", "start_s": 2000.0 + job.job_id, "node_names": "n1"}
 
 
-def world(arrays: PoolTable, jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None) -> ClusterSnapshot:
+def world(pools: PoolTable, jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None) -> ClusterSnapshot:
     held: dict[str, tuple[int, int]] = {}
     for job in jobs:
         if job.state == "RUNNING":
             gpus, cpus = held.get(job.node_names, (0, 0))
             held[job.node_names] = (gpus + job.gpus, cpus + job.cpus)
-    names = sorted({name for part in arrays for name in part.nodes})
+    names = sorted({name for part in pools for name in part.nodes})
     nodes = [
         SlurmNode(
             name, "MIXED", True, 28, held.get(name, (0, 0))[1], 64_000, 0, 4, held.get(name, (0, 0))[0], "",
-            tuple(sorted(["main", *(part.name for part in arrays if name in part.nodes)])),
+            tuple(sorted(["main", *(part.name for part in pools if name in part.nodes)])),
         )
         for name in names
     ]  # fmt: skip
     return build_snapshot(NOW, jobs, nodes, {}, memory or {}, {})
 
 
-def plan_of(arrays: PoolTable, jobs: list[SlurmJob], policy: str = "drf", aborts: dict[int, int] | None = None) -> Plan:
+def plan_of(pools: PoolTable, jobs: list[SlurmJob], policy: str = "drf", aborts: dict[int, int] | None = None) -> Plan:
     waiting = tuple(WaitingPoolJob(job_id, times) for job_id, times in sorted((aborts or {}).items()))
-    snapshot = replace(world(arrays, jobs), pools=PoolsInForce(arrays, waiting=waiting))
+    snapshot = replace(world(pools, jobs), pools=PoolsInForce(pools, waiting=waiting))
     return pipeline_of(make_policy(policy)).decide(snapshot)
 
 
@@ -90,12 +90,12 @@ def test_own_cores_of_cpu_jobs_are_not_a_gpu_jobs() -> None:
     assert plan_of(table(), jobs).starts.tolist() == []
 
 
-def test_a_job_that_may_not_borrow_gets_no_more_than_its_array_s_share() -> None:
+def test_a_job_that_may_not_borrow_gets_no_more_than_its_pool_s_share() -> None:
     jobs = [as_running(cpu_job(1, 12, OWN)), cpu_job(2, 8, OWN), cpu_job(3, 8, BOTH)]
     assert plan_of(table(), jobs).starts.tolist() == [3]
 
 
-def test_arrays_do_not_give_the_same_cores_away_twice() -> None:
+def test_pools_do_not_give_the_same_cores_away_twice() -> None:
     jobs = [gpu_job(1, 1, 20), cpu_job(2, 12), cpu_job(3, 12, user="bob")]
     starts = plan_of(table(), jobs).starts.tolist()
     assert sorted(starts) == [1]
@@ -116,12 +116,12 @@ def test_borrowers_are_never_preempted_by_a_plan(policy: str) -> None:
     consents = Hints(checkpoint_signal="TERM")
     lent = [as_running(gpu_job(i, 1, 2, partition="main_small_lend", hints=consents)) for i in (1, 2)]
     wants = [gpu_job(5, 4, 4, user="bob")]
-    arrays = table(nodes=4, large=1)
-    assert "main_small_lend" in arrays.partitions
-    assert plan_of(arrays, lent + wants, policy).preempts == ()
+    pools = table(nodes=4, large=1)
+    assert "main_small_lend" in pools.partitions
+    assert plan_of(pools, lent + wants, policy).preempts == ()
 
 
-def test_without_arrays_the_plan_is_the_policy_s() -> None:
+def test_without_pools_the_plan_is_the_policy_s() -> None:
     jobs = [cpu_job(1, 20, "main"), gpu_job(2, 2, 4, partition="main")]
     snapshot = world(table(), jobs)
     plain = make_policy("drf").decide(snapshot)
@@ -129,7 +129,7 @@ def test_without_arrays_the_plan_is_the_policy_s() -> None:
     assert found.order.tolist() == plain.order.tolist()
 
 
-def test_coda_divides_nodes_as_the_arrays_in_force_do() -> None:
+def test_coda_divides_nodes_as_the_pools_in_force_do() -> None:
     shares = {NODE: PoolShare(16, 2)}
     coda, plain = make_policy("coda"), make_policy("drf")
     assert isinstance(coda, DividesNodes)
@@ -145,8 +145,8 @@ def test_coda_divides_nodes_as_the_arrays_in_force_do() -> None:
 def orders(
     jobs: list[SlurmJob], memory: dict[int, JobRunHistory] | None = None, reserve_after_s: float = 600.0
 ) -> dict[int, int]:
-    arrays = table()
-    snapshot = replace(world(arrays, jobs, memory), pools=PoolsInForce(arrays, reserve_after_s=reserve_after_s))
+    pools = table()
+    snapshot = replace(world(pools, jobs, memory), pools=PoolsInForce(pools, reserve_after_s=reserve_after_s))
     changes = order_changes(pipeline_of(make_policy("fifo-skip")).decide(snapshot), snapshot, depth=1000)
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
@@ -182,11 +182,11 @@ def test_rows_of_a_table_keep_what_they_hold() -> None:
 
 def routed(now_s: float, **more: Any) -> RouteJob | None:
     """What is asked for one aborted job, as the reader of the daemon shows it to the decision."""
-    arrays = table()
+    pools = table()
     values = {"submit_s": NOW, "eligible_s": NOW + 121, "reason": "BeginTime", "restarts": 1, **more}
     waits = cpu_job(1, 8, f"{LEND},{OWN}", **values)
     job = WaitingPoolJob(1, aborts=1, startable_s=startable_s(waits, now_s), request_known=True)
-    snapshot = replace(world(arrays, [waits]), now_s=now_s, pools=PoolsInForce(arrays, waiting=(job,)))
+    snapshot = replace(world(pools, [waits]), now_s=now_s, pools=PoolsInForce(pools, waiting=(job,)))
     plan = pipeline_of(make_policy("drf")).decide(snapshot)
     return next((action for action in plan.actions if isinstance(action, RouteJob)), None)
 

@@ -1,10 +1,9 @@
-"""What a plan says of one job, in words and numbers that a person can check."""
+"""Why a policy puts a job where it is, and what is to happen to it, in words and numbers that a person can check."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +14,7 @@ from slurm_soda.policies.baselines.gandiva import Gandiva
 from slurm_soda.policies.baselines.kelp_fifo import KelpFifo
 from slurm_soda.policies.baselines.multifactor import Multifactor
 from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
+from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.policy import Coda
@@ -38,25 +38,12 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
 
-@dataclass(frozen=True, slots=True)
-class JobExplanation:
-    """One or two sentences, and the numbers behind them (``None`` where there is none; all fit JSON)."""
-
-    sentences: tuple[str, ...]
-    numbers: Mapping[str, Any]
-
-    @property
-    def text(self) -> str:
-        """The sentences as one paragraph."""
-        return " ".join(self.sentences)
-
-
-def explain_job(note: JobNote, job: JobView, policy: Policy) -> JobExplanation:
+def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation:
     """Why a policy puts a job where it is.
 
     ``note`` is the plan's line on the job, ``job`` the row of the snapshot that the plan was made from.
     """
-    standing, numbers = _explain_position(note, job, policy)
+    standing, numbers = _explain_order(note, job, policy)
     place = f" Place {note.position + 1} in line." if note.position >= 0 else ""
     verdict = VERDICTS[note.verdict]
     if note.verdict == JobVerdict.PROTECTED:
@@ -65,7 +52,7 @@ def explain_job(note: JobNote, job: JobView, policy: Policy) -> JobExplanation:
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
-    return JobExplanation(
+    return Explanation(
         sentences=(standing + place, verdict),
         numbers={
             "policy": policy.name,
@@ -83,7 +70,7 @@ def explain_job(note: JobNote, job: JobView, policy: Policy) -> JobExplanation:
 SentenceAndNumbers = tuple[str, dict[str, Any]]
 
 
-def _explain_position(note: JobNote, job: JobView, policy: Policy) -> SentenceAndNumbers:
+def _explain_order(note: JobNote, job: JobView, policy: Policy) -> SentenceAndNumbers:
     say = _EXPLAINERS.get(type(policy))
     if say is None:
         return f"{policy.name} gives it {note.score_name} {note.score:g}.", {}

@@ -15,25 +15,25 @@ def order(job_id: int) -> JobChange:
 
 
 def test_urgent_changes_come_first_and_count() -> None:
-    rails = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=3))
-    passed = rails.admit([requeue_change(1, ""), requeue_change(2, "")], [order(3), order(4)], 100.0)
+    limits = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=3))
+    passed = limits.admit([requeue_change(1, ""), requeue_change(2, "")], [order(3), order(4)], 100.0)
     assert [change.job_id for change in passed.changes] == [1, 2, 3]
     assert (passed.deferred, passed.retry_s) == (1, 100.0)
 
 
 def test_one_change_per_job_and_interval() -> None:
-    rails = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
-    assert len(rails.admit([], [order(1)], 100.0).changes) == 1
-    held = rails.admit([], [order(1), order(2)], 105.0)
+    limits = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
+    assert len(limits.admit([], [order(1)], 100.0).changes) == 1
+    held = limits.admit([], [order(1), order(2)], 105.0)
     assert [change.job_id for change in held.changes] == [2]
     assert held.retry_s == 110.0
-    assert len(rails.admit([], [order(1)], 110.0).changes) == 1
+    assert len(limits.admit([], [order(1)], 110.0).changes) == 1
 
 
 def test_what_an_earlier_daemon_changed_counts() -> None:
-    rails = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
-    rails.remember(1, 98.0)
-    assert not rails.admit([], [order(1)], 100.0).changes
+    limits = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
+    limits.remember(1, 98.0)
+    assert not limits.admit([], [order(1)], 100.0).changes
 
 
 @given(
@@ -44,10 +44,10 @@ def test_what_an_earlier_daemon_changed_counts() -> None:
 def test_no_cycle_exceeds_the_limits_and_nothing_is_lost(
     most: int, signal_flags: list[list[int]], interval_s: float
 ) -> None:
-    rails = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=most, min_change_interval_s=interval_s))
+    limits = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=most, min_change_interval_s=interval_s))
     last: dict[int, float] = {}
     for now_s, job_ids in enumerate(signal_flags):
-        passed = rails.admit([], [order(job_id) for job_id in job_ids], float(now_s))
+        passed = limits.admit([], [order(job_id) for job_id in job_ids], float(now_s))
         assert len(passed.changes) <= most
         assert len(passed.changes) + passed.deferred == len(job_ids)
         assert (passed.deferred == 0) == (passed.retry_s == float("inf"))

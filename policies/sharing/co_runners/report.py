@@ -1,7 +1,8 @@
-"""Whom a job meets on GPUs, or would meet: the numbers of policies that do not compare completion times, for ``explain``."""
+"""With which jobs a job is on GPUs, or would be: the facts of policies that do not decide by completion times."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class BoundCheck:
     """A number that decides whether a job may be on GPUs, the worst of them, and what is allowed.
 
     Attributes:
-        bound: most allowed, or least with ``least``; None: nothing hangs on it, it is only told.
+        bound: most allowed, or least with ``least``; None: nothing depends on it.
         job_id: whose number it is, where it is not everybody's.
     """
 
@@ -65,8 +66,8 @@ class WorkerMoveReport(NamedTuple):
 class CoRunnersReport:
     """A job beside others as the plan has it or, if it may not be there, on the GPU in use that comes nearest.
 
-    The twin of :class:`.subbatch.Decision` for policies that do not compare completion times: these are worked out all the
-    same, with the slowdowns that are known, in the same words.
+    The twin of :class:`.sharing_decision.SharingDecision` for policies that do not compare completion times: these are
+    computed all the same, with the slowdowns that are known.
 
     Attributes:
         share: it starts beside others, or moves.
@@ -75,7 +76,7 @@ class CoRunnersReport:
             known.
         sequential: the job starts after the last co-runner; None where work is not known, as ``together``.
         together: it starts now; None also where slowdowns are not known.
-        measures: of the job on its devices; of one that moves, on the GPU that it moves to.
+        bound_checks: of the job on its devices; of one that moves, on the GPU that it moves to.
     """
 
     share: bool
@@ -86,36 +87,54 @@ class CoRunnersReport:
     together: CompletionSchedule | None
     bound_checks: tuple[BoundCheck, ...]
     reason: str
-    shift: WorkerMoveReport | None = None
+    move: WorkerMoveReport | None = None
 
 
-def describe_obstacles(broken: Sequence[Sequence[str]], otherwise: str) -> str:
-    """Why a job may not join others, from what is broken on each GPU in use, of which the first counts.
+class GpuCheck(NamedTuple):
+    """One GPU in use, for a job that did not get it."""
+
+    load: float
+    """By which the policy ranks GPUs; infinite: nobody knows."""
+    broken: Sequence[str]
+    """Names of the bounds that the job would break there, and other obstacles; the first one counts."""
+
+
+def find_nearest_gpu(checks: Mapping[int, GpuCheck], otherwise: str) -> tuple[tuple[int, ...], str]:
+    """The GPU in use that comes nearest to what is allowed, and why a job may not join others on any of them.
+
+    Nearest is where the load is known, then where fewest bounds are broken, then the least loaded. No device: none in use.
 
     Args:
+        checks: by device.
         otherwise: why those will not do on which nothing is broken.
     """
-    counts = Counter(names[0] for names in broken if names)
-    told = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
-    said = [f"in the way on GPUs in use that it might have: {told}"] if told else []
-    would_do = sum(not names for names in broken)
+    if not checks:
+        return (), "others use no GPU that it might have"
+    nearest = min(
+        checks,
+        key=lambda device: (math.isinf(checks[device].load), len(checks[device].broken), checks[device].load, device),
+    )
+    counts = Counter(check.broken[0] for check in checks.values() if check.broken)
+    obstacles = ", ".join(f"{name} on {count}" for name, count in sorted(counts.items()))
+    reasons = [f"in the way on GPUs in use that it might have: {obstacles}"] if obstacles else []
+    would_do = sum(not check.broken for check in checks.values())
     if would_do:
-        said.append(f"{would_do} would do one by one, but they are {otherwise}")
-    return "; ".join(said)
+        reasons.append(f"{would_do} would do one by one, but they are {otherwise}")
+    return (nearest,), "; ".join(reasons)
 
 
 class LazyCoRunnersReports(Mapping[int, CoRunnersReport]):
-    """Meetings by job id, each worked out when somebody asks for it, so that a decision costs no more for telling of it.
+    """Reports by job id, each computed when it is read, so that a decision costs no more for its explanation.
 
     It keeps what the decision was made from for as long as it is kept itself.
     """
 
-    def __init__(self, rows: Mapping[int, int], tell: Callable[[int], CoRunnersReport]) -> None:
-        """``rows`` of the jobs that are told of, by job id; ``tell`` takes a row."""
-        self._rows, self._tell = rows, tell
+    def __init__(self, rows: Mapping[int, int], report_on: Callable[[int], CoRunnersReport]) -> None:
+        """``rows`` of the jobs with a report, by job id; ``report_on`` takes a row."""
+        self._rows, self._report_on = rows, report_on
 
     def __getitem__(self, job_id: int) -> CoRunnersReport:
-        return self._tell(self._rows[job_id])
+        return self._report_on(self._rows[job_id])
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._rows

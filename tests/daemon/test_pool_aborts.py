@@ -11,23 +11,23 @@ from slurm_soda.daemon.store.jobs.pool_runs import pool_logs
 from slurm_soda.daemon.store.tables.pools import PoolRunRow
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
-from tests.daemon.array_slurm import BOTH, LEND, NODE, OWN, ArraySlurm, put_in_force, table
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
+from tests.daemon.pool_slurm import BOTH, LEND, NODE, OWN, PoolSlurm, put_in_force, table
 from tests.sampling import some
 
 
 @pytest.fixture
-def slurm() -> ArraySlurm:
-    return ArraySlurm(FakeClock())
+def slurm() -> PoolSlurm:
+    return PoolSlurm(FakeClock())
 
 
-def start(slurm: ArraySlurm, path: Path, killer: Killer | None = None, **more: Any) -> Daemon:
+def start(slurm: PoolSlurm, path: Path, killer: Killer | None = None, **more: Any) -> Daemon:
     put_in_force(table(), path)
     return Daemon(slurm, path, settings(policy={"name": "drf"}, state_dir=str(path), **more), killer)
 
 
-def run_in(slurm: ArraySlurm, job_id: int, partition: str) -> None:
+def run_in(slurm: PoolSlurm, job_id: int, partition: str) -> None:
     slurm.start_in(job_id, partition)
     slurm.advance(3)
     assert slurm.all[job_id].state == "RUNNING"
@@ -41,7 +41,7 @@ def tenancies(sodad: Daemon, job_id: int) -> list[PoolRunRow]:
     return [row for row in sodad.rows(PoolRunRow) if row.job_id == job_id]
 
 
-def test_an_aborted_job_is_first_in_line_again(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_an_aborted_job_is_first_in_line_again(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store)
     sodad.run()
@@ -68,7 +68,7 @@ def test_an_aborted_job_is_first_in_line_again(slurm: ArraySlurm, fresh_store: P
     assert sodad.job(1).preemptions == 1
 
 
-def test_after_so_many_aborts_a_job_borrows_no_more(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_after_so_many_aborts_a_job_borrows_no_more(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store)
     for _ in range(3):
@@ -82,9 +82,7 @@ def test_after_so_many_aborts_a_job_borrows_no_more(slurm: ArraySlurm, fresh_sto
     assert "borrows no more" in returns(sodad, 1)[-1].reason
 
 
-def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
-    slurm: ArraySlurm, fresh_store: Path
-) -> None:
+def test_a_job_that_its_own_pool_cannot_hold_goes_to_the_site_s_partition(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1, cpus=20)
     sodad = start(slurm, fresh_store, pools={"max_aborts": 1})
     run_in(slurm, 1, LEND)
@@ -95,8 +93,8 @@ def test_a_job_that_its_own_array_cannot_hold_goes_to_the_site_s_partition(
 
 
 @pytest.mark.parametrize(("shares", "verdict"), [({}, "wait"), ({NODE: PoolShare(16, 0)}, "start")])
-def test_coda_shares_nodes_out_as_the_arrays_in_force_do(
-    slurm: ArraySlurm, fresh_store: Path, shares: dict[NodeClass, PoolShare], verdict: str
+def test_coda_shares_nodes_out_as_the_pools_in_force_do(
+    slurm: PoolSlurm, fresh_store: Path, shares: dict[NodeClass, PoolShare], verdict: str
 ) -> None:
     put_in_force(table(), fresh_store, shares)
     sodad = Daemon(slurm, fresh_store, settings(policy={"name": "coda"}, state_dir=str(fresh_store)))
@@ -109,7 +107,7 @@ def test_coda_shares_nodes_out_as_the_arrays_in_force_do(
 
 @pytest.mark.parametrize("mode", ["observe", "advise"])
 def test_without_enforcing_aborts_are_counted_and_nothing_is_sent(
-    slurm: ArraySlurm, fresh_store: Path, mode: str
+    slurm: PoolSlurm, fresh_store: Path, mode: str
 ) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store, mode=mode)
@@ -121,7 +119,7 @@ def test_without_enforcing_aborts_are_counted_and_nothing_is_sent(
     assert [row.aborted for row in tenancies(sodad, 1)] == [True]
 
 
-def test_an_abort_is_recognised_by_the_next_life(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_an_abort_is_recognised_by_the_next_life(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     first = start(slurm, fresh_store)
     run_in(slurm, 1, LEND)
@@ -137,7 +135,7 @@ def test_an_abort_is_recognised_by_the_next_life(slurm: ArraySlurm, fresh_store:
     assert third.job(1).preemptions == 1
 
 
-def test_an_abort_that_nobody_saw_begin_is_told_by_the_list(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_an_abort_that_nobody_saw_begin_is_told_by_the_list(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     run_in(slurm, 1, LEND)
     slurm.abort(1)
@@ -147,7 +145,7 @@ def test_an_abort_that_nobody_saw_begin_is_told_by_the_list(slurm: ArraySlurm, f
     assert (row.restart, row.partition, row.aborted, row.start_s) == (0, LEND, True, None)
 
 
-def test_a_run_before_the_arrays_is_no_abort(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_run_before_the_pools_is_no_abort(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1, partitions="main")
     sodad = start(slurm, fresh_store)
     run_in(slurm, 1, "main")
@@ -159,7 +157,7 @@ def test_a_run_before_the_arrays_is_no_abort(slurm: ArraySlurm, fresh_store: Pat
     assert not returns(sodad, 1)
 
 
-def test_a_node_that_went_down_aborts_nobody(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_node_that_went_down_aborts_nobody(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store)
     run_in(slurm, 1, LEND)
@@ -170,7 +168,7 @@ def test_a_node_that_went_down_aborts_nobody(slurm: ArraySlurm, fresh_store: Pat
     assert [row.aborted for row in tenancies(sodad, 1)] == [False]
 
 
-def test_a_job_requeued_from_its_own_array_is_left_alone(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_a_job_requeued_from_its_own_pool_is_left_alone(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.submit_cpu(1)
     sodad = start(slurm, fresh_store)
     run_in(slurm, 1, OWN)
@@ -181,9 +179,9 @@ def test_a_job_requeued_from_its_own_array_is_left_alone(slurm: ArraySlurm, fres
     assert [row.aborted for row in tenancies(sodad, 1)] == [False]
 
 
-def play(path: Path, kill_at: int) -> tuple[Daemon, ArraySlurm, int]:
+def play(path: Path, kill_at: int) -> tuple[Daemon, PoolSlurm, int]:
     """Two aborts with one death of the daemon on the way."""
-    slurm, killer = ArraySlurm(FakeClock()), Killer(kill_at)
+    slurm, killer = PoolSlurm(FakeClock()), Killer(kill_at)
     slurm.submit_cpu(1)
     sodad, passed = start(slurm, path, killer), 0
     for turn in range(11):
@@ -220,7 +218,7 @@ def _store(path: Path, made: Path) -> Path:
     return path
 
 
-def test_the_log_of_an_array(slurm: ArraySlurm, fresh_store: Path) -> None:
+def test_the_log_of_a_pool(slurm: PoolSlurm, fresh_store: Path) -> None:
     began_s = slurm.clock.at_s
     slurm.submit_cpu(1, cpus=4)
     slurm.submit_cpu(2, cpus=8)

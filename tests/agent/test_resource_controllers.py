@@ -1,4 +1,4 @@
-"""The agent gives its keepers their turns, and outlives what they do wrong."""
+"""The agent gives its controllers their turns, and outlives what they do wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
 
 @dataclass
 class Diary:
-    """A keeper that writes down what it is asked to do."""
+    """A controller that writes down what it is asked to do."""
 
     interval_s: float = 0.06
     asked: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ def controller() -> Iterator[Controller]:
     server.stop()
 
 
-def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, controller: Controller) -> None:
+def test_a_controller_recovers_first_has_turns_and_closes_last(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
     bench.resource_controllers = (Broken(), diary)
 
@@ -76,7 +76,7 @@ def test_a_keeper_recovers_first_has_turns_and_closes_last(tmp_path: Path, contr
     assert faults == {"something was left behind", f"{module}: turn failed: ZeroDivisionError: a mistake"}
 
 
-def test_keepers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path, controller: Controller) -> None:
+def test_controllers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
     bench.resource_controllers = (diary,)
     agent = bench.agent()
@@ -91,7 +91,7 @@ def test_keepers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path,
     assert controller.reports
 
 
-def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Controller) -> None:
+def test_a_run_that_ended_is_no_controllers_business(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
     bench.resource_controllers = (diary,)
     agent = bench.agent()
@@ -102,7 +102,7 @@ def test_a_run_that_ended_is_no_keepers_business(tmp_path: Path, controller: Con
     assert [len(sample.runs) for sample in diary.samples] == [1, 0]
 
 
-def test_keepers_have_a_clock_that_goes_on_when_the_time_of_day_is_set_back(
+def test_controllers_have_a_clock_that_goes_on_when_the_time_of_day_is_set_back(
     tmp_path: Path, controller: Controller
 ) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
@@ -133,7 +133,7 @@ def test_gpus_that_failed_are_looked_for_again_when_the_time_of_day_is_set_back(
     assert 0 < asked[1] - asked[0] < 2
 
 
-def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Controller) -> None:
+def test_a_controller_may_want_samples_more_often(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary(interval_s=0.1)
     bench.resource_controllers = (diary,)
     bench.config = replace(bench.config, interval_s=3600.0, young_interval_s=3600.0)
@@ -149,7 +149,9 @@ def test_a_keeper_may_want_samples_more_often(tmp_path: Path, controller: Contro
     asyncio.run(scene())
 
 
-def test_what_keepers_tell_is_told_once_and_orders_come_with_the_answer(tmp_path: Path, controller: Controller) -> None:
+def test_what_controllers_tell_is_told_once_and_orders_come_with_the_answer(
+    tmp_path: Path, controller: Controller
+) -> None:
     bench = Bench(tmp_path, controller.port)
     measured = CoreMeasurement(JOB, 0, "n1", 1001.0, 0, 0, 8, 8, 2, 0.5, 0.01, 60)
     fit = CoreFit(JOB, 0, "n1", 1002.0, 0, 8, 8, 4, 2, 3, 0.5, 0.5, "best_fit")

@@ -1,0 +1,1 @@
+"""From what a policy decided to what people read: sentences, and the numbers behind them."""
