@@ -116,6 +116,6 @@ def test_a_status_that_the_engine_does_not_know_yet_is_asked_for_again(engine: E
 
 
 def test_a_command_may_be_silent_for_longer_than_the_clients_time_limit(engine: Engine) -> None:
-    engine.pieces, engine.pause_s = [UPGRADED, frame(1, b"late")], 2.5
-    client = docker.DockerClient(base_url=engine.url, version="1.43", timeout=2)
+    engine.pieces, engine.pause_s = [UPGRADED, frame(1, b"late")], 1.25
+    client = docker.DockerClient(base_url=engine.url, version="1.43", timeout=1)
     assert run_in_container(client, "c1", ("wait",)).stdout == "late"

@@ -93,7 +93,8 @@ HASTY = PolicyChoice("gandiva", {"quantum_s": 1.0})
 """Fails where a start takes longer than its slice."""
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("soon_in_vain")
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_run_that_fails_leaves_the_others_and_says_of_which_policy_and_seed(workers: int) -> None:
     scenarios = (replace(SLOW, seed=4), replace(SCENARIO, seed=5))
     first, second, third, fourth = run_batch(SimulationBatch(scenarios, (HASTY, PolicyChoice("fifo"))), workers=workers)

@@ -31,7 +31,7 @@ def scene(
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("bound_caution", [0.0, 2.0])
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_jobs_may_meet_where_algorithm_2_refuses_not_every_sub_batch(seed: int, bound_caution: float) -> None:
@@ -45,7 +45,7 @@ def test_jobs_may_meet_where_algorithm_2_refuses_not_every_sub_batch(seed: int, 
     assert answers == {True, False}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("bound_caution", [0.0, 2.0])
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_the_mean_of_a_pair_is_the_least_that_algorithm_2_finds_when_it_starts_now(
