@@ -17,7 +17,7 @@ mode = "enforce"
 [policy]
 name = "tiresias-las"
 [policy.parameters]
-thresholds_gpu_s = [64.0]
+thresholds_gpu_s = [32.0]
 min_run_s = 3.0
 [cycle]
 interval_s = 1

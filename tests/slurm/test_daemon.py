@@ -22,9 +22,9 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
 
 def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> None:
     site.start()
-    long = [site.train("alice", 4, 32), site.train("bob", 4, 32, "USR1@8")]
+    long = [site.train("alice", 4, 20), site.train("bob", 4, 20, "USR1@8")]
     site.wait_running(long)
-    time.sleep(18)  # more service than the first queue's threshold
+    time.sleep(10)  # more service than the first queue's threshold
     short = [site.train("carol", 4, 3), site.train("carol", 4, 3)]
     site.wait_completed(short, within_s=40)
     assert "COMPLETED" not in site.states(long)
@@ -37,7 +37,7 @@ def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> No
     site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])
     for gpus in (4, 1, 2, 4):
         site.train("bob", gpus, 300, consents=False)
-    time.sleep(18)  # both running jobs have passed the threshold and nothing is left to change
+    time.sleep(10)  # both running jobs have passed the threshold and nothing is left to change
     site.wait(lambda: [cycle["sent"] for cycle in site.cycles()[-3:]] == [0] * 3, "the queue is in order")
     last = site.cycles()[-1]["id"]
     site.wait(lambda: len(site.cycles(last)) >= 10, "ten more cycles")
