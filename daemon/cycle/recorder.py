@@ -96,7 +96,7 @@ class CycleResult:
     planned: int
     passed: AdmittedChanges
     starts: Sequence[CpuProposalRow] = ()
-    """New thoughts about waiting jobs' requests."""
+    """New or changed CPU-fit proposals."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[ChangeOutcome] = field(default_factory=list)
@@ -271,8 +271,8 @@ def cycle_report(
 def summarize_plan(plan: Plan) -> dict[str, Any]:
     """The heart of a plan as plain data, for people; long lists are cut."""
     preempts: Sequence[dict[str, Any]] = [
-        {"job_id": wish.job_id, "for_jobs": list(wish.for_jobs)[:MAX_SHOWN], "reason": wish.reason}
-        for wish in plan.preempts[:MAX_SHOWN]
+        {"job_id": one.job_id, "for_jobs": list(one.for_jobs)[:MAX_SHOWN], "reason": one.reason}
+        for one in plan.preempts[:MAX_SHOWN]
     ]
     return {
         "starts": plan.starts[:MAX_SHOWN].tolist(),

@@ -80,7 +80,7 @@ class RequestDetails:
 class EarlierResizes:
     """What became of the newest change of ours of each job's CPUs; jobs without one are missing.
 
-    Columns after the job's id are those of :class:`~.fit.Earlier`, in its order.
+    Columns after the job's id are those of :class:`~.fit.EarlierChange`, in its order.
     """
 
     job_id: JobIdColumn = field(default_factory=_none)

@@ -18,8 +18,8 @@ _Queue = list[tuple[RankKey, int, SessionJob]]
 class NodeSession:
     """Finds out what happens at most events: nothing, or jobs start in what is free.
 
-    :meth:`sift` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
-    Waiting jobs stand in one heap for each distinct request; a sift costs one look at each heap's head, one search for
+    :meth:`find_starts` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
+    Waiting jobs stand in one heap for each distinct request; a call costs one look at each heap's head, one search for
     room for each job that starts and for each head that is not covered by a refusal, never a look at all jobs.
 
     The caller reports every event, and every start and stop, whoever decided it.
