@@ -82,7 +82,7 @@ class Agent:
         """Work until ``stop`` is set, then report once more.
 
         Raises:
-            IntakeError: the socket for prolog and epilog cannot be opened.
+            EventSocketError: the socket for prolog and epilog cannot be opened.
         """
         event_socket = EventSocket(self._config.socket, self.receive_event, self._resample.set)
         await event_socket.start()

@@ -164,7 +164,7 @@ def load_settings(path: Path | None = None) -> Settings:
         path: the file; ``None`` means :data:`CONFIG_FILE` if it exists, else all defaults.
 
     Raises:
-        ConfigError: the file is missing though named, unreadable, not TOML, or has a wrong key, type or value.
+        DaemonConfigError: the file is missing though named, unreadable, not TOML, or has a wrong key, type or value.
     """
     file = path or CONFIG_FILE
     if path is None and not file.exists():

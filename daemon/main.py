@@ -143,9 +143,9 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
         policy=settings.policy.name,
         store=store.url,
     )
-    completion = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
+    accounting_lookup = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
     cycles = CycleRunner(
-        settings, DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, completion)
+        settings, DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, accounting_lookup)
     )
     try:
         if arguments.once:

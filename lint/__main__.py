@@ -1,5 +1,6 @@
-"""``python -m lint names`` refuses names by docs/glossary.md; ``python -m lint counts [NAME]`` counts what is to stay rare.
+"""Two checks: ``python -m lint names`` and ``python -m lint counts [NAME]``.
 
+``names`` refuses names by docs/glossary.md, and names in docstrings that nobody has; ``counts`` counts what is to stay rare.
 Both read the source only and import none of it. Exit status: 0; 1 if names are refused; 2 for wrong usage.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lint.counts import COUNTS, count_lines
+from lint.docstrings import find_stale_names
 from lint.glossary import GLOSSARY, read_glossary
 from lint.names import find_names, find_problems, find_repeated_classes
 from lint.source import Module, read_product
@@ -24,7 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lint", description="Checks of the product's own source.")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="repository (default: this one)")
     commands = parser.add_subparsers(dest="command", required=True)
-    names = commands.add_parser("names", help="refuse names that docs/glossary.md refuses, and class names used twice")
+    names = commands.add_parser(
+        "names",
+        help="refuse names that docs/glossary.md refuses, class names used twice, and stale names in docstrings",
+    )
     counts = commands.add_parser("counts", help="count what is to stay rare; with a NAME list the places")
     counts.add_argument("name", nargs="?", choices=COUNTS, help="list the places of this count")
     for command in (names, counts):
@@ -40,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def print_problems(modules: dict[str, Module], root: Path, *, as_json: bool) -> int:
     """Print refused names; 1 if there are any."""
     problems = find_problems(modules.values(), read_glossary(root / GLOSSARY))
+    problems += find_stale_names(list(modules.values()))
     if as_json:
         print(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:

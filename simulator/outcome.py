@@ -21,7 +21,7 @@ class AllocationSegments:
     end_s: FloatColumn
     gpus: IntColumn
     cpus: IntColumn
-    """Where cores change during a run (:attr:`SimulationOutcome.on_nodes`), those at its end."""
+    """Where cores change during a run (:attr:`SimulationOutcome.node_measurements`), those at its end."""
     node_start: IntColumn
     """Compressed rows: segment ``i`` was on ``node[node_start[i]:node_start[i + 1]]``; empty where nodes play no part
     (a cluster simulated as a number of GPUs)."""

@@ -64,7 +64,7 @@ class Munge:
         """A credential of this process's user for ``body``, on one line.
 
         Raises:
-            SealError: munge is missing, failed or did not answer in time.
+            MungeError: munge is missing, failed or did not answer in time.
         """
         status, out, err = self._call("munge", (), _payload(body))
         credential = out.decode("ascii", "replace").strip()
@@ -76,7 +76,7 @@ class Munge:
         """Who sent ``body``, if ``credential`` is valid, fresh, unused, about this very body and of an allowed user.
 
         Raises:
-            SealError: it is not, or unmunge is missing, failed or did not answer in time.
+            MungeError: it is not, or unmunge is missing, failed or did not answer in time.
         """
         if len(credential) > MAX_CREDENTIAL_LENGTH or not _CREDENTIAL.fullmatch(credential):
             raise MungeError(f"credential {credential[:20]!a} is not one that munge made")

@@ -30,7 +30,7 @@ class FoundCores:
     working: Cpus
     """Those that it can use at present."""
     step: str = ""
-    """See :attr:`~.record.Held.step`."""
+    """See :attr:`~.core_records.JobCoreRecord.step`."""
     shares: Sequence[Cpus] = ()
     original: Mapping[str, str] = field(default_factory=dict)
 

@@ -148,7 +148,7 @@ class JobCoreLimits:
         """Let go of what one holder wanted; a job that is gone, or that it does not hold, is no error.
 
         Raises:
-            CoresError: they cannot be set now; :meth:`look_after` tries again, the holder need not.
+            CoresError: they cannot be set now; :meth:`reapply_limits` tries again, the holder need not.
         """
         held = self._held.get(job_id)
         if held is None or holder not in held.limits:
@@ -193,7 +193,7 @@ class JobCoreLimits:
             self._release(before.job_id)
 
     def _want_again(self, held: JobCoreRecord) -> None:
-        """Have :meth:`look_after` bring about what could not be set now, unless the job is gone."""
+        """Have :meth:`reapply_limits` bring about what could not be set now, unless the job is gone."""
         if held.job_id in self._held:
             self._held[held.job_id] = replace(held, original=self._held[held.job_id].original)
             self._half_set.add(held.job_id)

@@ -41,7 +41,7 @@ class EventSocket:
         """Listen.
 
         Raises:
-            IntakeError: another agent listens there, or the path cannot be used.
+            EventSocketError: another agent listens there, or the path cannot be used.
         """
         try:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def load_agent_config(path: Path, environ: Mapping[str, str], *, required: bool 
         required: the file was asked for by name, so it must exist.
 
     Raises:
-        ConfigError: the file cannot be read, or a key is unknown, of a wrong type or out of range.
+        AgentConfigError: the file cannot be read, or a key is unknown, of a wrong type or out of range.
     """
     content: dict[str, object] = {}
     try:

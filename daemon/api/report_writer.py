@@ -68,7 +68,7 @@ class ReportWriter:
         """Queue a report; the future has the answer once it is committed.
 
         Raises:
-            BusyError: the queue is full.
+            ReportQueueFullError: the queue is full.
         """
         waiting = _QueuedReport(report, Future())
         try:

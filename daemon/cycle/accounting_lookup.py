@@ -39,7 +39,7 @@ class AccountingLookup:
     ask: AccountingQuery | None
     """``None``: the site has no accounting."""
     interval_s: float
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
+    _executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
     _asked: Future[list[JobAccounting]] | None = None
     _next_s: float = float("-inf")
     _failing: bool = False
@@ -60,14 +60,14 @@ class AccountingLookup:
             return
         self._next_s = now_s + self.interval_s
         due.sort(key=lambda job: job.end_s or now_s)
-        self._asked = self._pool.submit(_list, self.ask, [job.job_id for job in due[:MAX_JOBS_PER_QUERY]])
+        self._asked = self._executor.submit(_list, self.ask, [job.job_id for job in due[:MAX_JOBS_PER_QUERY]])
         for job in due:
             if job.end_s is not None and now_s - job.end_s > ACCOUNTING_TIMEOUT_S and not self._failing:
                 mark_end_unknown(job, now_s)
 
     def close(self) -> None:
         """Stop; a question under way is left to its time-out."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], now_s: float) -> None:
         try:

@@ -51,7 +51,7 @@ class CycleRunner:
 
     def close(self) -> None:
         """End this daemon epoch in good order."""
-        self._context.completion.close()
+        self._context.accounting_lookup.close()
         with self._context.store.write() as session:
             self._context.daemon_epoch.end(session, self._clock.now_s())
 
@@ -92,14 +92,14 @@ class CycleRunner:
         with watch("decide"):
             snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
-            fits = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
+            cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
-            work = actor.weigh(state, slurm_state, snapshot, plan, fits, acts=acts)
-            recorded = self._recorder.intend(work, state, effective, now_s=now_s)
-            actor.send(state, recorded, work, watch)
+            result = actor.prepare(state, slurm_state, snapshot, plan, cpu_proposals, acts=acts)
+            recorded = self._recorder.intend(result, state, effective, now_s=now_s)
+            actor.send(state, recorded, result, watch)
         with watch("record"):
-            report = cycle_report(work, state, effective, self.settings.cycle, acts=acts)
-            self._recorder.close(work, state, effective, report, watch, problems_elsewhere=self.problems())
+            report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
+            self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())
             state.preemptions.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):

@@ -32,7 +32,7 @@ class DaemonContext:
     client: SlurmClient
     daemon_epoch: DaemonEpoch
     clock: Clock
-    completion: AccountingLookup
+    accounting_lookup: AccountingLookup
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ class SnapshotReader:
     """The one reader of a daemon."""
 
     def __init__(self, context: DaemonContext) -> None:
-        self._completion = context.completion
+        self._accounting_lookup = context.accounting_lookup
         self._slurm_reader, self.run_time_predictor = SlurmReader(context.client), RunTimePredictor(context.store)
 
     def read(self, state: DaemonState, now_s: float, watch: Stopwatch) -> SlurmState:
@@ -33,8 +33,8 @@ class SnapshotReader:
             job_cache.observe(list(slurm_state.jobs.values()), now_s)
             ours = {job_id: p.restart for job_id, p in state.preemptions.by_job.items() if p.phase != "intended"}
             state.pools.read(slurm_state, job_cache, requeued_by_us(ours))
-            self._completion.step(job_cache, listed, now_s)
-            job_cache.forget(listed, now_s, accounting=self._completion.ask is not None)
+            self._accounting_lookup.step(job_cache, listed, now_s)
+            job_cache.forget(listed, now_s, accounting=self._accounting_lookup.ask is not None)
         return slurm_state
 
     def snapshot(

@@ -40,13 +40,13 @@ class PlanExecutor:
             for job_id, at_s in audit_log.recent_changes(session, since_s):
                 self._limits.remember(job_id, at_s)
 
-    def weigh(
+    def prepare(
         self,
         state: DaemonState,
         slurm_state: SlurmState,
         snapshot: ClusterSnapshot,
         plan: Plan | None,
-        fits: Sequence[CpuProposalRow],
+        cpu_proposals: Sequence[CpuProposalRow],
         *,
         acts: bool,
     ) -> CycleResult:
@@ -66,16 +66,18 @@ class PlanExecutor:
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps = steps + begun
-        passed = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
-        admitted = {change.key for change in passed.changes}
-        preemption_steps = [step for step in preemption_steps if step.change.key in admitted]
-        fresh = [step.active_preemption for step in begun if step.change.key in admitted]
+        admitted = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
+        admitted_keys = {change.key for change in admitted.changes}
+        preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]
+        fresh = [step.active_preemption for step in begun if step.change.key in admitted_keys]
         preemptions.adopt(fresh)
         return CycleResult(
-            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, passed, fits
+            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals
         )
 
-    def send(self, state: DaemonState, recorded: Sequence[RecordedChange], work: CycleResult, watch: Stopwatch) -> None:
+    def send(
+        self, state: DaemonState, recorded: Sequence[RecordedChange], result: CycleResult, watch: Stopwatch
+    ) -> None:
         """Send what is recorded, and take in what became of it.
 
         Raises:
@@ -83,18 +85,18 @@ class PlanExecutor:
         """
         if not recorded:
             return
-        context, preemption_step_of = self._context, work.preemption_step_of
+        context, preemption_step_of = self._context, result.preemption_step_of
         with context.store.read() as session:
             context.daemon_epoch.check(session)
         with watch("act.send"):
             for outcome, (action_id, change) in zip(
                 send_recorded_changes(context.client, recorded), recorded, strict=True
             ):
-                work.outcomes.append(outcome)
+                result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
                     state.preemptions.note(
-                        preemption_step, outcome, work.slurm_state.jobs[change.job_id], context.clock.now_s()
+                        preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.now_s()
                     )
                 if outcome.state == "sent":
                     restart = preemption_step.active_preemption.restart if preemption_step else None

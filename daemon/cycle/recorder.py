@@ -94,9 +94,9 @@ class CycleResult:
     settled: list[ChangeOutcome]
     """Changes of earlier cycles whose outcome is known now."""
     planned: int
-    passed: AdmittedChanges
-    starts: Sequence[CpuProposalRow] = ()
-    """New thoughts about waiting jobs' requests."""
+    admitted: AdmittedChanges
+    cpu_proposals: Sequence[CpuProposalRow] = ()
+    """New or changed CPU-fit proposals."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[ChangeOutcome] = field(default_factory=list)
@@ -116,7 +116,7 @@ class CycleRecorder:
     breaker: CircuitBreaker
 
     def intend(
-        self, work: CycleResult, state: DaemonState, effective: EffectiveSettings, *, now_s: float
+        self, result: CycleResult, state: DaemonState, effective: EffectiveSettings, *, now_s: float
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
@@ -126,25 +126,25 @@ class CycleRecorder:
         daemon_epoch, job_cache, preemption_step_of = (
             self.context.daemon_epoch,
             state.job_cache,
-            work.preemption_step_of,
+            result.preemption_step_of,
         )
         with self.context.store.write() as session:
             daemon_epoch.check(session)
             daemon_epoch.write_heartbeat(session, now_s)
-            work.cycle_id = audit_log.open_cycle(
+            result.cycle_id = audit_log.open_cycle(
                 session,
                 epoch_id=daemon_epoch.epoch_id,
                 started_s=now_s,
                 mode=effective.mode,
                 policy=effective.policy.name,
             )
-            audit_log.record_outcomes(session, work.settled, now_s)
-            save_phases(session, work.changed, now_s)
-            add_preemptions(session, work.begun)
+            audit_log.record_outcomes(session, result.settled, now_s)
+            save_phases(session, result.changed, now_s)
+            add_preemptions(session, result.begun)
             state.save(session, now_s)
-            save_proposals(session, work.starts)
+            save_proposals(session, result.cpu_proposals)
             intents = []
-            for change in work.passed.changes:
+            for change in result.admitted.changes:
                 preemption_step = preemption_step_of.get(change.key)
                 intents.append(
                     IntendedChange(
@@ -154,14 +154,14 @@ class CycleRecorder:
                     )
                 )
             keys = audit_log.record_intents(
-                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=work.cycle_id, now_s=now_s
+                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=result.cycle_id, now_s=now_s
             )
         state.saved()
-        return list(zip(keys, work.passed.changes, strict=True))
+        return list(zip(keys, result.admitted.changes, strict=True))
 
     def close(
         self,
-        work: CycleResult,
+        result: CycleResult,
         state: DaemonState,
         effective: EffectiveSettings,
         report: CycleReport,
@@ -173,20 +173,20 @@ class CycleRecorder:
         now_s, job_cache = self.context.clock.now_s(), state.job_cache
         moved = [
             preemption_step.active_preemption
-            for preemption_step in work.preemption_steps
+            for preemption_step in result.preemption_steps
             if preemption_step.active_preemption.pk
         ]
         with self.context.store.write() as session:
-            audit_log.record_outcomes(session, work.outcomes, now_s)
+            audit_log.record_outcomes(session, result.outcomes, now_s)
             save_phases(session, moved, now_s)
             job_cache.save(session, now_s)
-            if work.plan is not None:
-                state.notes.write(session, work.plan.notes, job_cache.jobs)
-            facts = self._facts(work, len(state.preemptions.by_job), [*effective.problems, *problems_elsewhere])
+            if result.plan is not None:
+                state.notes.write(session, result.plan.notes, job_cache.jobs)
+            facts = self._facts(result, len(state.preemptions.by_job), [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(
                 session,
-                work.cycle_id,
+                result.cycle_id,
                 pending=report.pending,
                 running=report.running,
                 planned=report.planned,
@@ -194,7 +194,7 @@ class CycleRecorder:
                 facts=to_json_values(facts),
                 timings_s=watch.reading(),
             )
-            if work.cycle_id % PRUNE_EVERY == 0:
+            if result.cycle_id % PRUNE_EVERY == 0:
                 audit_log.prune_cycles(session, before_s=now_s - KEEP_IDLE_CYCLES_S)
                 prune_measurements(session, before_s=now_s - KEEP_MEASUREMENTS_S)
         job_cache.saved()
@@ -230,13 +230,13 @@ class CycleRecorder:
             )
             audit_log.close_cycle(session, cycle_id, **columns)
 
-    def _facts(self, work: CycleResult, active_preemption: int, problems: Sequence[str]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"preempting": active_preemption, "deferred": work.passed.deferred}
-        facts |= self._breaker_facts(work.slurm_state.now_s)
+    def _facts(self, result: CycleResult, active_preemptions: int, problems: Sequence[str]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"preempting": active_preemptions, "deferred": result.admitted.deferred}
+        facts |= self._breaker_facts(result.slurm_state.now_s)
         if problems:
             facts["problems"] = list(problems)
-        if work.plan is not None:
-            facts |= {"plan": summarize_plan(work.plan), "policy": dict(work.plan.facts)}
+        if result.plan is not None:
+            facts |= {"plan": summarize_plan(result.plan), "policy": dict(result.plan.facts)}
         return facts
 
     def _breaker_facts(self, now_s: float) -> dict[str, Any]:
@@ -246,24 +246,24 @@ class CycleRecorder:
 
 
 def cycle_report(
-    work: CycleResult, state: DaemonState, effective: EffectiveSettings, settings: CycleSettings, *, acts: bool
+    result: CycleResult, state: DaemonState, effective: EffectiveSettings, settings: CycleSettings, *, acts: bool
 ) -> CycleReport:
     """What the loop is told of a cycle that went well, before its timings are known."""
-    now_s, states = work.slurm_state.now_s, work.snapshot.jobs.state
+    now_s, states = result.slurm_state.now_s, result.snapshot.jobs.state
     soon_s = now_s + settings.busy_interval_s
-    due_s = [work.passed.retry_s, now_s + settings.interval_s]
+    due_s = [result.admitted.retry_s, now_s + settings.interval_s]
     if acts:
-        due_s.append(state.pools.next_s(work.slurm_state, soon_s))
+        due_s.append(state.pools.next_s(result.slurm_state, soon_s))
     if state.preemptions.by_job or state.unsettled:
         due_s.append(soon_s)
-    if work.plan is not None:
-        due_s.append(work.plan.next_event_s)
+    if result.plan is not None:
+        due_s.append(result.plan.next_event_s)
     return CycleReport(
         mode=effective.mode,
         pending=int((states == JobState.PENDING).sum()),
         running=int((states == JobState.RUNNING).sum()),
-        planned=work.planned,
-        sent=len(work.outcomes),
+        planned=result.planned,
+        sent=len(result.outcomes),
         next_s=min(due_s),
     )
 
@@ -271,8 +271,8 @@ def cycle_report(
 def summarize_plan(plan: Plan) -> dict[str, Any]:
     """The heart of a plan as plain data, for people; long lists are cut."""
     preempts: Sequence[dict[str, Any]] = [
-        {"job_id": wish.job_id, "for_jobs": list(wish.for_jobs)[:MAX_SHOWN], "reason": wish.reason}
-        for wish in plan.preempts[:MAX_SHOWN]
+        {"job_id": one.job_id, "for_jobs": list(one.for_jobs)[:MAX_SHOWN], "reason": one.reason}
+        for one in plan.preempts[:MAX_SHOWN]
     ]
     return {
         "starts": plan.starts[:MAX_SHOWN].tolist(),

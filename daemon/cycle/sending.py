@@ -20,7 +20,7 @@ _NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", "MinMemoryNode", "MinMemoryCPU"})
 def send_recorded_changes(client: SlurmClient, changes: Sequence[RecordedChange]) -> Iterator[ChangeOutcome]:
     """Send recorded changes in order; updates that follow each other share one process.
 
-    Never raises for what Slurm refuses. ``sent`` says that Slurm did not answer: the next sight will tell.
+    Never raises for what Slurm refuses. ``sent`` says that Slurm did not answer: the next Slurm state will tell.
     """
     results = send_changes(client, [change for _, change in changes])
     for (action_id, _), result in zip(changes, results, strict=True):

@@ -34,10 +34,10 @@ class SlurmState:
     allocations: Mapping[int, Allocation]
 
     def snapshot(self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int]) -> ClusterSnapshot:
-        """The policy's picture.
+        """What a policy sees of this Slurm state.
 
         Args:
-            book: the jobs' past; it has taken in this sight.
+            job_cache: the jobs' past; it has taken in this Slurm state.
             leaving: running jobs that were told to checkpoint: their places count as being vacated.
             requeued: jobs that we requeued and that wait out Slurm's begin time.
         """
@@ -71,7 +71,7 @@ class SlurmReader:
         """Read everything once.
 
         Raises:
-            SlurmError: Slurm did not answer, or not readably: there is no sight this time.
+            SlurmError: Slurm did not answer, or not readably.
         """
         with watch("observe.jobs"):
             jobs = {record.job_id: record for record in self.client.jobs()}

@@ -67,7 +67,7 @@ class KindProfiles:
         return None
 
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate:
-        """As :meth:`.Known.xi`; several partners' slowdowns add up. Where nobody knows a pair, the prior says all."""
+        """As :meth:`.KindEstimates.xi`; several partners' slowdowns add up. Pairs that nobody knows have the prior's."""
         if not others:
             return self._prior.xi(slowed, others)
         pairs = [self._pair(slowed, other) for other in others]
@@ -94,7 +94,7 @@ class KindProfiles:
         return found
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
-        """As :meth:`.Known.fits`."""
+        """As :meth:`.KindEstimates.fits`."""
         found = self.fits_by(together)
         return None if found is None else found[0]
 
@@ -127,7 +127,7 @@ class KindProfiles:
         return self.estimate("device_mib", JobKind("", 0, gpu_type, 1))
 
     def profile(self, kind: JobKind) -> KindProfile | None:
-        """As :meth:`.Known.profile`."""
+        """As :meth:`.KindEstimates.profile`."""
         names = ("occupancy_s", "bandwidth_s", "utilisation_ratio", "memory_mib")
         found = {name: self.estimate(name, kind) for name in names}
         return KindProfile(kind, **found) if any(found.values()) else None
@@ -137,7 +137,7 @@ class KindProfiles:
         return self.estimate("iteration_s", kind)
 
     def throughput(self, kind: JobKind) -> Throughput | None:
-        """As :meth:`.Known.throughput`: fitted to the times of all batches of the model on as many GPUs.
+        """As :meth:`.KindEstimates.throughput`: fitted to the times of all batches of the model on as many GPUs.
 
         With one batch alone every pass takes as long as a whole one did, so that accumulation never looks cheap; gangs
         count their exchange of gradients to every pass until four batches tell it apart.
@@ -159,7 +159,7 @@ class KindProfiles:
         return None if own is None else Throughput(own.value, 0.0)
 
     def footprint(self, kind: JobKind) -> Footprint | None:
-        """As :meth:`.Known.footprint`: a line over batches, never falling; with one batch alone what that takes."""
+        """As :meth:`.KindEstimates.footprint`: a line over batches, never falling; with one batch alone what that takes."""
         model = normalised_kind(kind)
         batches = sorted(self._batches["memory_mib", model.model, model.gpu_type, model.gpus])
         pairs = [

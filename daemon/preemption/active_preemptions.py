@@ -19,7 +19,6 @@ from slurm_soda.daemon.preemption.state_machine import (
 )
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.policies.pipeline.actions import StartJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.snapshot import is_preemptible
@@ -166,5 +165,5 @@ def _change(active_preemption: ActivePreemption, step: PreemptionDecision, job: 
     if step.send == "signal":
         return job_changes.signal_change(job.job_id, job.hints.checkpoint_signal or "TERM", reason)
     if step.send == "start-now":
-        return job_changes.start_now_change(StartJob(job.job_id, reason))
+        return job_changes.start_now_change(job.job_id, reason)
     return job_changes.requeue_change(job.job_id, reason, ended=step.send == "requeue-ended")

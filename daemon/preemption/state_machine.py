@@ -90,7 +90,7 @@ def decide_next_step(
     """Decide the next step of one preemption that is not over.
 
     Args:
-        preempting: its phase as persisted.
+        active_preemption: its phase as persisted.
         job: the job as Slurm shows it now; ``None`` if Slurm no longer lists it.
         context: everything else.
     """

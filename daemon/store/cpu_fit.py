@@ -154,7 +154,7 @@ def search_was_given_up(session: Session, run: tuple[int, int], search: int, sin
 
 
 def save_proposals(session: Session, starts: Sequence[CpuProposalRow]) -> None:
-    """Keep the newest thoughts about waiting jobs."""
+    """Keep the newest CPU-fit proposals of waiting jobs."""
     known = {(row.job_id, row.submit_s): row for row in proposals_of(session, [start.job_id for start in starts])}
     for start in starts:
         row = known.get((start.job_id, start.submit_s))
@@ -167,7 +167,7 @@ def save_proposals(session: Session, starts: Sequence[CpuProposalRow]) -> None:
 
 
 def proposal_of(session: Session, job_id: int, submit_s: float) -> CpuProposalRow | None:
-    """The newest thought about one job."""
+    """The newest CPU-fit proposal for one job."""
     return session.scalars(select(CpuProposalRow).filter_by(job_id=job_id, submit_s=submit_s)).first()
 
 

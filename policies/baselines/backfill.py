@@ -27,7 +27,7 @@ class Backfill:
     """FIFO by submit time with EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995); nothing is preempted.
 
     Attributes:
-        estimate: which run time counts, one of :data:`.estimates.ESTIMATES`.
+        estimate: which run time counts, one of :data:`.run_time_estimates.ESTIMATES`.
         depth: how many jobs behind blocked ones are looked at, over all partitions.
         reservations: how many blocked jobs of a partition nobody may delay. One is EASY; Slurm's sched/backfill keeps
             room for every job that it looks at, each of which costs time here.

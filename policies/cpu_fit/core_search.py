@@ -63,7 +63,7 @@ class TryCores:
 
 @dataclass(frozen=True, slots=True)
 class SettleCores:
-    """Give the job so many cores on each of its nodes, and leave it alone until :func:`.watch.watch` says otherwise."""
+    """Give the job so many cores on each of its nodes, and leave it alone until :func:`.entered_new_phase` says so."""
 
     cores: int
     reason: SettleReason

@@ -37,7 +37,7 @@ class GangOrder:
     cores: int
     settled: bool = False
     reason: str = ""
-    """Of a settled search: :class:`.search.Reason`'s name in small letters, or :data:`CUT_SHORT`."""
+    """Of a settled search: :class:`.core_search.SettleReason`'s name in small letters, or :data:`CUT_SHORT`."""
 
 
 def decide_gang_order(parts: Sequence[NodeMeasurement], nodes: int, rules: SearchRules) -> GangOrder | None:

@@ -54,6 +54,9 @@ class RequestDetails:
     ties: tuple[Word, ...] = ()
     """In Slurm's words, such as ``--cpus-per-gpu``."""
 
+    def __post_init__(self) -> None:
+        _protect_columns(self)
+
     def by_job(self) -> dict[int, RequestDetail | None]:
         """By job id; ``None``: the answer cannot be read."""
         ties = (*self.ties, "")
@@ -80,7 +83,7 @@ class RequestDetails:
 class EarlierResizes:
     """What became of the newest change of ours of each job's CPUs; jobs without one are missing.
 
-    Columns after the job's id are those of :class:`~.fit.Earlier`, in its order.
+    Columns after the job's id are those of :class:`~.fit.EarlierChange`, in its order.
     """
 
     job_id: JobIdColumn = field(default_factory=_none)
@@ -96,6 +99,9 @@ class EarlierResizes:
     """Index into :attr:`errors`, or -1."""
     errors: tuple[Sentence, ...] = ()
     """What Slurm said, where it refused."""
+
+    def __post_init__(self) -> None:
+        _protect_columns(self)
 
     def by_job(self) -> dict[int, EarlierChange]:
         """By job id."""
@@ -157,6 +163,9 @@ class DistinctRequests:
     categories: tuple[CategoryName, ...] = ()
     models: tuple[ModelName, ...] = ()
 
+    def __post_init__(self) -> None:
+        _protect_columns(self)
+
     def cases(self) -> list[WaitingCase]:
         """As values, one a row."""
         capacities, categories, models = (*self.capacities, None), (*self.categories, None), (*self.models, None)
@@ -172,7 +181,10 @@ class DistinctRequests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuRequests:
-    """Waiting GPU jobs whose CPUs may be fitted, most urgent first as Slurm orders them; one row a job."""
+    """Waiting GPU jobs whose CPUs may be fitted, most urgent first as Slurm orders them; one row a job.
+
+    Nothing in it can be changed, so :class:`.CpuFit` knows by the object alone that it has judged it before.
+    """
 
     job_id: JobIdColumn = field(default_factory=_none)
     request: IntColumn = field(default_factory=_none)
@@ -180,6 +192,9 @@ class CpuRequests:
     distinct: DistinctRequests = field(default_factory=DistinctRequests)
     details: RequestDetails = field(default_factory=RequestDetails)
     earlier: EarlierResizes = field(default_factory=EarlierResizes)
+
+    def __post_init__(self) -> None:
+        _protect_columns(self)
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -221,6 +236,16 @@ NO_HISTORY = FitHistory(())
 
 _Value = TypeVar("_Value")
 _Table = TypeVar("_Table", RequestDetails, EarlierResizes, DistinctRequests)
+
+
+def _protect_columns(table: RequestDetails | EarlierResizes | DistinctRequests | CpuRequests) -> None:
+    """Replace columns that somebody can still write by read-only copies."""
+    for part in fields(table):
+        column = getattr(table, part.name)
+        if isinstance(column, np.ndarray) and column.flags.writeable:
+            column = column.copy()
+            column.flags.writeable = False
+            object.__setattr__(table, part.name, column)
 
 
 def _coded(values: Sequence[_Value | None]) -> tuple[tuple[_Value, ...], list[int]]:

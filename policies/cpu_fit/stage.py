@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
@@ -43,7 +44,11 @@ class CpuFit:
 
 @lru_cache(maxsize=1)
 def _fits(requests: CpuRequests) -> tuple[Sequence[ResizeRequest], Mapping[int, CpuFitNote]]:
-    """What follows for each job; remembered, as a reader gives the same object as long as nothing changes."""
+    """What follows for each job.
+
+    The last answer is remembered by the object that it is for: a reader gives the same one as long as nothing changes, and
+    neither it nor the answer can be changed.
+    """
     details, earlier = requests.details.by_job(), requests.earlier.by_job()
     cases = requests.distinct.cases()
     first = [fit_without_detail(*case) for case in cases]
@@ -63,7 +68,7 @@ def _fits(requests: CpuRequests) -> tuple[Sequence[ResizeRequest], Mapping[int, 
                     actions.append(resize(job_id))
         if fit is not None:
             notes[job_id] = fit.note
-    return actions, notes
+    return tuple(actions), MappingProxyType(notes)
 
 
 def _fit_with_detail(

@@ -110,17 +110,4 @@ class RouteJob:
         return f"route:{self.job_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StartJob:
-    """End Slurm's wait after a requeue, for a preempted job whose turn it is again."""
-
-    job_id: JobId
-    reason: Sentence
-
-    @property
-    def id(self) -> str:
-        """The end of a preemption."""
-        return preemption_id(self.job_id)
-
-
-Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob | StartJob
+Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob

@@ -44,7 +44,7 @@ class Coda:
         large_nodes: nodes of each class that are the large pool's; below 1 a part of the class's; ``None`` likewise.
         max_aborts: a job that was requeued so often keeps to its own pool and is not aborted again.
         shares: how node classes are divided, as derived from history; a class that is not in it is divided as
-            :func:`.shares.derive` does without history.
+            :func:`.derive_shares` does without history.
     """
 
     name: str = "coda"

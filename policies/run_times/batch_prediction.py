@@ -33,7 +33,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class BatchRunTimePredictor:
-    """What :class:`.learner.RunTimes` knows, kept ready for a whole table of jobs.
+    """What :class:`.RunTimeLearner` knows, kept ready for a whole table of jobs.
 
     A decision costs O(jobs), and 0.1 ms for each kind among them whose curve is renewed.
     """

@@ -34,7 +34,7 @@ class DrfSession:
         """What running jobs have beyond what they asked for, by job id."""
         self._shapes = demand.shapes
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
-        self._pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self._free_nodes = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._held: dict[int, list[int]] = {}
         self._share: dict[int, float] = {}
         self._lines: dict[DrfQueueKey, deque[SessionJob]] = {}
@@ -55,7 +55,7 @@ class DrfSession:
         queue.append(job)
 
     def end(self, job: SessionJob) -> None:
-        self._pool.give(list(job.pieces))
+        self._free_nodes.give(list(job.pieces))
         self._hold(job, -1)
         if more := self._more_cpus.pop(job.job_id, 0):
             self._hold_cpus(job, -more)
@@ -65,8 +65,8 @@ class DrfSession:
         """A running job has other CPUs than ``before`` on the same nodes."""
         if tuple(before) == job.pieces:
             return
-        self._pool.give(list(before))
-        self._pool.take(list(job.pieces))
+        self._free_nodes.give(list(before))
+        self._free_nodes.take(list(job.pieces))
         more = sum(piece.cpus for piece in job.pieces) - sum(piece.cpus for piece in before)
         if more:
             self._more_cpus[job.job_id] = self._more_cpus.get(job.job_id, 0) + more
@@ -103,7 +103,7 @@ class DrfSession:
                 continue
             queue = self._lines[line]
             shape = self._shapes[queue[0].shape]
-            pieces = None if refusals.cover(shape) else self._pool.find(shape)
+            pieces = None if refusals.cover(shape) else self._free_nodes.find(shape)
             if pieces is None:
                 refusals.add(shape)
                 continue
@@ -119,7 +119,7 @@ class DrfSession:
         return self._share.get(line[0], 0.0), job.submit_s, job.job_id, line
 
     def _start(self, job: SessionJob, pieces: list[NodeAllocation]) -> JobStart:
-        self._pool.take(pieces)
+        self._free_nodes.take(pieces)
         self._hold(job, 1)
         return job, tuple(pieces)
 
@@ -140,7 +140,7 @@ class DrfSession:
     def _could_use(self, number: int) -> bool:
         """Whether one of the nodes that were left has room for a part of a job of this shape."""
         least = self._shapes[number].least
-        return any(all(map(int.__le__, least, self._pool.on(node))) for node in self._freed)
+        return any(all(map(int.__le__, least, self._free_nodes.on(node))) for node in self._freed)
 
 
 def _totals_of(jobs: RequestColumns, demand: Demand) -> list[tuple[int, int, int]]:

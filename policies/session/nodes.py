@@ -18,8 +18,8 @@ _Queue = list[tuple[RankKey, int, SessionJob]]
 class NodeSession:
     """Finds out what happens at most events: nothing, or jobs start in what is free.
 
-    :meth:`sift` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
-    Waiting jobs stand in one heap for each distinct request; a sift costs one look at each heap's head, one search for
+    :meth:`find_starts` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
+    Waiting jobs stand in one heap for each distinct request; a call costs one look at each heap's head, one search for
     room for each job that starts and for each head that is not covered by a refusal, never a look at all jobs.
 
     The caller reports every event, and every start and stop, whoever decided it.
@@ -28,7 +28,7 @@ class NodeSession:
     def __init__(self, ranking: Ranking, demand: Demand, nodes: NodeTable) -> None:
         self._ranking, self._rules, self._shapes = ranking, ranking.rules, demand.shapes
         self._tail = PreemptibleJobs(ranking)
-        self._pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self._free_nodes = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._free_gpus = int(nodes.gpus_free[nodes.usable].sum())
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._queues: dict[int, _Queue] = {}
@@ -46,14 +46,14 @@ class NodeSession:
 
     def started(self, job: SessionJob) -> None:
         """A job starts on its ``pieces``."""
-        self._pool.take(list(job.pieces))
+        self._free_nodes.take(list(job.pieces))
         self._free_gpus -= job.gpus
         self._waits -= 1
         self._tail.add(job)
 
     def ended(self, job: SessionJob) -> None:
         """A job gave its ``pieces`` back for good."""
-        self._pool.give(list(job.pieces))
+        self._free_nodes.give(list(job.pieces))
         self._free_gpus += job.gpus
         self._tail.remove(job)
         self._all = True
@@ -65,8 +65,8 @@ class NodeSession:
 
     def changed(self, job: SessionJob, before: Sequence[NodeAllocation]) -> None:
         """A running job has other CPUs than ``before``; nothing is preempted here, so its rank plays no part."""
-        self._pool.give(list(before))
-        self._pool.take(list(job.pieces))
+        self._free_nodes.give(list(before))
+        self._free_nodes.take(list(job.pieces))
         self._all |= sum(piece.cpus for piece in job.pieces) < sum(piece.cpus for piece in before)
 
     def next_event_s(self) -> float:
@@ -86,7 +86,7 @@ class NodeSession:
         for queue, item in taken:
             heappush(queue, item)
         for job, pieces in starts:
-            self._pool.give(list(pieces))
+            self._free_nodes.give(list(pieces))
             self._free_gpus += job.gpus
         return starts if sure else None
 
@@ -114,7 +114,7 @@ class NodeSession:
             line = (shape.partition, self._rules.apart and shape.wants_gpus)
             if line in shut:
                 continue
-            pieces = None if refusals.cover(shape) else self._pool.find(shape)
+            pieces = None if refusals.cover(shape) else self._free_nodes.find(shape)
             if pieces is None:
                 if self._may_preempt(shape, key, queue[0][2].gpus, now_s):
                     return False
@@ -125,7 +125,7 @@ class NodeSession:
             job = queue[0][2]
             taken.append((queue, heappop(queue)))
             starts.append((job, tuple(pieces)))
-            self._pool.take(pieces)
+            self._free_nodes.take(pieces)
             self._free_gpus -= job.gpus
             if _head(queue):
                 heappush(heads, (queue[0][0], number))
@@ -141,7 +141,7 @@ class NodeSession:
         for job in self._tail.behind(key, now_s):
             for node, *amounts in job.pieces:
                 left[node] = [a + b for a, b in zip(left.get(node, (0, 0, 0)), amounts, strict=True)]
-        return self._pool.would_fit(shape, left)
+        return self._free_nodes.would_fit(shape, left)
 
 
 def _head(queue: _Queue) -> SessionJob | None:

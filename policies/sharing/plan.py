@@ -24,7 +24,7 @@ class SharingPlan(Plan):
     """
 
     devices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """By job id, for every job of ``places``: devices as :class:`.view.Devices` numbers them, ascending."""
+    """By job id, for every job of ``places``: devices as :class:`.GpuDevices` numbers them, ascending."""
     sub_batches: Mapping[int, int] = field(default_factory=dict)
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
     decisions: Mapping[int, SharingDecision | CoRunnersReport] = field(default_factory=dict)

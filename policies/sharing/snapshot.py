@@ -26,7 +26,7 @@ class KindEstimates(Protocol):
     """Everything that is known about kinds of jobs, from whatever source; ``None`` where nobody knows."""
 
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
-        """As :meth:`.knowledge.Interference.xi`; infinite values do not exist: jobs that do not fit have no xi."""
+        """As :meth:`.InterferenceEstimator.xi`; infinite values do not exist: jobs that do not fit have no xi."""
         ...
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:

@@ -68,7 +68,7 @@ class WhatIfQuestion:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     """Parameters by policy, in place of its defaults."""
     policies: tuple[str, ...] = ()
-    """Policies to try besides :data:`.candidates.TRIED`."""
+    """Policies to try besides :data:`.candidates.TRIED_POLICIES`."""
     workers: int | None = None
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""

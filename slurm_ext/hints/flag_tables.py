@@ -1,4 +1,4 @@
-"""Writes the table of flags for C and lua from the one in :mod:`.hints`: ``make flags``, after a change there.
+"""Writes the table of flags for C and lua from the one in :mod:`.flags`: ``make flags``, after a change there.
 
 What is written is checked in, as neither a compute node nor a controller needs Python to build and load it.
 """

@@ -39,7 +39,7 @@ def apply_partition_changes(port: PartitionClient, todo: Sequence[PartitionChang
     """Create and change partitions. Where a call fails, those before it are taken back, the last first.
 
     Raises:
-        StuckError: not all could be taken back, or Slurm did not say whether it did the last one.
+        IncompleteRollbackError: not all could be taken back, or Slurm did not say whether it did the last one.
         SlurmError: Slurm refused a call; its partitions are as they were.
     """
     done: list[PartitionChange] = []

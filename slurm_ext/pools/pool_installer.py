@@ -90,7 +90,7 @@ class PoolInstaller:
             force: also overwrite what somebody else changed in our partitions.
 
         Raises:
-            StuckError: Slurm refused or did not answer, and not everything is known to be as it was.
+            IncompleteRollbackError: Slurm refused or did not answer, and not everything is known to be as it was.
             SlurmError: as for :meth:`steps`, or Slurm refused a call.
         """
         with hold_lock(self.state_dir / POOLS_LOCK_NAME):

@@ -80,7 +80,7 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
     jobs: Sequence[SlurmJob],
     nodes: Sequence[SlurmNode],
     site_factors: Mapping[int, int],
-    memory: Mapping[int, JobRunHistory],
+    histories: Mapping[int, JobRunHistory],
     allocations: Mapping[int, Allocation],
     *,
     requeued: Collection[int] = (),
@@ -92,7 +92,7 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
         jobs: all jobs, in any order.
         nodes: all nodes; their order is kept.
         site_factors: SiteFactor by job id; a job that is missing has 0, or an unknown one if it waits out a requeue.
-        memory: what the store remembers, by job id; a job that is missing has no past.
+        histories: what the store remembers, by job id; a job that is missing has no past.
         allocations: what multi-node jobs hold, by job id (see :func:`needs_allocation`); a job that is missing is taken
             to be spread evenly over its nodes.
         requeued: jobs that we requeued: their begin time is Slurm's way of requeueing, so it does not block them.
@@ -112,7 +112,7 @@ def build_snapshot(  # noqa: PLR0917 - an instant has six sources
         ],
         dtype=np.int8,
     )
-    past = [memory.get(job.job_id, _NO_HISTORY) for job in live]
+    past = [histories.get(job.job_id, _NO_HISTORY) for job in live]
     alloc = _alloc_columns(live, state, allocations, {node.name: row for row, node in enumerate(nodes)})
     table = JobTable(
         state=state,

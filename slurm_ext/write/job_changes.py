@@ -1,6 +1,7 @@
 """From a plan's actions to changes of Slurm: only what differs, with its old value and reason.
 
-This module alone makes changes; everybody else says what shall be by an action, or passes changes on.
+This module alone makes changes; everybody else says what shall be by an action, or passes changes on. Waiting jobs that
+must leave partitions of pools are moved outside of any plan (:func:`.move_jobs`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from slurm_soda.policies.pipeline.actions import (
     OrderJobs,
     ResizeRequest,
     RouteJob,
-    StartJob,
     preemption_id,
 )
 from slurm_soda.policies.plan import Plan
@@ -205,9 +205,9 @@ class _Queue:
         return f"{self.action.reason}: {word}, place {rank[job_id] + 1} of {len(rank)}"
 
 
-def start_now_change(action: StartJob) -> JobChange:
-    """Clears the two minutes that Slurm makes a requeued job wait; only for a job that shows PENDING."""
-    return JobChange(action.job_id, "start-now", {"StartTime": "now"}, {}, action.reason, action.id)
+def start_now_change(job_id: int, reason: str) -> JobChange:
+    """Clears the two minutes that Slurm makes a preempted job wait; only for a job that shows PENDING."""
+    return JobChange(job_id, "start-now", {"StartTime": "now"}, {}, reason, preemption_id(job_id))
 
 
 def signal_change(job_id: int, name: str, reason: str) -> JobChange:

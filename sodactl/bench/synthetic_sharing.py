@@ -49,7 +49,7 @@ class SyntheticSlowdowns:
 
 
 def shared_cluster(jobs: int, nodes: int, seed: int, kinds: int = DEFAULT_JOB_KINDS) -> SharingSnapshot:
-    """:func:`.synthetic.busy_cluster`; nine of ten jobs share, and one of five bears at most a slowdown of 1.5."""
+    """:func:`.synthetic_cluster.busy_cluster`; nine of ten jobs share, and one of five bears at most a slowdown of 1.5."""
     base = busy_cluster(jobs, nodes, seed)
     rng = np.random.default_rng(seed)
     used, start = [0] * nodes, [0]

@@ -73,8 +73,8 @@ class PairAssessment:
     Attributes:
         fits: into the memory of one GPU with the whole batches, and who says so; ``None``: nobody knows.
         decision: within both users' bounds; ``None`` where nobody knows how much work is left.
-        regardless: the same as if both allowed everything.
-        objections: bounds that sharing would break.
+        decision_without_bounds: the same as if both allowed everything.
+        broken_bounds: bounds that sharing would break.
     """
 
     new: PairJobProfile
@@ -91,10 +91,10 @@ def assess_pair(new: PairJobProfile, running: PairJobProfile, pair: PairView) ->
     """What would become of both if ``new`` joined ``running``."""
     fits, source = _fits(new, running, pair)
     decision = _decide(new, running, pair, new.side.consent, running.side.consent)
-    regardless = _decide(new, running, pair, Consent(), Consent())
-    trial = None if regardless is None else select_trial(regardless)
-    objections = () if trial is None else tuple(_broken_bounds((new, running), trial))
-    return PairAssessment(new, running, pair, fits, source, decision, regardless, objections)
+    without_bounds = _decide(new, running, pair, Consent(), Consent())
+    trial = None if without_bounds is None else select_trial(without_bounds)
+    broken_bounds = () if trial is None else tuple(_broken_bounds((new, running), trial))
+    return PairAssessment(new, running, pair, fits, source, decision, without_bounds, broken_bounds)
 
 
 def _fits(new: PairJobProfile, running: PairJobProfile, pair: PairView) -> tuple[bool | None, str]:

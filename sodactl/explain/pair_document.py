@@ -34,7 +34,7 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
     A job that waits joins one that runs; where both wait or both run, the first one joins the other.
 
     Raises:
-        SodaError: one of them cannot be looked at (:func:`.pair_jobs.both`).
+        SodaError: one of them cannot be looked at (:func:`.read_pair_jobs`).
         StoreError: what sodad knows cannot be read.
     """
     warnings: list[str] = []

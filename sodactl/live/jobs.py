@@ -78,7 +78,7 @@ def list_jobs(site: SiteAccess) -> Document:
     """
     warnings: list[str] = []
     known = _from_store(site, warnings)
-    memory = known or _StoredJobs({}, daemon_alive=False, judges=False)
+    stored = known or _StoredJobs({}, daemon_alive=False, judges=False)
     try:
         records = [record for record in site.slurm().jobs() if record.state not in ENDED_STATES]
     except SlurmError as error:
@@ -87,7 +87,7 @@ def list_jobs(site: SiteAccess) -> Document:
         warnings.append(f"Slurm does not answer, so this is what the store last saw: {error}")
         rows = [_stored_row(job, known) for same_id in known.jobs.values() for job in same_id]
     else:
-        rows = [_live_row(record, memory.of(record), memory) for record in records]
+        rows = [_live_row(record, stored.of(record), stored) for record in records]
     rows.sort(key=_policy_order)
     alive = None if known is None else known.daemon_alive
     return {"now_s": site.now_s(), "daemon_alive": alive, "warnings": warnings, "jobs": rows}
@@ -111,7 +111,7 @@ def _from_store(site: SiteAccess, warnings: list[str]) -> _StoredJobs | None:
     return _StoredJobs(found, daemon_alive=alive, judges=known.head.mode != "observe")
 
 
-def _live_row(record: SlurmJob, job: Job | None, memory: _StoredJobs) -> Document:
+def _live_row(record: SlurmJob, job: Job | None, stored: _StoredJobs) -> Document:
     return {
         "job_id": record.job_id,
         "array_job_id": record.array_job_id,
@@ -132,12 +132,12 @@ def _live_row(record: SlurmJob, job: Job | None, memory: _StoredJobs) -> Documen
         "restarts": record.restarts,
         "preemptions": 0 if job is None else job.preemptions,
         "hints": codec.hints_to_dict(record.hints),
-        **memory.note(job),
+        **stored.note(job),
         "source": "slurm",
     }
 
 
-def _stored_row(job: Job, memory: _StoredJobs) -> Document:
+def _stored_row(job: Job, stored: _StoredJobs) -> Document:
     return {
         "job_id": job.job_id,
         "array_job_id": None,
@@ -158,7 +158,7 @@ def _stored_row(job: Job, memory: _StoredJobs) -> Document:
         "restarts": None,
         "preemptions": job.preemptions,
         "hints": dict(job.hints),
-        **memory.note(job),
+        **stored.note(job),
         "source": "store",
     }
 

@@ -99,6 +99,44 @@ def test_a_class_name_used_twice(tree: Path, capsys: pytest.CaptureFixture[str])
     assert "daemon/b.py:2: class Run: Run: daemon/a.py:1 has this name" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('def f(now_s):\n    """It.\n\n    Args:\n        then_s: when."""', (1, "Args", "then_s", "not in f")),
+        (
+            'class A:\n    """It.\n\n    Attributes:\n        b: what."""\n    c: int',
+            (1, "Attributes", "b", "not in A"),
+        ),
+        ('def f():\n    """It.\n\n    Raises:\n        GoneError: so."""', (1, "Raises", "GoneError", "not in f")),
+        ('"""See :func:`.gone`."""', (1, "reference", ".gone", "no such name")),
+        (
+            '"""See :meth:`~.gone.A.f`."""\nclass A:\n    def f(self): ...',
+            (1, "reference", ".gone.A.f", "no such name"),
+        ),
+    ],
+)
+def test_a_stale_name_in_a_docstring(
+    tree: Path, capsys: pytest.CaptureFixture[str], text: str, found: tuple[int, str, str, str]
+) -> None:
+    (tree / "daemon" / "a.py").write_text(text)
+    assert refused(tree, capsys) == [("daemon/a.py", *found)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'def f(a, b, **more):\n    """It.\n\n    Args:\n        a, b: one,\n            c: two.\n        more: rest."""',
+        'class A:\n    """It.\n\n    Attributes:\n        b: what."""\n    def __init__(self): self.b = 1',
+        'class A(B):\n    """It.\n\n    Attributes:\n        inherited: what."""',
+        'def f():\n    """It.\n\n    Raises:\n        ValueError: no.\n        click.UsageError: no."""',
+        '"""See :mod:`.a`, :meth:`A.f` and :attr:`slurm_soda.daemon.a.A.g`."""\nclass A:\n    g: int\n    def f(self): ...',
+    ],
+)
+def test_a_docstring_whose_names_are_there(tree: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (tree / "daemon" / "a.py").write_text(text)
+    assert refused(tree, capsys) == []
+
+
 def test_the_message_says_what_to_say_instead(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "daemon" / "a.py").write_text("class Sight: ...")
     main(["--root", str(tree), "names"])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from slurm_soda.policies.pipeline.actions import StartJob
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
@@ -208,7 +207,7 @@ def test_a_checkpoint_signal_a_requeue_and_a_start_at_once(cluster: ContainerClu
     assert job.restarts == 1
     # As sodad waits: started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it.
     _within(30, lambda: time.time() >= job.submit_s + MIN_RESTART_GAP_S)
-    assert apply_changes(client, [start_now_change(StartJob(job_id, "test"))])[0].error == ""
+    assert apply_changes(client, [start_now_change(job_id, "test")])[0].error == ""
     _within(90, lambda: job_of(client, job_id).state not in ("PENDING", "CONFIGURING"))
     assert job_of(client, job_id).state == "RUNNING"
 

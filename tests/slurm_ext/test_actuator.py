@@ -10,7 +10,7 @@ import pytest
 
 import slurm_soda
 from slurm_soda.policies.engine.job_rows import build_job_table
-from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob, StartJob
+from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
@@ -120,7 +120,7 @@ def test_changes_are_sent_in_order_and_neighbours_share_a_process() -> None:
         order(13),
         signal_change(2, "USR1", "why"),
         requeue_change(2, "why"),
-        start_now_change(StartJob(3, "why")),
+        start_now_change(3, "why"),
         order(4),
     ]
     results = apply_changes(client, changes)  # type: ignore[arg-type]  # only the writing half is needed

@@ -13,7 +13,7 @@ from slurm_soda.daemon.store.tables.scheduling import Base, RawText
 class ProfileValueRow(Base):
     """One value that one source gives of one kind of job, or of one kind beside another one.
 
-    Model names are plain: small letters and digits, as :func:`slurm_soda.daemon.learning.names.plain` has them.
+    Model names are those of :func:`slurm_soda.policies.tiresias.model_skews.normalise_model_name`.
     """
 
     __tablename__ = "profile_value"

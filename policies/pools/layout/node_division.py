@@ -57,7 +57,7 @@ def divide_nodes(
         nodes: all nodes, unusable ones too: a node that comes back belongs to the same pool.
         cpu_cores: of each GPU node, and ``large_nodes`` of each class, as :func:`resolve_part` reads them; they go before
             everything else.
-        shares: of classes of which more is known; others are divided as :func:`.shares.derive` does without history.
+        shares: of classes of which more is known; others are divided as :func:`.derive_shares` does without history.
 
     The last nodes of a class are the large pool's, so that a share that moves by one moves one node.
     """

@@ -24,7 +24,7 @@ class WaitingPoolJob:
     startable_s: float = float("nan")
     """While Slurm makes the job wait after a requeue: the earliest instant at which that may be ended, Unix seconds."""
     alone: bool = True
-    """An update hits this job and no other: the id of a job array's last task is that of the whole pool."""
+    """An update hits this job and no other: the id of a job array's last task is that of the whole array."""
     refused: tuple[PartitionName, ...] = ()
     """Lists of partitions, or :data:`SAME_LIST`, that Slurm refused lately; in alphabetical order."""
     request_known: bool = False

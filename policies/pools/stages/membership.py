@@ -87,7 +87,7 @@ def membership_of(partitions: str, table: PoolTable, shared: frozenset[str]) -> 
     """The membership of a list of partitions; ``None`` where they are not all of one pool.
 
     Args:
-        shared: of :func:`undivided`.
+        shared: of :func:`bases_with_shared_gpu_nodes`.
     """
     names = partitions.split(",")
     parts = [part for name in names if (part := table.get(name))]

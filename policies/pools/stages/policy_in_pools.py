@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import DividesNodes, Policy
 from slurm_soda.policies.pools.stages.membership import NO_POOL, PoolMembers, members_of
@@ -30,7 +31,11 @@ class PolicyInPools:
         return self.policy.name
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
-        """What the policy decides, whatever was planned before."""
+        """What the policy decides, whatever was planned before.
+
+        Raises:
+            PolicyError: the snapshot has columns of single GPUs, which nobody divides between pools.
+        """
         policy, members, shares = self.policy, members_of(snapshot), snapshot.pools.shares
         divides = isinstance(policy, DividesNodes)
         if isinstance(policy, DividesNodes) and shares:
@@ -39,6 +44,8 @@ class PolicyInPools:
             return policy.decide(snapshot)
         if divides:
             return replace(policy.decide(_with_borrowers(snapshot, members)), actions=())
+        if type(snapshot) is not ClusterSnapshot:
+            raise PolicyError(f"a {type(snapshot).__name__} cannot be divided between pools")
         free, plans = PoolSnapshots(snapshot), []
         for turn in pool_turns(snapshot, members):
             plans.append(policy.decide(free.snapshot_for(turn)))

@@ -68,7 +68,8 @@ class PackingRules:
         collision: tau, most allowed probability of two peaks at once (Equation 5).
         interference: theta, most allowed slowdown, 0.2 for 20 % longer (Equation 7).
         balance: theta', most allowed difference of slowdown between workers of one job (Equation 8).
-        calmest: a worker goes where the slowdown is least (Algorithm 2); else where the least room is left (best fit).
+        least_slowdown_first: a worker goes where the slowdown is least (Algorithm 2); else where the least memory is left
+            (best fit).
         apart: no two workers of one job on one device. NCCL refuses those; the paper allows them.
         most: workers on one device.
     """

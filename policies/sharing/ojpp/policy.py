@@ -118,7 +118,7 @@ class Ojpap(OjppSettings):
         return "ojpap"
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """First the moves, then the places of waiting jobs; as :func:`.moving.move` and :class:`Ojpp`."""
+        """First the moves, then the places of waiting jobs; as :func:`.plan_moves` and :class:`Ojpp`."""
         if not isinstance(snapshot, SharingSnapshot):
             return mark_unshared(Fifo(skip=True).decide(snapshot), self.name)
         gang_placer = self.gang_placer(snapshot)

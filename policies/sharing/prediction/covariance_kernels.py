@@ -1,4 +1,4 @@
-"""How alike two pairs of jobs are: the covariance of their interference, for :mod:`.gaussian`.
+"""How alike two pairs of jobs are: the covariance of their interference, for :mod:`.gaussian_process`.
 
 Each of the two jobs of a pair has a kernel of its own, and a pair's covariance is their product: a table of pairs is a
 matrix whose rows (who is slowed) and columns (who slows) are alike where the jobs are, which is what completion of matrices

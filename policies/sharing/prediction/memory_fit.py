@@ -138,7 +138,7 @@ class MemorySizes:
         return float(np.interp(math.log2(max(kind.batch, 1)), batches, sizes))
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
-        """As :meth:`.view.Known.fits`; of three or more it knows only whether two of them exclude that."""
+        """As :meth:`.KindEstimates.fits`; of three or more it knows only whether two of them exclude that."""
         told = [self._pair(one, other) for one, other in combinations(together, 2)]
         if False in told:
             return False

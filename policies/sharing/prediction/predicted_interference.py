@@ -62,11 +62,11 @@ class PredictedInterference:
     )
 
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
-        """As :meth:`.knowledge.Interference.xi`; None for a model or a type of GPU that is not known even alone."""
+        """As :meth:`.InterferenceEstimator.xi`; None for a model or a type of GPU that is not known even alone."""
         return add_slowdowns([self._pair(slowed, other) for other in others])
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
-        """As :meth:`.view.Known.fits`."""
+        """As :meth:`.KindEstimates.fits`."""
         sizes = self.sizes.get(together[0].gpu_type) if together else None
         return None if sizes is None else sizes.fits(together)
 

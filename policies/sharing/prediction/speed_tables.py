@@ -59,7 +59,7 @@ class SpeedTable:
         return alone / both[0] if both and alone and all(both) else None
 
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
-        """As :meth:`.knowledge.Interference.xi`, at least 1; only pairs were measured, so None beside several."""
+        """As :meth:`.InterferenceEstimator.xi`, at least 1; only pairs were measured, so None beside several."""
         if not others:
             return Estimate(1.0, 0.0, Source.IMPORTED)
         found = self.slowdown(slowed, others[0]) if len(others) == 1 else None

@@ -49,9 +49,8 @@ class PartnerScreen:
     """Groups of devices with columns, so that one job is held against all of them in numpy.
 
     A job is told from its kind, batch and consent; it costs O(groups x sub-batches worth a try), and knowledge is asked
-    once for each pair of kinds. Groups of several jobs are taken as their worst pair; :meth:`.InterferenceView.meet`
-    has the last
-    word.
+    once for each pair of kinds. Groups of several jobs are taken as their worst pair; :func:`.decide_sharing` has the
+    last word.
 
     Attributes:
         groups: those that others may join, by their first device.
@@ -65,7 +64,7 @@ class PartnerScreen:
         most: int,
         bound_caution: float = 0.0,
     ) -> None:
-        """``bound_caution``: as in :func:`.subbatch.decide`."""
+        """``bound_caution``: as in :func:`.decide_sharing`."""
         self._snapshot, self._gpu_occupancy, self._interference_view = snapshot, gpu_occupancy, interference_view
         by_rows: dict[tuple[int, ...], list[int]] = {}
         for device in joinable_devices(gpu_occupancy, most).tolist():

@@ -42,14 +42,13 @@ class SharingSjf:
 
     Attributes:
         name: :data:`SJF_BSBF` joins where that ends earlier on average (Algorithms 1 and 2), :data:`SJF_FFS` at the
-        first GPUs
-            that have room, which is the paper's yardstick.
-        most: jobs on one GPU.
+            first GPUs with enough free memory, which is the paper's baseline.
+        jobs_per_gpu: most jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
         paper_only: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
-        GPU, where
-            the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones in want of them.
+            GPU, where the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones that
+            want them.
         daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
             sooner free, and long jobs hold only a part of the GPUs. Not with ``paper_only``, and not while somebody waits
             since yesterday, or the queue is deep (:func:`.expect_quiet_hours`).

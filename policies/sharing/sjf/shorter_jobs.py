@@ -76,7 +76,7 @@ class ShorterJobs:
         return self._patience * run_s * (float(self._lacking[shorter]) / wanted_gpus if wanted_gpus else 1.0)
 
     def should_leave_gpus(self, run_s: float, gpus: int, waited_s: float, free_gpus: int) -> bool:
-        """Whether a job leaves free GPUs to them. It waits so for at most :meth:`waits_s`."""
+        """Whether a job leaves free GPUs to them. It waits so for at most :meth:`max_wait_s`."""
         if not waited_s < self.max_wait_s(run_s):
             return False
         shorter = self._shorter(run_s)

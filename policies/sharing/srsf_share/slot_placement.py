@@ -96,14 +96,14 @@ class PairSlotPlacement:
     @property
     def gpus_left(self) -> int:
         """GPUs that nobody has after this decision."""
-        return int(self._pool.gpus.sum())
+        return int(self._free_nodes.gpus.sum())
 
     def place_cpu_job(self, row: int) -> list[NodeAllocation] | None:
         """Room for a job without GPUs, free now and later; takes it."""
-        pieces = self._pool.find(self._shape(row))
+        pieces = self._free_nodes.find(self._shape(row))
         if pieces is None or not self._has_now(pieces):
             return None
-        self._pool.take(pieces)
+        self._free_nodes.take(pieces)
         self._take_now(pieces)
         return pieces
 
@@ -129,7 +129,7 @@ class PairSlotPlacement:
                 memory_mib[piece.node] += piece.memory_mib
         open_to_all = self._gpu_occupancy.node[~self._claimed]
         gpus = np.bincount(open_to_all, minlength=len(cpus)).astype(np.int64)
-        self._pool = FreeNodes(self._gpu_occupancy.classes, gpus, cpus, memory_mib)
+        self._free_nodes = FreeNodes(self._gpu_occupancy.classes, gpus, cpus, memory_mib)
 
     def _join(self, joining: int, staying: int) -> None:
         shape, devices = self._shape(joining), self._of(staying)
@@ -146,12 +146,12 @@ class PairSlotPlacement:
             self._take(joining, devices, pieces, [piece._replace(gpus=0) for piece in pieces])
 
     def _has(self, piece: NodeAllocation) -> bool:
-        _, cpus, memory_mib = self._pool.on(piece.node)
+        _, cpus, memory_mib = self._free_nodes.on(piece.node)
         return cpus >= piece.cpus and memory_mib >= piece.memory_mib
 
     def _start(self, row: int) -> bool:
         """GPUs that nobody stays on: empty ones, and those of jobs that leave."""
-        pieces = self._pool.find(self._shape(row))
+        pieces = self._free_nodes.find(self._shape(row))
         if pieces is None:
             return False
         devices: list[int] = []
@@ -167,7 +167,7 @@ class PairSlotPlacement:
     def _take(
         self, row: int, devices: Sequence[int], pieces: list[NodeAllocation], taken: list[NodeAllocation]
     ) -> None:
-        self._pool.take(taken)
+        self._free_nodes.take(taken)
         jobs_on = {one for device in devices for one in self._gpu_occupancy.jobs_on[device]}
         at_once = row not in self._leaving and not (jobs_on & self._leaving) and self._has_now(pieces)
         if at_once:
@@ -180,9 +180,9 @@ class PairSlotPlacement:
         if row not in self._leaving or any(self._claimed[device] for device in self._of(row)):
             return False
         pieces = list_allocations(self._snapshot.jobs, row)
-        if not all(self._has(piece) and self._pool.on(piece.node)[0] >= piece.gpus for piece in pieces):
+        if not all(self._has(piece) and self._free_nodes.on(piece.node)[0] >= piece.gpus for piece in pieces):
             return False
-        self._pool.take(pieces)
+        self._free_nodes.take(pieces)
         self.keep([row])
         return True
 

@@ -24,15 +24,15 @@ class StartsOnlyDecider:
         self._snapshots = snapshots
         self._shapes, self._codes = shapes, codes
         nodes = snapshots.nodes()
-        self._pool = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
+        self._free_nodes = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._waiting: Counter[int] = Counter()
         self._unseen: set[int] = set()
         """Requests that have not been refused since capacity was last freed."""
         self._asked = False
 
     def changed(self, job: SessionJob, before: tuple[NodeAllocation, ...]) -> None:
-        self._pool.give(list(before))
-        self._pool.take(list(job.pieces))
+        self._free_nodes.give(list(before))
+        self._free_nodes.take(list(job.pieces))
         if sum(piece.cpus for piece in job.pieces) < sum(piece.cpus for piece in before):
             self._unseen = set(self._waiting)
         self._snapshots.changed(job, before)
@@ -44,7 +44,7 @@ class StartsOnlyDecider:
         self._snapshots.submit(job)
 
     def end(self, job: SessionJob) -> None:
-        self._pool.give(list(job.pieces))
+        self._free_nodes.give(list(job.pieces))
         self._unseen = set(self._waiting)
         self._snapshots.end(job)
 
@@ -57,7 +57,7 @@ class StartsOnlyDecider:
         if not self._waiting[code]:
             del self._waiting[code]
             self._unseen.discard(code)
-        self._pool.take(list(job.pieces))
+        self._free_nodes.take(list(job.pieces))
         self._snapshots.started(job)
 
     def next_event_s(self) -> float:
@@ -77,7 +77,7 @@ class StartsOnlyDecider:
             shape = self._shapes[code]
             if refusals.cover(shape):
                 continue
-            if self._pool.find(shape) is not None:
+            if self._free_nodes.find(shape) is not None:
                 return True
             refusals.add(shape)
         return False

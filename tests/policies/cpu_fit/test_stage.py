@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_soda.policies.cpu_fit.fit import (
@@ -168,3 +169,26 @@ def test_tables_give_back_what_they_were_built_from() -> None:
     assert RequestDetails.build(details).by_job() == details
     earlier = {4: THREE, 9: EarlierChange(EarlierResize.REFUSED, 1, 2, 3, 4, "no")}
     assert EarlierResizes.build(earlier).by_job() == earlier
+
+
+def test_what_is_remembered_of_requests_cannot_be_changed_by_a_caller() -> None:
+    world = snapshot()
+    first = CpuFit().apply(world, empty_plan())
+    with pytest.raises(TypeError):
+        first.cpu_fits[7] = CpuFitNote(99, "default")  # type: ignore[index]
+    for table in (world.cpu_requests, world.cpu_requests.distinct, world.cpu_requests.details):
+        for name in ("job_id", "request", "gpus", "cpus"):
+            if hasattr(table, name):
+                with pytest.raises(ValueError, match="read-only"):
+                    getattr(table, name)[0] = 5
+    assert CpuFit().apply(world, empty_plan()).cpu_fits == {7: CpuFitNote(3, "default")}
+
+
+def test_columns_that_their_owner_still_writes_are_copied() -> None:
+    ids = np.array([7], dtype=np.int64)
+    world = snapshot()
+    mine = replace(world, cpu_requests=replace(world.cpu_requests, job_id=ids))
+    before = CpuFit().apply(mine, empty_plan())
+    ids[0] = 8
+    assert CpuFit().apply(mine, empty_plan()).cpu_fits == before.cpu_fits
+    assert mine.cpu_requests.job_id.tolist() == [7]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.job_rows import build_job_table
+from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.pipeline.actions import OrderJobs, PreemptJob, RouteJob
 from slurm_soda.policies.pipeline.stages import Pipeline, empty_plan, pipeline_of
 from slurm_soda.policies.plan import Plan
@@ -23,6 +24,7 @@ from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst, move_to_front, partitions_left
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
+from slurm_soda.sodactl.bench.synthetic_sharing import shared_cluster
 
 NOW_S = 1000.0
 NODE = NodeClass("", 4, 28)
@@ -222,3 +224,20 @@ def test_without_pools_the_first_stage_is_the_policy_alone(snapshot: ClusterSnap
     staged, alone = PolicyInPools(policy).apply(plain, empty_plan()), policy.decide(plain)
     assert staged.order.tolist() == alone.order.tolist()
     assert staged.actions == alone.actions
+
+
+def test_a_snapshot_of_single_gpus_is_not_divided_between_pools() -> None:
+    """Its columns of devices are by row of all jobs, so a pool's part of the jobs would be read with other jobs' GPUs."""
+    shared = shared_cluster(20, 2, 1)
+    pools = plan_pool_partitions("main", 10, 1, [(name, NODE) for name in shared.nodes.name], {NODE: PoolShare(16, 0)})
+    names = ("main", "main_small")
+    divided = replace(
+        shared,
+        jobs=shared.jobs.with_columns(partition=np.ones(len(shared.jobs), dtype=np.int64), partitions=names),
+        nodes=replace(shared.nodes, in_partition=np.ones((len(shared.nodes), 2), dtype=np.bool_)),
+        partitions=names,
+        pools=PoolsInForce(pools),
+    )
+    with pytest.raises(PolicyError, match="a SharingSnapshot cannot be divided between pools"):
+        PolicyInPools(make_policy("sjf-bsbf")).apply(divided, empty_plan())
+    assert len(PolicyInPools(make_policy("sjf-bsbf")).apply(shared, empty_plan()).order)
