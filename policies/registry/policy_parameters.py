@@ -122,8 +122,7 @@ BACKFILL_INTERVAL = Parameter(
     "interval_s",
     0.0,
     "s",
-    "jobs behind a blocked one are considered at multiples of this (Slurm's bf_interval); 0: "
-    "at every event",
+    "jobs behind a blocked one are considered at multiples of this (Slurm's bf_interval); 0: at every event",
     "a number from 0",
     number_from(0.0),
 )
