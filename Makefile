@@ -83,8 +83,9 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(strip $(HOOKS)),install -m 755 $(HOOKS) $(PREFIX)/libexec)
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
+	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || sed -i 's|=/opt/slurm-soda/|=$(PREFIX)/|' $(addprefix $(UNITS)/,$(notdir $(SERVICES))))
 
-venv: $(READY) ## Only the tools (sodactl and its simulator): a virtual environment in .venv
+venv: $(READY) ## sodactl with its simulator, and the tools of development: a virtual environment in .venv
 
 flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm_ext/hints/flags.py
 	$(BIN)/python -m slurm_soda.slurm_ext.hints.flag_tables

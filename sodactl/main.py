@@ -53,13 +53,13 @@ _HERE = "slurm_soda.sodactl"
 
 GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
     "For users": {
-        "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda alive, and what does it do?"),
-        "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Jobs that wait or run, with hints and verdicts."),
-        "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or where it went."),
+        "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda running, and what is it doing?"),
+        "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Waiting and running jobs, with hints and verdicts."),
+        "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or what happened to it."),
         "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
-            f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from whom."
+            f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
         ),
         "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
     },
@@ -68,21 +68,23 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "mode": LazyCommand(
             f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."
         ),
-        "undo": LazyCommand(f"{_HERE}.control.undo:undo", "Take changes to jobs back."),
+        "undo": LazyCommand(f"{_HERE}.control.undo:undo", "Undo changes to jobs."),
         "release-all": LazyCommand(
-            f"{_HERE}.control.release_all:release_all", "Give every job back to Slurm alone; works with sodad down."
+            f"{_HERE}.control.release_all:release_all", "Undo all changes, even with sodad down."
         ),
-        "snapshot": LazyCommand(f"{_HERE}.control.snapshot:snapshot", "Write what sodad decides on to a file."),
-        "decide": LazyCommand(f"{_HERE}.control.decide:decide", "Decide on a snapshot from a file, offline."),
+        "snapshot": LazyCommand(f"{_HERE}.control.snapshot:snapshot", "Write one decision of sodad to a file."),
+        "decide": LazyCommand(
+            f"{_HERE}.control.decide:decide", "Repeat a decision from a file, without Slurm or sodad."
+        ),
         "pools": LazyCommand(
             f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
         ),
-        "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to mend."),
+        "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
     },
     "Simulation and test clusters": {
         "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
         "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
-        "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What would another policy do to this site?"),
+        "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site."),
         "demo": LazyCommand(f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
         "cluster": LazyCommand(
             f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine."
@@ -135,14 +137,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="slurm-soda", prog_name="sodactl")
 def cli() -> None:
-    """Look at, steer and check slurm-soda, which schedules deep-learning jobs beside Slurm.
+    """Inspect, control and check slurm-soda, which schedules deep-learning jobs beside Slurm.
 
     \b
     Examples:
-      sodactl status              is it alive, what did the last cycle do
+      sodactl status              is it running, and what did the last cycle do
       sodactl jobs --json | jq .  the queue, for scripts
       sodactl explain 4711        why job 4711 waits
-      sodactl mode observe        stop changing anything, keep watching
+      sodactl mode observe        stop changing anything, go on observing
       sodactl doctor              what is wrong with this site
     """  # noqa: D301 - click reads the control character
 

@@ -15,7 +15,7 @@ _MAX_INCLUDE_DEPTH = 5
 
 @dataclass(frozen=True, slots=True)
 class PoolObstacle:
-    """One thing to mend before pools can be applied."""
+    """One thing to fix before pools can be applied."""
 
     check: str
     found: str

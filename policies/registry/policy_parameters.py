@@ -29,7 +29,7 @@ MIN_RUN_S = Parameter(
     "min_run_s",
     60.0,
     "s",
-    "a job is not preempted before it has run so long since its last start",
+    "a job is not preempted before it has run this long since its last start",
     "a number from 0",
     number_from(0.0),
 )
@@ -45,8 +45,8 @@ WITHIN_QUEUE_ORDER = Parameter(
     "within_queue",
     SMALL,
     "name",
-    "who goes first inside a queue: start: by first start, as in the paper; small: below "
-    "the first queue, the jobs of the fewest GPUs; submit: by submit time",
+    "the order inside a queue: start: by first start, as in the paper; small: the same in the first "
+    "queue, in later queues fewest GPUs first; submit: by submit time",
     " or ".join(WITHIN_QUEUE),
     one_of(WITHIN_QUEUE),
 )
@@ -54,7 +54,7 @@ PROMOTE_KNOB = Parameter(
     "promote_knob",
     math.inf,
     "ratio",
-    "a job that waited this many times as long as it ran starts over; inf: never",
+    "a job that has waited this many times as long as it ran returns to the first queue; inf: never",
     "a number from 0, or inf",
     number_from(0.0),
 )
@@ -71,7 +71,7 @@ ESTIMATE = Parameter(
     LIMIT,
     "name",
     "what counts as a job's run time: its time limit, or the predicted rest of its run time; "
-    "each stands in for the other, and a year for both",
+    "where one is unknown the other counts, where both are a year",
     " or ".join(ESTIMATES),
     one_of(ESTIMATES),
 )
@@ -87,7 +87,7 @@ BACKFILL_DEPTH = Parameter(
     "depth",
     DEFAULT_DEPTH,
     "jobs",
-    "how many jobs behind blocked ones are looked at in one decision",
+    "how many jobs behind blocked ones are considered in one decision",
     "a whole number from 0",
     integer_from(0),
 )
@@ -96,7 +96,7 @@ PACKLIMIT = Parameter(
     math.inf,
     "ratio",
     "jobs whose models have a larger skew are packed on the fewest nodes, others of "
-    "known skew fill holes; inf: all jobs are placed alike",
+    "known skew fill gaps; inf: all jobs are placed in the same way",
     "a number from 0, or inf",
     number_from(0.0),
 )
@@ -106,7 +106,7 @@ BACKFILL_RESERVATIONS = Parameter(
     "reservations",
     1,
     "jobs",
-    "how many blocked jobs of a partition nobody may delay: 1 is EASY, many is like Slurm",
+    "how many blocked jobs of a partition may not be delayed: 1 is EASY, many is like Slurm",
     "a whole number from 1",
     integer_from(1),
 )
@@ -114,7 +114,7 @@ BACKFILL_WHOLE_NODES = Parameter(
     "whole_nodes",
     False,
     "yes/no",
-    "nodes are reserved whole, like Slurm does",
+    "a reservation keeps its nodes whole, as Slurm's does",
     "true or false",
     read_boolean,
 )
@@ -122,8 +122,7 @@ BACKFILL_INTERVAL = Parameter(
     "interval_s",
     0.0,
     "s",
-    "jobs behind a blocked one get their turn at multiples of this (Slurm's bf_interval); 0: "
-    "whenever something happens",
+    "jobs behind a blocked one are considered at multiples of this (Slurm's bf_interval); 0: at every event",
     "a number from 0",
     number_from(0.0),
 )

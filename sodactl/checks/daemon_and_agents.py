@@ -51,7 +51,7 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
     last = next(iter(queries.recent_cycles(session, 1)), None)
     if last is not None and last.error:
         return CheckResult(
-            "sodad", "fail", f"its last cycle failed: {last.error}", "mend that; sodad tries again by itself"
+            "sodad", "fail", f"its last cycle failed: {last.error}", "fix that; sodad tries again by itself"
         )
     return CheckResult("sodad", "ok", beat)
 

@@ -18,10 +18,10 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_site
 @click.command()
 @on_site
 def doctor(site: SiteAccess, *, as_json: bool) -> int:
-    """Check this site and say what to mend.
+    """Check this site and say what to fix.
 
-    Looks at Slurm's versions and settings, at the SPANK plugin, job_submit.lua, prolog and epilog, at rights, MUNGE and
-    associations, and at store, daemon, agents and clocks. Changes nothing. Best run as root on the controller.
+    Checks Slurm's versions and settings, the SPANK plugin, job_submit.lua, prolog and epilog, rights, MUNGE and
+    associations, and store, daemon, agents and clocks. Changes nothing. Best run as root on the controller.
     Exit status: 1 if a check fails, else 0.
 
     \b

@@ -39,10 +39,10 @@ _RIGHT = ("job", "GPUs", "queue")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def decide(*, file: Path, policy: str | None, assignments: tuple[str, ...], limit: int, as_json: bool) -> int:
-    """Decide on a snapshot from a file, offline.
+    """Repeat a decision from a file, without Slurm or sodad.
 
-    FILE is what `sodactl snapshot dump` wrote. Its own policy must decide from it what sodad decided: if it does not, this
-    says so and ends with status 1.
+    FILE is what `sodactl snapshot dump` wrote. If the file's own policy decides something else than sodad did, the command
+    says so and exits with status 1.
 
     \b
     Examples:

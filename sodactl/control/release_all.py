@@ -29,18 +29,19 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 @click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
 @on_any_site
 def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
-    """Give every job back to Slurm alone; works with sodad down.
+    """Undo all changes, even with sodad down.
 
-    Resets every SiteFactor (also of held jobs, where Slurm does not tell whether there is one), ends the wait of jobs that
-    slurm-soda requeued, and restores requests for cores that it changed and nobody else since. Holds are left as they are:
-    slurm-soda never holds a job, so each is a user's or an admin's own. The mode becomes observe first, so that a running
-    sodad does not do it all again; without a usable store this is skipped, and said. Pools stay, as they need no sodad:
-    `sodactl pools revert` takes them back. Needs the rights of root or SlurmUser.
-    Exit status: 0 if Slurm took everything, else 1.
+    Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
+    one), ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
+    changed them since. Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin. First
+    the mode is set to observe, so that a running sodad does not make the same changes again; without a usable store this is
+    skipped, with a warning. Pools stay in force, as they need no sodad: `sodactl pools revert` removes them. Needs the
+    rights of root or SlurmUser.
+    Exit status: 0 if Slurm accepted everything, else 1.
 
     \b
     Examples:
-      sodactl release-all -n     what it would send
+      sodactl release-all -n     what would be sent
       sodactl release-all
     """  # noqa: D301 - click reads the control character
     document = _release(site, dry_run=dry_run)

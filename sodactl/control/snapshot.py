@@ -29,11 +29,11 @@ _OWNER_ONLY = 0o600
 
 @click.group()
 def snapshot() -> None:
-    """Write what sodad decides on to a file.
+    """Write one decision of sodad to a file.
 
     \b
     Examples:
-      sodactl snapshot dump site.json.gz      with stand-ins for names, to send away
+      sodactl snapshot dump site.json.gz      with stand-ins for names, to pass on
       sodactl decide site.json.gz             what sodad decided
     """  # noqa: D301 - click reads the control character
 
@@ -53,14 +53,14 @@ def snapshot() -> None:
 def dump(site: SiteAccess, *, as_json: bool, file: Path, names: bool, wait_s: float) -> None:
     """Write the snapshot and the plan of sodad's next cycle to FILE, for `sodactl decide` and for those who help you.
 
-    Names and job ids are replaced by stand-ins which are equal where the names are, and sort as they do: so the same is
-    decided. Needs the rights of root or of sodad's user, on sodad's host. FILE is for its owner only; one that is there is
-    not replaced. A name that ends in .gz has it compressed.
+    Names and job ids are replaced by stand-ins. Equal names get equal stand-ins, and stand-ins sort as the names do, so the
+    decision is the same. Needs the rights of root or of sodad's user, on sodad's host. Only its owner may read FILE; an
+    existing file is never replaced. FILE.gz is compressed.
 
     \b
     Examples:
-      sodactl snapshot dump site.json.gz      with stand-ins, to send away
-      sodactl snapshot dump --names all.json  as it is, to look at here
+      sodactl snapshot dump site.json.gz      with stand-ins, to pass on
+      sodactl snapshot dump --names all.json  with all names, to look at here
       sodactl decide site.json.gz             what sodad decided
     """  # noqa: D301 - click reads the control character
     if os.path.lexists(file):

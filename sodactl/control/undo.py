@@ -47,10 +47,10 @@ class UndoCheck:
 def undo(
     site: SiteAccess, *, as_json: bool, action_id: int | None, job_id: int | None, last: int | None, dry_run: bool
 ) -> int:
-    """Take changes to jobs back.
+    """Undo changes to jobs.
 
-    Restores the old value through Slurm and records that as a change made by hand. `sodactl explain JOB` shows the numbers
-    of actions. What cannot be undone is refused with the reason. A sodad that enforces will set its order again: switch to
+    Restores the old value through Slurm and records that as a manual change. `sodactl explain JOB` shows the ids
+    of actions. What cannot be undone is refused with the reason. A sodad that enforces sets its order again: switch to
     `sodactl mode advise` first. Exit status: 0 if all was undone, 1 if something was refused or failed.
 
     \b

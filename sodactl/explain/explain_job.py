@@ -41,13 +41,13 @@ _TABLE_ROWS = 20
 )
 @on_site
 def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | None) -> None:
-    """Why a job waits, or where it went.
+    """Why a job waits, or what happened to it.
 
-    Says what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change that
-    slurm-soda made to it, with reason and outcome.
+    Shows what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change
+    that slurm-soda made to it, with reason and outcome.
 
-    With --with: what is known of two jobs, how much they would slow each other down on one GPU, and whether both would end
-    sooner so than one after the other. Nothing is changed.
+    With --with: what is known about two jobs, how much they would slow each other down on one GPU, and whether they would
+    end earlier together than one after the other. Nothing is changed.
 
     \b
     Examples:

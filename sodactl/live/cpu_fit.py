@@ -52,10 +52,10 @@ def fit(
 ) -> None:  # fmt: skip
     """How many CPU cores GPU jobs asked for, got and needed.
 
-    ASKED is what users submitted, GIVEN what slurm-soda made of it before the start, BEST the fewest cores with which the
-    job's GPUs were as busy as they can be, found by trying while it ran. Groups show cores per GPU, single jobs cores per
-    node. GPU USE is shown when the search began and with the best. Jobs are sorted into pools by their GPUs: small below
-    4, large from 4 on. A user whose ASKED is far from BEST asks for too many or too few cores.
+    ASKED is what users submitted, GIVEN what slurm-soda changed it to before the start, BEST the fewest cores with which
+    the job's GPUs were as busy as they can be, found by a search while it ran. Groups show cores per GPU, single jobs cores
+    per node. GPU USE is shown when the search began and with the best. Jobs are sorted into pools by their GPUs: small
+    below 4, large from 4 on. A user whose ASKED is far from BEST asks for too many or too few cores.
 
     \b
     Examples:

@@ -34,9 +34,9 @@ def history(
 ) -> None:
     """What finished jobs used and how long they waited.
 
-    Run time counts all runs of a job, queue time the rest until its end, waits after preemptions too. CPU seconds and
-    memory are Slurm's accounting where it knows them, else the agents'; GPU figures are the agents'. `sources` in --json
-    says which.
+    Run time is the sum of all runs of a job; queue time is the rest until its end, waits after preemptions included. CPU
+    seconds and memory are from Slurm's accounting where it has them, else from the agents; GPU figures are from the agents.
+    `sources` in --json says which.
 
     \b
     Examples:

@@ -28,10 +28,10 @@ JOB_STATES = ("pending", "running", "suspended", "completing")
 @click.option("--state", "-t", type=click.Choice(JOB_STATES, case_sensitive=False), help="Only jobs in this state.")
 @on_site
 def jobs(site: SiteAccess, *, as_json: bool, user: str | None, state: str | None) -> None:
-    """Jobs that wait or run, with hints and verdicts.
+    """Waiting and running jobs, with hints and verdicts.
 
-    States, GPUs and hints are what Slurm says now; queue, position and verdict are from the last plan of sodad. They come in
-    the policy's order, jobs that it has not seen last.
+    State, GPUs and hints are what Slurm says now; queue, position and verdict are from sodad's last plan. Jobs are in the
+    policy's order; those that it has not seen yet come last.
 
     \b
     Examples:

@@ -29,15 +29,16 @@ NODE_SILENT_S = 60.0
 @click.option("--timings", is_flag=True, help=f"Also how long the parts of the last {MAX_TIMED_CYCLES} cycles took.")
 @on_site
 def status(site: SiteAccess, *, as_json: bool, timings: bool) -> int:
-    """Is slurm-soda alive, and what does it do?
+    """Is slurm-soda running, and what is it doing?
 
-    Shows the daemon, mode and policy, the last cycle and its error, the breaker, the queues, running preemptions, and
-    agents that are silent or report faults. Exit status: 0 if sodad runs, 3 if it does not, 1 if that cannot be told.
+    Shows the daemon, mode and policy, the last cycle and its error, the circuit breaker, the queues, running preemptions,
+    and agents that do not report or report faults. Exit status: 0 if sodad runs, 3 if it does not, 1 if neither the store
+    nor sodad can be asked.
 
     \b
     Examples:
       sodactl status
-      sodactl status --timings          the parts of a cycle: least, median, most
+      sodactl status --timings          the parts of a cycle: minimum, median, maximum
       sodactl status --json | jq .daemon.alive
     """  # noqa: D301 - click reads the control character
     document = describe_status(site, timings=timings)

@@ -33,17 +33,17 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def pools() -> None:
     """Divide a partition between CPU jobs, small and large GPU jobs.
 
-    A partition keeps its name and its settings. Beside it stand pool partitions: PARTITION_cpu may hold some cores of each
-    node, PARTITION_small and PARTITION_large are for jobs with fewer than 4 GPUs and with more, and the partitions ending in
-    _lend are for what is idle: Slurm requeues their jobs when the owners come. Users go on submitting to PARTITION; each
-    job is routed at submission. docs/pools.md describes everything.
+    A partition keeps its name and its settings. Pool partitions are created beside it: PARTITION_cpu may hold some cores of
+    each node, PARTITION_small is for jobs with fewer than 4 GPUs, PARTITION_large for jobs with 4 or more, and jobs in the
+    partitions ending in _lend borrow what is idle: Slurm requeues them when the owners' jobs arrive. Users keep submitting
+    to PARTITION; each job is routed at submission. docs/pools.md describes everything.
 
     \b
     Examples:
-      sodactl pools plan       what would be made, why, and what slurm.conf needs first
-      sodactl pools apply      make it in the running Slurm
+      sodactl pools plan       what would be created, why, and what slurm.conf needs first
+      sodactl pools apply      create it in the running Slurm
       sodactl pools status     what is in force, and how full it is
-      sodactl pools revert     take it back; no job is ended
+      sodactl pools revert     remove it; no job is ended
     """  # noqa: D301 - click reads the control character
 
 
@@ -88,10 +88,10 @@ def plan(
     large_nodes: int | None,
     force: bool,
 ) -> int:
-    """Show what `apply` would make, and what stands in its way.
+    """Show what `apply` would create, and what prevents it.
 
     Shares with their reasons, every call of scontrol, the lines that slurm.conf includes, and settings of Slurm that must
-    be changed first. Changes nothing. Exit status: 0 if `apply` would go through, 1 if something stands in its way.
+    be changed first. Changes nothing. Exit status: 0 if `apply` would go through, 1 if something prevents it.
 
     \b
     Examples:
@@ -128,9 +128,9 @@ def apply(
     force: bool,
     move_waiting: bool,
 ) -> int:
-    """Make the pools in the running Slurm, or bring them up to date.
+    """Create the pools in the running Slurm, or bring them up to date.
 
-    What is to be made is recorded first, in the state directory. If Slurm refuses a call, those before it are undone. A
+    What is to be created is recorded first, in the state directory. If Slurm refuses a call, those before it are undone. A
     second time nothing is changed, unless history now says otherwise. Running jobs stay where they are; jobs submitted from
     now on are routed. Needs the rights of root or SlurmUser, on slurmctld's host.
     Exit status: 0 if all is in force, 1 if not.
@@ -158,16 +158,17 @@ def apply(
 @click.option("--force", is_flag=True, help="Also where others changed the pool partitions.")
 @on_any_site
 def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
-    """Take the pools back. No job is ended.
+    """Remove the pools. No job is ended.
 
-    Jobs are no longer routed. Waiting jobs go back to their partition. Pool partitions without jobs are deleted; one that
-    jobs still run in takes no more, and goes when `revert` is run again after they have ended. Works with sodad down.
+    Jobs are no longer routed. Waiting jobs return to their partition. Pool partitions without jobs are deleted; one that
+    jobs still run in accepts no more, and is deleted when `revert` is run again after they have ended. Works with sodad
+    down.
     Exit status: 0 if nothing is left, 1 if something is.
 
     \b
     Examples:
       sodactl pools revert
-      sodactl pools revert --wait     come back when the last job has left
+      sodactl pools revert --wait     return when the last job has left
     """  # noqa: D301 - click reads the control character
     arranger = _installer(site)
     outcome = arranger.revert(force=force)

@@ -34,11 +34,11 @@ _MODEL_NAME = ModelName()
 
 @click.group()
 def profiles() -> None:
-    """What is known about kinds of jobs, and from whom.
+    """What is known about kinds of jobs, and from which source.
 
     A kind is a model (`--soda-model`) with its batch, on so many GPUs of a type. sodad learns from jobs as they end; tables
-    measured elsewhere can be imported, and a value set by hand goes before all others. docs/profiles.md says what is
-    learned and what it is used for.
+    measured elsewhere can be imported, and a value set by hand takes precedence over all others. docs/profiles.md says
+    what is learned and what it is used for.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def profiles() -> None:
       sodactl profiles show resnet50      one model, alone and beside others
       sodactl profiles import table.json  speeds in the format of Gavel's simulator
       sodactl profiles set resnet50 xi 1.2 --with vgg16
-      sodactl profiles undo               take the last change back
+      sodactl profiles undo               undo the last manual change
     """  # noqa: D301 - click reads the control character
 
 
@@ -80,7 +80,7 @@ def list_values(site: SiteAccess, *, as_json: bool, source: str | None, quantity
 )
 @on_site
 def pairs(site: SiteAccess, *, as_json: bool, model: str | None, source: str | None, with_predicted: bool) -> None:
-    """What jobs do to each other on one GPU.
+    """How much jobs slow each other down on one GPU.
 
     XI is the iteration time of the first model beside the second one, over that alone.
 
@@ -107,7 +107,7 @@ def pairs(site: SiteAccess, *, as_json: bool, model: str | None, source: str | N
 @click.argument("model", type=_MODEL_NAME)
 @on_site
 def show(site: SiteAccess, *, as_json: bool, model: str) -> None:
-    """All that is known of one model, alone and beside others.
+    """All that is known about one model, alone and beside others.
 
     \b
     Examples:
@@ -125,10 +125,10 @@ def show(site: SiteAccess, *, as_json: bool, model: str) -> None:
 @click.option("--as", "own_name", metavar="TYPE", help="What Slurm calls that type here.  [default: as in the file]")
 @on_site
 def import_table(site: SiteAccess, *, as_json: bool, file: Path, gpu: str | None, own_name: str | None) -> None:
-    """Take a table of speeds that were measured elsewhere.
+    """Import a table of speeds that were measured elsewhere.
 
     JSON in the format of Gavel's simulator: steps per second alone and in pairs, by GPU. Replaces what was imported before
-    of the same kinds. Values that were measured here or set by hand go before it.
+    of the same kinds. Values that were measured here or set by hand take precedence.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def set_value(
     site: SiteAccess, *, as_json: bool, model: str, quantity: str, value: float, batch: int, gpu_type: str, gpus: int,
     partner: str | None, with_batch: int, error: float,
 ) -> None:  # fmt: skip
-    """Set one value by hand; it goes before all other sources.
+    """Set one value by hand; it takes precedence over all other sources.
 
     QUANTITY is one of iteration_s, utilisation_ratio, memory_mib, occupancy_s, bandwidth_s, restart_s, migration_s, of a job
     alone; xi or fits, beside another one; device_mib, of the GPU, whatever the model. The MODEL any stands for all that
@@ -191,9 +191,9 @@ def set_value(
 @click.option("--quantity", type=click.Choice(tuple(QUANTITIES)), help="Only this quantity.")
 @on_site
 def forget(site: SiteAccess, *, as_json: bool, model: str, source: str | None, quantity: str | None) -> None:
-    """Forget what is known of a model, alone and beside others.
+    """Forget what is known about a model, alone and beside others.
 
-    Jobs that end later teach it anew.
+    It is learned again from jobs that end later.
 
     \b
     Examples:
@@ -210,7 +210,7 @@ def forget(site: SiteAccess, *, as_json: bool, model: str, source: str | None, q
 @profiles.command()
 @on_site
 def train(site: SiteAccess, *, as_json: bool) -> None:
-    """Train the model that predicts slowdowns of pairs nobody measured.
+    """Train the model that predicts slowdowns of unmeasured pairs.
 
     It learns from all slowdowns that are known here; needs the optional extra `learn`. Takes seconds to minutes.
 
@@ -230,7 +230,7 @@ def train(site: SiteAccess, *, as_json: bool) -> None:
 @click.argument("edit", type=click.IntRange(min=1), required=False)
 @on_site
 def undo(site: SiteAccess, *, as_json: bool, edit: int | None) -> None:
-    """Take the newest change by hand back; again for the one before.
+    """Undo the newest manual change; again for the one before.
 
     EDIT, its number, only makes sure that it is the one you mean.
 
@@ -247,7 +247,7 @@ def undo(site: SiteAccess, *, as_json: bool, edit: int | None) -> None:
 @profiles.command()
 @on_site
 def edits(site: SiteAccess, *, as_json: bool) -> None:
-    """The newest changes by hand.
+    """The newest manual changes.
 
     \b
     Examples:

@@ -76,13 +76,14 @@ def whatif(
     html_path: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """What would another policy do to this site?
+    """What another policy would do to this site.
 
-    Reads the site's own accounting, simulates what the site does now and what slurm-soda could do, and says which policy,
-    what gain, for whom it gets worse, and what to doubt. Nothing is asked of Slurm and nothing is changed.
+    Reads the site's own accounting, simulates what the site does now and what slurm-soda could do, and says which policy
+    is recommended, the gain, which jobs would be worse off, and how far to trust the result. Slurm is not contacted and
+    nothing is changed.
 
-    The first line of the table is what accounting says. The next one is the simulation of the site as it is: how far the two
-    are apart is how far the others can be trusted. JCT, job completion time, is submission to end; the wait is JCT less all
+    The first line of the table is what accounting says. The next one is the simulation of the site as it is: the closer the
+    two are, the more the others can be trusted. JCT, job completion time, is submission to end; the wait is JCT less all
     time on resources.
 
     \b

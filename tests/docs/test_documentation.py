@@ -13,7 +13,7 @@ from slurm_soda.daemon.config import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"))
-LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(?:#([^)]*))?\)")
 
 
 def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -40,11 +40,19 @@ def test_prologs_have_one_time_limit_everywhere() -> None:
     assert {value for values in named.values() for value in values} == {"30"}, named
 
 
+def anchors(page: Path) -> set[str]:
+    """Names of a page's headings in links, as GitHub forms them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text())
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_what_they_name(page: Path) -> None:
-    for text, target in LINK.findall(page.read_text()):
-        if "://" in target or not target:
+    for text, target, anchor in LINK.findall(page.read_text()):
+        if "://" in target:
             continue
+        if anchor:
+            assert anchor in anchors(page.parent / target if target else page), f"[{text}]({target}#{anchor})"
         assert (page.parent / target).exists(), f"[{text}]({target})"
         if re.fullmatch(r"[\w./-]+\.md", text):
             assert Path(text).name == Path(target).name, f"[{text}]({target})"

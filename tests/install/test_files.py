@@ -61,3 +61,9 @@ def test_the_controllers_state_is_slurms(role: str) -> None:
 @pytest.mark.parametrize("role", ["agent", "login"])
 def test_other_machines_need_no_user_slurm(role: str) -> None:
     assert "-o slurm" not in commands(role)
+
+
+@pytest.mark.parametrize(("role", "units"), [("agent", ["soda-agent"]), ("controller", ["sodad"]), ("login", [])])
+def test_units_start_from_the_prefix(role: str, units: list[str]) -> None:
+    adapted = re.findall(r"sed -i 's\|=/opt/slurm-soda/\|=/prefix/\|' (.*)", commands(role))
+    assert [Path(word).stem for line in adapted for word in line.split()] == units
