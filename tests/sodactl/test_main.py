@@ -198,3 +198,18 @@ def test_without_slurms_commands_the_line_says_what_to_do(name: str, tmp_path: P
     assert "squeue is not installed on this host: run this where Slurm's commands are" in done.stderr
     assert "exited with status" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["completion", "bash"], ["simulate", "--jobs", "2", "--csv", "-"]])
+def test_a_full_output_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([SODACTL, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "standard output cannot be written: No space left on device; make room there, or write it elsewhere"
+    assert (done.returncode, done.stderr) == (1, f"sodactl: {said}\n")
+
+
+def test_a_closed_output_is_no_crash() -> None:
+    words = [SODACTL, "policy", "--list", "--config", "/dev/null"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
