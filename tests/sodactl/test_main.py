@@ -213,3 +213,24 @@ def test_a_closed_output_is_no_crash() -> None:
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["history", "--limit", 20 * "9"], "is not in the range 0<=x<=1000000000"),
+        (["fit", "--jobs", "--limit", 20 * "9"], "is not in the range 0<=x<=1000000000"),
+        (["undo", 20 * "9"], "is not in the range 1<=x<=1000000000"),
+        (["undo", "--last", 20 * "9"], "is not in the range 1<=x<=1000000000"),
+        (["history", "--user", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["fit", "--user", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["fit", "--model", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["pools", "log", "--hours", "nan"], "'nan' is not a finite number"),
+        (["snapshot", "dump", "x", "--wait", "nan"], "'nan' is not a finite number"),
+    ],
+)
+def test_what_no_store_can_be_asked_for_is_wrong_usage(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == main.EXIT_USAGE
+    assert said in capsys.readouterr().err
