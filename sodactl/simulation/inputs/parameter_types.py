@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -85,7 +86,7 @@ STORED_NAME = _StoredName()
 class FiniteRange(click.FloatRange):
     """A number in a range, but neither NaN, which is in every range of click's, nor infinite."""
 
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
