@@ -234,3 +234,9 @@ def test_what_no_store_can_be_asked_for_is_wrong_usage(
 ) -> None:
     assert run(words) == main.EXIT_USAGE
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--jobs", 14 * "9"], ["--nodes", 14 * "9"], ["--seed", "-1"]])
+def test_a_cluster_that_cannot_be_made_up_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "decide", *words]) == main.EXIT_USAGE
+    assert "is not in the range" in capsys.readouterr().err
