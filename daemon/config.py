@@ -157,6 +157,10 @@ class Settings(_Section):
     slurm: SlurmSettings = SlurmSettings()
 
 
+_MOST_BYTES = 1024 * 1024
+"""A longer file is none of ours, and a device may never end."""
+
+
 def load_settings(path: Path | None = None) -> Settings:
     """Read the configuration.
 
@@ -170,10 +174,14 @@ def load_settings(path: Path | None = None) -> Settings:
     if path is None and not file.exists():
         return Settings()
     try:
-        data = tomllib.loads(file.read_bytes().decode("utf-8"))
+        with file.open("rb") as stream:
+            raw = stream.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise DaemonConfigError(f"{file}: longer than {_MOST_BYTES} bytes; name the configuration with --config")
+        data = tomllib.loads(raw.decode("utf-8"))
     except OSError as error:
         raise DaemonConfigError(f"{file}: {error.strerror}; name a readable file with --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DaemonConfigError(f"{file}: not valid TOML: {error}; correct the file") from error
     try:
         return Settings.model_validate(data)

@@ -14,7 +14,12 @@ UNCOUNTED = 2**40
 """CPUs, or MiB of memory, of a node whose cluster does not say: more than any job asks for."""
 
 CLUSTER_SYNTAX = "NODESxGPUS[:TYPE][/CPUSc][/MEMORYg], several joined by +, such as 16x4, 8x8:a100/128c/1024g+20x0/64c"
-_GROUP = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)(:(?P<type>[A-Za-z0-9_.-]+))?(/(?P<cpus>\d+)c)?(/(?P<memory>\d+)g)?")
+_MOST_NODES, _MOST_DIGITS = 1_000_000, 9
+_GROUP = re.compile(
+    r"(?P<nodes>N)x(?P<gpus>N)(:(?P<type>[A-Za-z0-9_.-]+))?(/(?P<cpus>N)c)?(/(?P<memory>N)g)?".replace(
+        "N", f"[0-9]{{1,{_MOST_DIGITS}}}"
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,10 @@ def parse_cluster(text: str, partitions: tuple[str, ...] = ("main",)) -> Simulat
     types: list[str] = []
     for part in text.split("+"):
         match = _GROUP.fullmatch(part.strip())
-        if match is None or not 0 < int(match["nodes"]) <= 1_000_000:
+        if match is None or not 0 < int(match["nodes"]) <= _MOST_NODES:
             raise SimulatorError(
-                f"--cluster {text!r}: {part.strip()!r} is not a group of nodes; write {CLUSTER_SYNTAX}"
+                f"--cluster {text!r}: {part.strip()!r} is not a group of nodes; write {CLUSTER_SYNTAX}; "
+                f"at most {_MOST_NODES} nodes, and numbers of at most {_MOST_DIGITS} digits"
             )
         if match["type"] and match["type"] not in types:
             types.append(match["type"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -19,6 +20,9 @@ from slurm_soda.sodactl.output import escape_unprintable
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a standard output that takes no more; files by name are each command's own business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,9 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``sodactl`` and exit: 0 well, 1 failed, 2 wrong usage, 130 interrupted."""
     words = sys.argv[1:] if argv is None else list(argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed; the first file to be opened would take its place
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     if any(tuple(words[: len(command)]) == command for command in COMMANDS_WITH_CLEANUP):
         from slurm_soda.sodactl.containers.interrupts import raise_interrupt_on_signals  # noqa: PLC0415 - the others do without
 
@@ -193,16 +200,34 @@ def run(argv: Sequence[str] | None = None, outside: object | None = None) -> int
     except SodaError as error:
         _print_error(f"sodactl: {error}")
         return EXIT_FAILED
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        return _unwritten(error)
     return _flushed(outcome if isinstance(outcome, int) else 0)
 
 
 def _flushed(status: int) -> int:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader (head, less) has what it wanted; without this Python would complain when it flushes again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (head, less) has what it wanted
+        _discard_output()
+    except OSError as error:
+        return _unwritten(error)
     return status
+
+
+def _unwritten(error: OSError) -> int:
+    _discard_output()
+    _print_error(
+        f"sodactl: standard output cannot be written: {error.strerror}; make room there, or write it elsewhere"
+    )
+    return EXIT_FAILED
+
+
+def _discard_output() -> None:
+    """Without this Python would complain when it flushes again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_error(line: str) -> None:

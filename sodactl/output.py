@@ -145,10 +145,13 @@ def _long(seconds: int) -> str:
 
 
 def format_instant(seconds: float | None) -> str:
-    """A Unix time in this machine's zone; ``-`` if there is none."""
+    """A Unix time in this machine's zone; ``-`` if there is none, seconds if no calendar has it."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.15g} s since 1970"
 
 
 def format_percent(ratio: float | None) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 from slurm_soda.policies.engine.demand import ANY_GPU_TYPE, RequestShape
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
 
+_MOST_IN_64_BITS = 2**63 - 1
+
 
 class NodeAllocation(NamedTuple):
     """What a gang takes on one node (a row of the node table)."""
@@ -82,7 +84,9 @@ class FreeNodes:
         self._reindex()
 
     def _reindex(self) -> None:
-        keys = self.gpus * self._span + self.cpus * self._nodes + np.arange(len(self.gpus))
+        fits = (int(self.gpus.max(initial=0)) + 1) * self._span <= _MOST_IN_64_BITS
+        gpus = self.gpus if fits else self.gpus.astype(object)
+        keys = gpus * self._span + self.cpus * self._nodes + np.arange(len(self.gpus))
         self._keys = [np.sort(keys[members]).tolist() for members in self.classes.members]
 
     def copy(self) -> FreeNodes:

@@ -14,12 +14,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         SimulatorError: it cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         # Replacing a device or a named pipe would remove it.
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             draft.write_bytes(data)

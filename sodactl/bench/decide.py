@@ -33,9 +33,9 @@ def bench() -> None:
 
 @bench.command()
 @click.option(
-    "--jobs", default=100_000, show_default=True, type=click.IntRange(min=1), help="Jobs, including running ones."
+    "--jobs", default=100_000, show_default=True, type=click.IntRange(1, 10**7), help="Jobs, including running ones."
 )
-@click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(min=2), help="Nodes of 8 GPUs each.")
+@click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(2, 10**6), help="Nodes of 8 GPUs each.")
 @click.option("--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="One policy; repeatable.")
 @click.option(
     "--cluster",
@@ -50,7 +50,9 @@ def bench() -> None:
     type=click.IntRange(min=1),
     help=f"Kinds of jobs that share, on a shared cluster.  [default: {DEFAULT_JOB_KINDS}]",
 )
-@click.option("--seed", default=1, show_default=True, type=int, help="Another cluster of the same kind.")
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Another cluster of the same kind."
+)
 @click.option(
     "--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Number of decisions; the median counts."
 )

@@ -20,6 +20,7 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.snapshot_files import parsed
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.simulation.inputs.parameter_types import FiniteRange
 from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
 
 WAIT_S = 60.0
@@ -46,7 +47,7 @@ def snapshot() -> None:
     "wait_s",
     default=WAIT_S,
     show_default=True,
-    type=click.FloatRange(min=0.0),
+    type=FiniteRange(min=0.0),
     help="Seconds to wait for sodad's next cycle.",
 )
 @on_site

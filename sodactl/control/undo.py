@@ -19,7 +19,7 @@ from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.live.job_identity import is_same_job
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 _NOT_UNDOABLE = {
@@ -39,9 +39,9 @@ class UndoCheck:
 
 
 @click.command()
-@click.argument("action_id", type=click.IntRange(1), metavar="[ACTION_ID]", required=False)
+@click.argument("action_id", type=click.IntRange(1, MOST_ROWS), metavar="[ACTION_ID]", required=False)
 @click.option("--job", "-j", "job_id", type=JOB_ID, help="Every change to this job that is still in force.")
-@click.option("--last", type=click.IntRange(1), help="The newest N changes.")
+@click.option("--last", type=click.IntRange(1, MOST_ROWS), help="The newest N changes.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only show what would be sent.")
 @on_site
 def undo(

@@ -20,7 +20,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.history import parse_since
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS, STORED_NAME
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50
@@ -37,14 +37,20 @@ _SETTLE_REASON_TEXTS = {
 
 @click.command()
 @click.option(
-    "--user", "-u", metavar="NAME", help="Only this user, and how many cores the user's next jobs start with."
+    "--user",
+    "-u",
+    type=STORED_NAME,
+    metavar="NAME",
+    help="Only this user, and how many cores the user's next jobs start with.",
 )
 @click.option("--category", type=click.Choice(CATEGORIES), help="Only jobs with this --soda-category.")
-@click.option("--model", metavar="NAME", help="Only jobs with this --soda-model.")
+@click.option("--model", type=STORED_NAME, metavar="NAME", help="Only jobs with this --soda-model.")
 @click.option("--job", "-j", "job_id", type=JOB_ID, help="Only this job, with every measurement.")
 @click.option("--since", metavar="TIME", help="Only jobs submitted since: 90m, 2h, 3d, 2026-11-20, 2026-11-20T14:30.")
 @click.option("--jobs", "by_job", is_flag=True, help="One line for each job instead of one for each group.")
-@click.option("--limit", type=click.IntRange(0), help=f"With --jobs the newest N; 0: all.  [default: {DEFAULT_ROWS}]")
+@click.option(
+    "--limit", type=click.IntRange(0, MOST_ROWS), help=f"With --jobs the newest N; 0: all.  [default: {DEFAULT_ROWS}]"
+)
 @on_site
 def fit(
     site: SiteAccess, *, as_json: bool, user: str | None, category: str | None, model: str | None, job_id: int | None,

@@ -12,7 +12,7 @@ import click
 from slurm_soda.daemon.store.jobs.finished_jobs import finished_jobs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
+from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS, STORED_NAME
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50
@@ -23,10 +23,12 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 @click.command()
 @click.option("--job", "-j", "job_id", type=JOB_ID, help="Only this job.")
-@click.option("--user", "-u", metavar="NAME", help="Only jobs of this user.")
+@click.option("--user", "-u", type=STORED_NAME, metavar="NAME", help="Only jobs of this user.")
 @click.option("--since", metavar="TIME", help="Only jobs that ended since: 90m, 2h, 3d, 2026-11-20, 2026-11-20T14:30.")
 @click.option(
-    "--limit", type=click.IntRange(0), help=f"The newest N; 0: all.  [default: {DEFAULT_ROWS}, with --json 0]"
+    "--limit",
+    type=click.IntRange(0, MOST_ROWS),
+    help=f"The newest N; 0: all.  [default: {DEFAULT_ROWS}, with --json 0]",
 )
 @on_site
 def history(

@@ -9,13 +9,12 @@ import click
 from slurm_soda.daemon.store.jobs.pool_runs import PoolLog, pool_logs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column
+from slurm_soda.sodactl.simulation.inputs.parameter_types import FiniteRange
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
 @click.command()
-@click.option(
-    "--hours", default=24.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="How far back."
-)
+@click.option("--hours", default=24.0, show_default=True, type=FiniteRange(min=0, min_open=True), help="How far back.")
 @on_site
 def log(site: SiteAccess, *, as_json: bool, hours: float) -> None:
     """Queue times, borrowed time and aborts of each pool.

@@ -38,6 +38,9 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
         ('[api]\nreport_uids = ["root"]', ["api.report_uids.0 = 'root'", "a whole number"]),
         ("[slurm]\naccounting = 1", ["slurm.accounting = 1", "true or false"]),
         ("policy = [\n", ["not valid TOML"]),
+        ("policy = " + 100_000 * "[", ["not valid TOML"]),
+        ("policy = " + 5000 * "9", ["not valid TOML"]),
+        (1024 * 1024 * "#" + "\n", ["longer than 1048576 bytes"]),
     ],
 )
 def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(

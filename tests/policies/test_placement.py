@@ -34,6 +34,7 @@ CASES: list[tuple[str, list[int], list[int] | None, dict[str, Any], list[tuple[i
     ("the node with least left over", [4, 2, 3], None, {"gpus": 2}, [(1, 2)]),
     ("ties to the lower node", [4, 4, 4], None, {"gpus": 2}, [(0, 2)]),
     ("equal GPUs: the node with least CPUs over", [4, 4, 4], [9, 5, 7], {"gpus": 2}, [(1, 2)]),
+    ("also where sorting takes more than 64 bits", [10**9, 10**8, 3], [2**40, 2**40, 1], {"gpus": 2, "cpus": 2}, [(1, 2)]),
     ("a node without the CPUs is passed", [2, 4], [1, 8], {"gpus": 2}, [(1, 2)]),
     ("so is one with more GPUs", [1, 3, 4], [32, 1, 8], {"gpus": 2, "gpus_per_node": 2}, [(2, 2)]),
     ("nobody has the CPUs", [2, 4], [1, 1], {"gpus": 2, "gpus_per_node": 2}, None),

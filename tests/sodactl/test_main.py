@@ -198,3 +198,45 @@ def test_without_slurms_commands_the_line_says_what_to_do(name: str, tmp_path: P
     assert "squeue is not installed on this host: run this where Slurm's commands are" in done.stderr
     assert "exited with status" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["completion", "bash"], ["simulate", "--jobs", "2", "--csv", "-"]])
+def test_a_full_output_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([SODACTL, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "standard output cannot be written: No space left on device; make room there, or write it elsewhere"
+    assert (done.returncode, done.stderr) == (1, f"sodactl: {said}\n")
+
+
+def test_a_closed_output_is_no_crash() -> None:
+    words = [SODACTL, "policy", "--list", "--config", "/dev/null"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["history", "--limit", 20 * "9"], "is not in the range 0<=x<=1000000000"),
+        (["fit", "--jobs", "--limit", 20 * "9"], "is not in the range 0<=x<=1000000000"),
+        (["undo", 20 * "9"], "is not in the range 1<=x<=1000000000"),
+        (["undo", "--last", 20 * "9"], "is not in the range 1<=x<=1000000000"),
+        (["history", "--user", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["fit", "--user", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["fit", "--model", "\udcff"], "'\\udcff' is no name: it must be UTF-8"),
+        (["pools", "log", "--hours", "nan"], "'nan' is not a finite number"),
+        (["snapshot", "dump", "x", "--wait", "nan"], "'nan' is not a finite number"),
+    ],
+)
+def test_what_no_store_can_be_asked_for_is_wrong_usage(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == main.EXIT_USAGE
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--jobs", 14 * "9"], ["--nodes", 14 * "9"], ["--seed", "-1"]])
+def test_a_cluster_that_cannot_be_made_up_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "decide", *words]) == main.EXIT_USAGE
+    assert "is not in the range" in capsys.readouterr().err

@@ -102,6 +102,8 @@ def test_durations_for_people(seconds: float | None, shown: str) -> None:
         (output.format_hints({"model": "x", "share": "no"}), "model=x share=no"),
         (output.format_instant(None), "-"),
         (output.format_instant(math.nan), "-"),
+        (output.format_instant(2.0**40), "1099511627776 s since 1970"),
+        (output.format_instant(-1e300), "-1e+300 s since 1970"),
     ],
 )
 def test_figures_for_people(call: str, shown: str) -> None:

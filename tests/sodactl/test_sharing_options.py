@@ -156,6 +156,7 @@ def test_a_stored_model_may_predict(files: tuple[str, ...], tmp_path: Path, caps
         (["--pair-slowdown", "1.5", "--pairs", "x"], 2, "give either --pairs or --pair-slowdown"),
         (["--pair-slowdown", "1.5", "--knowledge", "predicted"], 2, "--knowledge predicted needs --pairs"),
         (["--pair-slowdown", "1.5", "--predictor", "x"], 2, "--predictor needs --knowledge predicted"),
+        (["--predictor", "x"], 2, "--predictor needs --knowledge predicted"),
         (["--pair-slowdown", "0.5"], 2, "0.5 is not in the range x>=1.0"),
         (["--pairs", "nowhere.json"], 1, "nowhere.json: it cannot be read"),
         (["--pairs", "/dev/null"], 1, "/dev/null: it must be a file"),

@@ -1,14 +1,18 @@
-"""What commands take as arguments: job ids, and names of lists that are long to import."""
+"""What commands take as arguments: job ids, names, finite numbers, and names of lists that are long to import."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 MOST_JOB_ID = 2**32 - 1
 """Slurm's own limit."""
+MOST_ROWS = 10**9
+"""More rows, and higher numbers of rows, no store has."""
 
 
 class OneOf(click.ParamType[str]):
@@ -60,3 +64,31 @@ class _JobId(click.ParamType[int]):
 
 
 JOB_ID = _JobId()
+
+
+class _StoredName(click.ParamType[str]):
+    """A name that a store can be asked for."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name itself, if it is text."""
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r} is no name: it must be UTF-8", param, ctx)
+        return value
+
+
+STORED_NAME = _StoredName()
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, but neither NaN, which is in every range of click's, nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number

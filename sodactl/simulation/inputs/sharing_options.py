@@ -91,12 +91,12 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
     """
     if asked.pairs is not None and asked.pair_slowdown is not None:
         raise click.UsageError("give either --pairs or --pair-slowdown")
+    if asked.predictor is not None and asked.knowledge != PREDICTED:
+        raise click.UsageError("--predictor needs --knowledge predicted")
     if asked.pairs is None and asked.pair_slowdown is None:
         if asked.model_map is not None or asked.knowledge != PAIR_KNOWLEDGE[0]:
             raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
         return None
-    if asked.predictor is not None and asked.knowledge != PREDICTED:
-        raise click.UsageError("--predictor needs --knowledge predicted")
     if asked.knowledge == PREDICTED and asked.pairs is None:
         raise click.UsageError("--knowledge predicted needs --pairs")
     gpu = "" if asked.pairs is None else _gpu(asked.pairs, cluster)

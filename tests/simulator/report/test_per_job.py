@@ -51,6 +51,9 @@ def test_a_place_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path: Path
         write_atomically(tmp_path / "file" / "jobs.csv", b"")
     with pytest.raises(SimulatorError, match="Is a directory"):
         write_atomically(tmp_path, b"")
+    for nameless in ("/", ".", ""):
+        with pytest.raises(SimulatorError, match="Is a directory"):
+            write_atomically(Path(nameless), b"")
 
 
 def test_a_pipe_is_written_not_replaced(tmp_path: Path) -> None:
