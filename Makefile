@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of short commands, which would be compiled anew each time
 READY := $(VENV)/.ready
+TOOLS_READY := $(VENV)/.tools-ready
 SEED ?= 1
 BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
@@ -85,7 +86,7 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || sed -i 's|=/opt/slurm-soda/|=$(PREFIX)/|' $(addprefix $(UNITS)/,$(notdir $(SERVICES))))
 
-venv: $(READY) ## sodactl with its simulator, and the tools of development: a virtual environment in .venv
+venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 
 flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm_ext/hints/flags.py
 	$(BIN)/python -m slurm_soda.slurm_ext.hints.flag_tables
@@ -114,12 +115,20 @@ system:
 		else echo "missing: $$missing. Install them, on Debian or Ubuntu with: sudo apt-get install $$missing" >&2; exit 1; fi; \
 	fi
 
-$(READY): requirements-dev.lock pyproject.toml | system
+# MAKE_VENV: a virtual environment with what these locks name, and slurm-soda itself as it lies here.
+define MAKE_VENV
 	@python=$$(for p in $(PYTHON) python3; do command -v $$p && break; done); \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "slurm-soda needs Python 3.11 or newer; this is $$($$python --version). Debian 12, Ubuntu 24.04 and later have it; or: make PYTHON=/path/to/python" >&2; exit 1; }; \
 	echo "preparing $(VENV)"; $$python -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes $(1)
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true # every command starts twice as fast
 	@touch $@
+endef
+
+$(READY): requirements-dev.lock pyproject.toml | system
+	$(call MAKE_VENV,-r requirements-dev.lock)
+
+$(TOOLS_READY): requirements.lock requirements-build.lock pyproject.toml | system
+	$(call MAKE_VENV,-r requirements-build.lock -r requirements.lock)

@@ -139,7 +139,7 @@ def _calibration(found: WhatIfAnswer) -> str:
     error = found.error_ratio
     said = (
         f"{found.present.label} stands for what the site does now: simulated it gives {span_text(found.present.avg_jct_s)}"
-        f" where {span_text(found.seen.avg_jct_s)} was observed ({100 * error:+.0f} %)"
+        f" where {span_text(found.seen.avg_jct_s)} was observed ({round(100 * error):+} %)"
     )
     if abs(error) <= _TRUSTED_RATIO:
         return f"{said}."
