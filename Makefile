@@ -39,7 +39,7 @@ counts: $(READY) ## What is to stay rare in the source, counted (python -m lint 
 
 # tests/slurm/conftest.py puts the files in order, long ones first.
 define SLURM_TESTS
-$(BIN)/pytest -q -m slurm $(1) -n 2 --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
+$(BIN)/pytest -q -m slurm $(1) -n 3 --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
 		echo "once more, one at a time: what failed (Slurm's own time-outs tell a busy machine from a fault)"; \
 		$(BIN)/pytest -q -m slurm $(1) --last-failed --last-failed-no-failures none --durations=3 tests/slurm; }
 endef
@@ -47,7 +47,7 @@ endef
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 	$(BIN)/pytest -q -n auto --dist worksteal
 
-slurm: $(READY) ## Tests on real Slurm clusters in containers, two at a time (minutes)
+slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes)
 	$(call SLURM_TESTS)
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)

@@ -26,7 +26,7 @@ LONG_FIRST = (
     "client",
     "hints",
 )
-"""Files in the order in which two workers take them, so that no long one is left for the end; a new one comes first."""
+"""Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
