@@ -182,7 +182,7 @@ class CycleRecorder:
             job_cache.save(session, now_s)
             if result.plan is not None:
                 state.notes.write(session, result.plan.notes, job_cache.jobs)
-            facts = self._facts(result, len(state.preemptions.by_job), [*effective.problems, *problems_elsewhere])
+            facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(
                 session,

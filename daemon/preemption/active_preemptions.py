@@ -10,6 +10,7 @@ from slurm_soda.daemon.preemption.state_machine import (
     FINAL_PHASES,
     LEAVING_PHASES,
     PHASE_AFTER,
+    SLURM_SAVES_WITHIN_S,
     ActivePreemption,
     PreemptionCommand,
     PreemptionContext,
@@ -45,6 +46,11 @@ class ActivePreemptions:
     settings: PreemptionSettings
     by_job: dict[int, ActivePreemption] = field(default_factory=dict)
     _succeeded: list[int] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> int:
+        """How many jobs have not been told yet that they may start again."""
+        return sum(p.phase != "released" for p in self.by_job.values())
 
     @property
     def leaving(self) -> list[int]:
@@ -132,6 +138,8 @@ class ActivePreemptions:
         active_preemption.phase = PHASE_AFTER[preemption_step.send]
         if preemption_step.send == "signal":
             active_preemption.deadline_s = now_s + self.grace_s(job)
+        if preemption_step.send == "start-now":
+            active_preemption.deadline_s = now_s + SLURM_SAVES_WITHIN_S
 
     def _count(self, active_preemption: ActivePreemption, then: PreemptionPhase) -> None:
         """A preemption counts once: when its job is seen back in the queue."""

@@ -46,6 +46,7 @@ class ActivePreemption:
     phase: PreemptionPhase
     created_s: float
     deadline_s: float
+    """When the grace ends; after the release, when slurmctld has surely saved it."""
     for_jobs: tuple[int, ...]
     reason: str
     pk: int = 0
@@ -79,6 +80,12 @@ class PreemptionDecision:
 
 
 MAX_FAILURES = 5
+
+SLURM_SAVES_WITHIN_S = 10.0
+"""A slurmctld that is killed forgets up to 5 s of changes (``SAVE_MAX_WAIT`` in its source); twice that, as it may be busy.
+
+What it forgets of a release is not that the job was requeued, so the job would wait out Slurm's 121 s.
+"""
 
 SLURM_TICK_S = 1.0
 """Slurm's times are whole seconds: an end in the second of our signal seems to lie before it."""
@@ -148,8 +155,11 @@ def _ended(active_preemption: ActivePreemption, job: SlurmJob) -> PreemptionDeci
 def _after_requeue(
     active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
 ) -> PreemptionDecision:
-    if job.state != "PENDING" or not waits_for_begin_time(job, context.now_s):
+    if job.state != "PENDING":
         return PreemptionDecision("done")
+    if not waits_for_begin_time(job, context.now_s):
+        unsaved = active_preemption.phase == "released" and context.now_s < active_preemption.deadline_s
+        return PreemptionDecision("released" if unsaved else "done")
     if context.now_s < job.submit_s + MIN_RESTART_GAP_S:  # a requeue moves the submit time to its own second
         return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
     if active_preemption.phase == "released":

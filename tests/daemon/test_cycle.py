@@ -8,7 +8,7 @@ import pytest
 
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
 from slurm_soda.daemon.store.queries import put_admin_setting
-from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.fake_slurm import BEGIN_TIME_S, FakeSlurm
 from tests.daemon.harness import Daemon
 
 Start = Callable[..., Daemon]
@@ -33,6 +33,23 @@ def test_a_long_job_makes_way_for_a_short_one_and_goes_on_later(slurm: FakeSlurm
     ]
     assert sodad.job(1).preemptions == 1
     assert [(run.start_s, run.end_s) for run in sodad.runs(1)] == [pytest.approx(run, abs=1.0) for run in long.runs]
+
+
+def test_a_release_that_slurmctld_forgot_is_sent_again(slurm: FakeSlurm, daemon: Start) -> None:
+    """Killed before it saved the release, slurmctld has the job wait for the 121 s of its requeue again."""
+    long = slurm.submit(1, gpus=4, work_s=120.0)
+    slurm.tick()
+    sodad = daemon()
+    sodad.follow(60)
+    short = slurm.submit(2, gpus=4, work_s=20.0)
+    while not sodad.actions("start-now"):
+        sodad.follow(1)
+    sodad.follow(2)
+    assert (long.state, long.reason != "BeginTime") == ("PENDING", True)
+    long.eligible_s, long.reason = long.requeued_s[-1] + BEGIN_TIME_S, "BeginTime"
+    sodad.complete(400)
+    assert long.runs[1][0] - short.runs[0][1] < 3
+    assert [a.state for a in sodad.actions("start-now")] == ["done", "done"]
 
 
 @pytest.mark.parametrize(

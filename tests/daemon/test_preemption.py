@@ -110,6 +110,16 @@ def test_no_node_sees_a_job_again_in_the_second_of_its_requeue(phase: str, reque
     assert step(phase, just_left, around={"wanted": True}).send == send
 
 
+def test_a_release_is_followed_until_slurmctld_has_saved_it() -> None:
+    """Killed before that, slurmctld would make the job wait for the rest of its 121 s."""
+    unsaved = {"deadline_s": NOW_S + 0.1}
+    assert (step("released", FREE, **unsaved).phase, step("released", FREE, **unsaved).send) == ("released", None)
+    assert step("released", FREE, deadline_s=NOW_S).phase == "done"
+    assert step("released", LEASED, **unsaved).send == "start-now"
+    assert step("released", RUNS_AGAIN, **unsaved).phase == "done"
+    assert step("requeued", FREE, **unsaved).phase == "done", "it was never released, so there is nothing to forget"
+
+
 def test_nothing_begins_any_more_once_sodad_may_not_act() -> None:
     assert step("intended", RUNS, around={"may_begin": False}).phase == "lost"
     assert step("signalled", RUNS_USR1, around={"may_begin": False}).send == "requeue", "what was begun is finished"

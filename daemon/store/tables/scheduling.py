@@ -220,7 +220,8 @@ class Preemption(Base):
     """A preemption on its way, kept here so that a restarted daemon goes on where the last one died.
 
     ``phase``: ``intended`` → ``signalled`` (grace runs) → ``requeued`` (waiting until Slurm shows it PENDING) →
-    ``released`` (StartTime=now sent: it competes again) → ``done``; or ``lost`` (it ended by itself first).
+    ``released`` (StartTime=now sent: it competes again) → ``done``, once it runs or slurmctld has saved the release; or
+    ``lost`` (it ended by itself first).
     """
 
     __tablename__ = "preemption"
@@ -232,7 +233,7 @@ class Preemption(Base):
     phase: Mapped[str] = mapped_column(String(12), index=True)
     created_s: Mapped[float]
     deadline_s: Mapped[float]
-    """When the grace ends."""
+    """When the grace ends; after the release, when slurmctld has surely saved it."""
     updated_s: Mapped[float]
     for_jobs: Mapped[list[int]] = mapped_column(JSON, default=list)
     reason: Mapped[str] = mapped_column(RawText, default="")
