@@ -18,7 +18,7 @@ class FitHistories:
     _by_user: dict[str, FitHistory] = field(default_factory=dict)
 
     def refresh(self, session: Session) -> bool:
-        """Forget histories that have grown; whether there may be any."""
+        """Forget histories that have grown; says whether any may have changed."""
         newest, before = newest_fit(session), self._newest_fit
         if before < 0 or newest < before:
             self._by_user.clear()  # fits are gone: every history may be another
