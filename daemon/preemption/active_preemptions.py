@@ -9,6 +9,7 @@ from slurm_soda.daemon.config import PreemptionSettings
 from slurm_soda.daemon.preemption.state_machine import (
     FINAL_PHASES,
     LEAVING_PHASES,
+    NODES_REPORT_WITHIN_S,
     PHASE_AFTER,
     SLURM_SAVES_WITHIN_S,
     ActivePreemption,
@@ -79,6 +80,8 @@ class ActivePreemptions:
                 active_preemption.phase = step.phase
                 active_preemption.reason += f"; {step.why}" if step.why else ""
                 changed.append(active_preemption)
+            if _awaits_nodes(active_preemption, step, now_s):
+                continue
             if step.send is not None and job is not None and now_s >= active_preemption.retry_s:
                 preemption_steps.append(
                     PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job))
@@ -159,6 +162,15 @@ class ActivePreemptions:
     def drop_over(self) -> None:
         """Stop following those that are over."""
         self.by_job = {job_id: p for job_id, p in self.by_job.items() if p.phase not in FINAL_PHASES}
+
+
+def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision, now_s: float) -> bool:
+    """Whether the nodes may still have to tell slurmctld that a job which it shows running has left."""
+    if step.send != "requeue" or active_preemption.phase != "requeued":
+        active_preemption.forgotten_s = float("inf")
+        return False
+    active_preemption.forgotten_s = min(active_preemption.forgotten_s, now_s)
+    return now_s < active_preemption.forgotten_s + NODES_REPORT_WITHIN_S
 
 
 def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:

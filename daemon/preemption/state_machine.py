@@ -54,6 +54,8 @@ class ActivePreemption:
     """Refusals in a row, in this daemon epoch."""
     retry_s: float = float("-inf")
     """No new attempt before this instant."""
+    forgotten_s: float = float("inf")
+    """Since when Slurm shows the job running although it took the requeue; infinite if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,13 @@ SLURM_SAVES_WITHIN_S = 10.0
 """A slurmctld that is killed forgets up to 5 s of changes (``SAVE_MAX_WAIT`` in its source); twice that, as it may be busy.
 
 What it forgets of a release is not that the job was requeued, so the job would wait out Slurm's 121 s.
+"""
+
+NODES_REPORT_WITHIN_S = 10.0
+"""A slurmctld that has just started asks its nodes for their jobs after 3 s (``MIN_CHECKIN_TIME`` in its source).
+
+Until then it may show a job running that has left, and forget one that runs in its place. A second requeue would make it
+start that one once more on the same node, which Slurm answers by draining the node and holding the job.
 """
 
 SLURM_TICK_S = 1.0

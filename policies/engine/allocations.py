@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,11 @@ class PreemptibleAllocations:
         for piece in self._pieces[row]:
             shares = self.on_node[piece.node]
             shares[:] = [share for share in shares if share.row != row]
+
+    def restore(self, row: int, rank: int) -> None:
+        """This job stays after all; the inverse of :meth:`remove`."""
+        for node, *amounts in self._pieces[row]:
+            insort(self.on_node[node], RankedAllocation(rank, row, *amounts), key=lambda share: -share.rank)
 
 
 def list_allocations(jobs: JobTable, row: int) -> list[NodeAllocation]:

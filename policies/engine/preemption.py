@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,22 @@ class PreemptivePass:
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
     def run(self) -> tuple[PreemptJob, ...]:
-        """Walk the whole order; returns the preemptions, best-ranked victim first."""
+        """Walk the whole order; returns the preemptions, best-ranked victim first.
+
+        A victim that stays after all leaves more free than a request found that was refused before, so those that wait
+        are asked again. Each walk serves better-ranked jobs, or as many with fewer victims: it comes to an end, as a
+        rule with the second.
+        """
+        self._walk()
+        while self._keep_unneeded():
+            self._search = VictimSearch(self._holders, self._placing.free_capacity)
+            self._preempted = [(self._rank(row), row) for row in self._victims if row not in self._placing.claims]
+            heapify(self._preempted)
+            self._walk()
+        self._mark_protected()
+        return self._preempts()
+
+    def _walk(self) -> None:
         placing = self._placing
         rows = placing.candidates(self._ranked)
         closed = bytearray(len(placing.demand.shapes))
@@ -86,9 +101,9 @@ class PreemptivePass:
                 self._place(row, rank, code, closed, refusals)
         while self._preempted:
             self._place_displaced(closed, refusals)
-        self._keep_unneeded()
-        self._mark_protected()
-        return self._preempts()
+
+    def _rank(self, row: int) -> int:
+        return int(self._position[row])
 
     def _place_displaced(self, closed: bytearray, refusals: RefusedShapes) -> None:
         rank, row = heappop(self._preempted)
@@ -117,7 +132,7 @@ class PreemptivePass:
             self._placing.verdict[victim] = JobVerdict.PREEMPT
             self._search.leave(victim)
             self._victims.append(victim)
-            heappush(self._preempted, (int(self._position[victim]), victim))
+            heappush(self._preempted, (self._rank(victim), victim))
         return JobPlacement(pieces, at_once=False)
 
     def _note_waiter(self, row: int, claim: JobPlacement) -> None:
@@ -128,24 +143,27 @@ class PreemptivePass:
     def _beneficiaries(self, victim: int) -> list[int]:
         """Rows that wait for places on the victim's nodes, best-ranked first."""
         rows = {row for piece in self._holders.pieces(victim) for row in self._waiters.get(piece.node, ())}
-        return sorted(rows - {victim}, key=self._position.__getitem__)
+        return sorted(rows - {victim}, key=self._rank)
 
-    def _keep_unneeded(self) -> None:
-        """Let a victim stay if those who took its places can be moved to what other victims leave.
+    def _keep_unneeded(self) -> bool:
+        """Let a victim stay if those who took its places can be moved to what other victims leave; whether one does.
 
         Each claim takes the cheapest places at its turn, and a later preemption may free more than it needs.
         """
         if len(self._victims) < 2:
-            return
+            return False
+        before = len(self._victims)
         jobs, soon = self._placing.snapshot.jobs, self._placing.free_capacity.soon
         left_over = int(soon.gpus.sum())
-        for victim in sorted(self._victims, key=self._position.__getitem__):
+        for victim in sorted(self._victims, key=self._rank):
             back = self._placing.claims.get(victim)
             own = sum(piece.gpus for piece in back.pieces) if back else 0
             if int(jobs.gpus[victim]) <= left_over + own and self._stays(victim):
                 self._placing.verdict[victim] = JobVerdict.RUN
                 self._victims.remove(victim)
+                self._holders.restore(victim, self._rank(victim))
                 left_over = int(soon.gpus.sum())
+        return len(self._victims) < before
 
     def _stays(self, victim: int) -> bool:
         """Try to let a victim stay; leaves everything as it was if that leaves a claim without places."""
@@ -198,7 +216,7 @@ class PreemptivePass:
     def _preempts(self) -> tuple[PreemptJob, ...]:
         job_id = self._placing.snapshot.jobs.job_id
         plan = []
-        for victim in sorted(self._victims, key=self._position.__getitem__):
+        for victim in sorted(self._victims, key=self._rank):
             ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim))
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
             reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.preemption.state_machine import NODES_REPORT_WITHIN_S
 from tests.daemon.fake_slurm import FakeClock, FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, KilledError, Killer, settings
 
@@ -86,6 +87,19 @@ def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> Non
     assert all(job.state == "COMPLETED" for job in slurm.all.values())
     assert len(slurm.all[1].requeued_s) == 1
     assert {p.phase for p in sodad.preemptions()} == {"done"}
+    forgotten, again = (action for action in sodad.actions("requeue") if action.job_id == 1)
+    assert again.created_s - forgotten.created_s >= NODES_REPORT_WITHIN_S, "the nodes may still tell that it has left"
+
+
+def test_a_released_job_is_watched_without_hurry(fresh_store: Path) -> None:
+    slurm = scenario()
+    sodad = Daemon(slurm, fresh_store, settings())
+    while not sodad.actions("start-now"):
+        sodad.follow(1)
+    sodad.follow(1)
+    due_s = sodad.run().next_s
+    assert [(p.phase, slurm.all[p.job_id].state) for p in sodad.preemptions()] == [("released", "PENDING")] * 2
+    assert due_s > slurm.clock.at_s + settings().cycle.busy_interval_s
 
 
 def test_a_job_that_left_at_once_is_not_started_in_the_same_second(fresh_store: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,19 @@ def test_a_preempted_job_does_not_take_another_ones_place_at_once(error_s: float
         running(3, (0, 2), since_s=0),
     ]  # fmt: skip
     assert verdicts(plan_of(jobs)) == {1: "RUN", 2: "WAIT", 3: "RUN"}
+
+
+def test_what_a_spared_job_leaves_free_is_offered_again() -> None:
+    """Job 2 takes all of node 0, then moves so that jobs 4 and 5 are spared; job 3 then fits with one victim."""
+    nodes = replace(mixed_nodes(4, 4), in_partition=np.array([[True, True], [True, False]]))
+    jobs = [
+        waiting(1, 1, waited_s=160.0),
+        waiting(2, 4, waited_s=160.0),
+        waiting(3, 2, waited_s=96.0, partition="p1"),
+        running(4, (0, 1), since_s=QUANTUM),
+        running(5, (0, 1), since_s=QUANTUM),
+        running(6, (0, 2), since_s=90 * QUANTUM, partition="p1"),
+    ]
+    plan = make_policy("gandiva", {"quantum_s": QUANTUM}).decide(cluster(jobs, nodes))
+    assert preempted(plan) == {5: (2, 3), 6: (2, 3)}
+    assert verdicts(plan)[3] == "WAIT_FOR_PREEMPTION"

@@ -67,8 +67,8 @@ def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
     back = site.cycles()[-1]["id"]
     site.wait(lambda: len(site.cycles(back)) >= 3, "three more cycles")
     assert [cycle["error"] for cycle in site.cycles(back)[1:3]] == ["", ""]
-    site.wait_completed(jobs)
-    site.check_trail(jobs)
+    site.wait_completed_and_repair(jobs)
+    site.check_trail(jobs, forgetful=True)
 
 
 @pytest.mark.thorough
