@@ -17,16 +17,17 @@ class FitHistories:
     _newest_fit: int = -1
     _by_user: dict[str, FitHistory] = field(default_factory=dict)
 
-    def refresh(self, session: Session) -> bool:
-        """Forget histories that have grown; says whether any may have changed."""
+    def refresh(self, session: Session) -> set[str]:
+        """Forget histories that may have changed; gives their owners."""
         newest, before = newest_fit(session), self._newest_fit
-        if before < 0 or newest < before:
-            self._by_user.clear()  # fits are gone: every history may be another
-        elif newest > before:
-            for user in users_of_fits(session, after=before):
-                self._by_user.pop(user, None)
+        if newest == before:
+            return set()
+        # Where fits are gone, every history may be another.
+        owners = set(users_of_fits(session, after=before)) if newest > before else set(self._by_user)
+        for user in owners:
+            self._by_user.pop(user, None)
         self._newest_fit = newest
-        return newest != before
+        return owners
 
     def of(self, session: Session, user: str) -> FitHistory:
         """One owner's history."""

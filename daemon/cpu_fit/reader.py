@@ -80,7 +80,7 @@ class CpuRequestReader:
     """Reads what is known of waiting jobs' requests, cycle after cycle.
 
     A cycle takes O(n log n) for n waiting jobs (they are sorted). What a job's record says is worked out only for records
-    that are new, and for all when limits or histories are read again. The store is asked about the jobs to be changed,
+    that are new, for one owner's jobs when that owner has a new fit, and for all when limits are read again. The store is asked about the jobs to be changed,
     several hundred in one query.
     """
 
@@ -148,9 +148,9 @@ class CpuRequestReader:
     def _read(
         self, session: Session, slurm_state: SlurmState, job_cache: JobCache, jobs: Sequence[SlurmJob], *, acts: bool
     ) -> CpuRequests:
-        if self._histories.refresh(session):
-            self._alike.clear()
-            self._alike_of.clear()
+        if owners := self._histories.refresh(session):
+            self._alike = {key: one for key, one in self._alike.items() if one.user not in owners}
+            self._alike_of = {job_id: known for job_id, known in self._alike_of.items() if known[1].user not in owners}
         alike = []
         for job in jobs:
             known = self._alike_of.get(job.job_id)
