@@ -80,8 +80,8 @@ class CpuRequestReader:
     """Reads what is known of waiting jobs' requests, cycle after cycle.
 
     A cycle takes O(n log n) for n waiting jobs (they are sorted). What a job's record says is worked out only for records
-    that are new, for one owner's jobs when that owner has a new fit, and for all when limits are read again. The store is asked about the jobs to be changed,
-    several hundred in one query.
+    that are new, for one owner's jobs when that owner has a new fit, and for all when limits are read again. The store is
+    asked about the jobs to be changed, several hundred in one query.
     """
 
     def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
