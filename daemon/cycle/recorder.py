@@ -103,6 +103,12 @@ class CycleResult:
     """Of the changes that were sent, in their order."""
 
     @property
+    def without_effect(self) -> list[int]:
+        """Keys of the preemptions that are lost because the job's run ended by itself."""
+        lost = [(p, self.slurm_state.jobs.get(p.job_id)) for p in self.changed if p.phase == "lost"]
+        return [p.pk for p, job in lost if job is not None and job.restarts == p.restart]
+
+    @property
     def preemption_step_of(self) -> dict[ChangeKey, PreemptionStep]:
         """Steps of preemptions by their change."""
         return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
@@ -140,6 +146,7 @@ class CycleRecorder:
             )
             audit_log.record_outcomes(session, result.settled, now_s)
             save_phases(session, result.changed, now_s)
+            audit_log.void_requeues(session, result.without_effect, now_s)
             add_preemptions(session, result.begun)
             state.save(session, now_s)
             save_proposals(session, result.cpu_proposals)

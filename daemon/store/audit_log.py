@@ -7,7 +7,7 @@ may have reached Slurm.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -107,6 +107,14 @@ def record_outcomes(session: Session, outcomes: Iterable[ChangeOutcome], now_s: 
         values = {"state": state, "error": error, "finished_s": None if state == "sent" else now_s}
         for at in range(0, len(ids), _IDS_PER_STATEMENT):
             session.execute(update(Action).where(Action.id.in_(ids[at : at + _IDS_PER_STATEMENT])).values(**values))
+
+
+def void_requeues(session: Session, preemption_ids: Collection[int], now_s: float) -> None:
+    """Slurm took these preemptions' requeues, but the jobs had ended already: it says yes and does nothing."""
+    if preemption_ids:
+        requeues = Action.preemption_id.in_(preemption_ids), Action.kind == "requeue", Action.state == "done"
+        values = {"state": "void", "error": "the job had ended by itself", "finished_s": now_s}
+        session.execute(update(Action).where(*requeues).values(values))
 
 
 def unsettled_changes(session: Session) -> list[UnsettledChange]:

@@ -95,6 +95,7 @@ class FakeSlurm:
         self.updates = 0
         self.calls: list[str] = []
         self.forget_requeues = 0
+        self.end_before_requeues = 0
         """This many accepted requeues are lost, as by a slurmctld that is killed before it saved its state."""
 
     def submit(self, job_id: int, *, gpus: int = 1, work_s: float = 100.0, **more: object) -> FakeJob:
@@ -238,6 +239,10 @@ class FakeSlurm:
         if job.state == "PENDING":
             raise SlurmCommandError(("scontrol",), 1, "Job is pending execution", "nothing to do")
         if job.state != "RUNNING" and not ended:
+            return
+        if self.end_before_requeues:
+            self.end_before_requeues -= 1
+            self._finish(job, "COMPLETED", "0:0", self.clock.now_s())
             return
         if self.forget_requeues:
             self.forget_requeues -= 1

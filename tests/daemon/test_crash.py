@@ -91,6 +91,15 @@ def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> Non
     assert again.created_s - forgotten.created_s >= NODES_REPORT_WITHIN_S, "the nodes may still tell that it has left"
 
 
+def test_a_requeue_that_came_too_late_is_not_recorded_as_done(fresh_store: Path) -> None:
+    slurm = scenario()
+    slurm.end_before_requeues = 1
+    sodad, _ = play(slurm, fresh_store, kill_at=-1)
+    check(slurm, sodad)
+    late = next(action for action in sodad.actions("requeue") if action.job_id == 1)
+    assert (late.state, late.error) == ("void", "the job had ended by itself")
+
+
 def test_a_released_job_is_watched_without_hurry(fresh_store: Path) -> None:
     slurm = scenario()
     sodad = Daemon(slurm, fresh_store, settings())
