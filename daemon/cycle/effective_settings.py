@@ -1,4 +1,4 @@
-"""What holds for one cycle: mode and policy, from the file, from what admins set at run time, and from the breaker."""
+"""What holds for one cycle: mode and policy, from the file and from what admins set at run time."""
 
 from __future__ import annotations
 

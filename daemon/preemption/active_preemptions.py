@@ -78,7 +78,7 @@ class ActivePreemptions:
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
-                active_preemption.reason += f"; {step.why}" if step.why else ""
+                active_preemption.reason = _with(active_preemption.reason, step.why)
                 changed.append(active_preemption)
             if _awaits_nodes(active_preemption, step, now_s):
                 continue
@@ -181,9 +181,13 @@ def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, Slurm
 
 
 def _change(active_preemption: ActivePreemption, step: PreemptionDecision, job: SlurmJob) -> JobChange:
-    reason = f"{active_preemption.reason}; {step.why}" if step.why else active_preemption.reason
+    reason = _with(active_preemption.reason, step.why)
     if step.send == "signal":
         return job_changes.signal_change(job.job_id, job.hints.checkpoint_signal or "TERM", reason)
     if step.send == "start-now":
         return job_changes.start_now_change(job.job_id, reason)
     return job_changes.requeue_change(job.job_id, reason, ended=step.send == "requeue-ended")
+
+
+def _with(reason: str, why: str) -> str:
+    return reason if not why or reason.endswith(why) else f"{reason}; {why}"

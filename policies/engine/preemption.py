@@ -22,7 +22,7 @@ def find_preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
     Jobs without GPUs are left alone: preempting one would free nothing that a policy on GPU service counts.
     """
     jobs = snapshot.jobs
-    preemptible = snapshot.now_s >= jobs.start_s + min_run_s  # the same sum as in next_ripe_s
+    preemptible = snapshot.now_s >= jobs.start_s + min_run_s  # the same sum as in find_next_preemptible_s
     flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & preemptible
     return flags
 
@@ -150,20 +150,32 @@ class PreemptivePass:
 
         Each claim takes the cheapest places at its turn, and a later preemption may free more than it needs.
         """
-        if len(self._victims) < 2:
-            return False
         before = len(self._victims)
-        jobs, soon = self._placing.snapshot.jobs, self._placing.free_capacity.soon
-        left_over = int(soon.gpus.sum())
+        if before < 2:
+            return False
         for victim in sorted(self._victims, key=self._rank):
-            back = self._placing.claims.get(victim)
-            own = sum(piece.gpus for piece in back.pieces) if back else 0
-            if int(jobs.gpus[victim]) <= left_over + own and self._stays(victim):
+            if self._may_stay(victim) and self._stays(victim):
                 self._placing.verdict[victim] = JobVerdict.RUN
                 self._victims.remove(victim)
                 self._holders.restore(victim, self._rank(victim))
-                left_over = int(soon.gpus.sum())
         return len(self._victims) < before
+
+    def _may_stay(self, victim: int) -> bool:
+        """Whether GPUs enough for it are left over where those who took its places could use them; a quick look."""
+        placing, soon = self._placing, self._placing.free_capacity.soon
+        rows = self._beneficiaries(victim)
+        held = [placing.claims[row].pieces for row in [*rows, victim] if row in placing.claims]
+        useful = np.zeros(len(soon.gpus), dtype=np.bool_)
+        for code in set(placing.demand.code[rows].tolist()):
+            shape = placing.demand.shapes[code]
+            gpus, cpus, memory_mib = shape.least
+            enough = (soon.gpus >= gpus) & (soon.cpus >= cpus) & (soon.memory_mib >= memory_mib)
+            useful |= enough & placing.free_capacity.classes.mask(shape)
+        for pieces in [self._holders.pieces(victim), *held]:
+            useful[[piece.node for piece in pieces]] = True
+        back = placing.claims.get(victim)
+        own = sum(piece.gpus for piece in back.pieces) if back else 0
+        return int(placing.snapshot.jobs.gpus[victim]) <= int(soon.gpus[useful].sum()) + own
 
     def _stays(self, victim: int) -> bool:
         """Try to let a victim stay; leaves everything as it was if that leaves a claim without places."""
@@ -217,7 +229,9 @@ class PreemptivePass:
         job_id = self._placing.snapshot.jobs.job_id
         plan = []
         for victim in sorted(self._victims, key=self._rank):
-            ids = tuple(int(job_id[row]) for row in self._beneficiaries(victim))
+            rows = self._beneficiaries(victim)
+            better = [row for row in rows if self._rank(row) < self._rank(victim)]
+            ids = tuple(int(job_id[row]) for row in better or rows)
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
             reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
             plan.append(PreemptJob(int(job_id[victim]), ids, reason))

@@ -132,7 +132,9 @@ def _in_turn(_note: JobNote, job: JobView, policy: Gandiva) -> SentenceAndNumber
 def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> SentenceAndNumbers:
     if not job.gpus:
         return _WITHOUT_GPUS, {"leaves_queue_at_gpu_s": None}
-    promoted = note.queue == 0 and bool(policy.thresholds_gpu_s) and job.attained_gpu_s >= policy.thresholds_gpu_s[0]
+    # A job's service may have grown past its queue since the decision: then it was not promoted.
+    served = bool(policy.thresholds_gpu_s) and job.attained_gpu_s >= policy.thresholds_gpu_s[0]
+    promoted = note.queue == 0 and served and math.isfinite(policy.promote_knob)
     queues = f"queue {note.queue + 1} of {len(policy.thresholds_gpu_s) + 1}"
     if promoted:
         return (
@@ -144,6 +146,8 @@ def _in_queue(note: JobNote, job: JobView, policy: Tiresias) -> SentenceAndNumbe
         return f"{text}, the last.", {"leaves_queue_at_gpu_s": None}
     upper = policy.thresholds_gpu_s[note.queue]
     rest_s = (upper - job.attained_gpu_s) / job.gpus
+    if rest_s <= 0:
+        return f"{text}; the next decision moves it to the next.", {"leaves_queue_at_gpu_s": upper}
     when = f"in {rest_s:,.0f} s" if job.state == JobState.RUNNING else f"after {rest_s:,.0f} s of running"
     return f"{text}; at {upper:,.0f} GPU s, {when}, it moves to the next.", {"leaves_queue_at_gpu_s": upper}
 

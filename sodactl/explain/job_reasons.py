@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,8 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
 
 def _ended(known: JobFacts, state: str) -> Iterator[str]:
     job, record = known.view.job, known.record
-    end_s = job.end_s if job is not None else record.end_s if record is not None else None
+    ends = (job.end_s if job is not None else None, record.end_s if record is not None else None)
+    end_s = next((end_s for end_s in ends if end_s is not None and math.isfinite(end_s)), None)
     yield f"It ended as {state} at {output.format_instant(end_s)}."
     if job is not None:
         times = f"ran {_times(len(known.view.runs))}" if known.view.runs else "never ran"
