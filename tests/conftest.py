@@ -12,6 +12,7 @@ Ctrl-C works in all tests, also where pytest runs in the background of a shell t
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 
@@ -27,6 +28,8 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=50)
 settings.register_profile("deep", settings.get_profile("default"), max_examples=500, derandomize=False)
 settings.load_profile("default")
+
+gc.disable()  # until everything is collected, see pytest_collection_finish
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what tests start
@@ -54,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector away from modules and thousands of tests, which stay: it would look at them again and again."""
+    gc.freeze()
+    gc.enable()
+
+
 def sample_of(family: list[pytest.Item]) -> set[pytest.Item]:
     """What runs of the parameter sets of one test."""
     family = [item for item in family if item.get_closest_marker("thorough") is None]
@@ -71,6 +80,14 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("store") / "soda.db"
     open_store(f"sqlite:///{path}").close()
     return path
+
+
+@pytest.fixture
+def quick_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores need not outlive the machine: writes do not wait for the disk."""
+    from slurm_soda.daemon.store import engine  # noqa: PLC0415 - most tests need no database
+
+    monkeypatch.setattr(engine, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture
