@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import slurm_soda  # noqa: F401 - before NumPy, which reads how many threads to use when it is loaded
-from tests.sampling import spread
+from tests.sampling import spread, thorough
 
 settings.register_profile(
     "default", max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -92,7 +92,17 @@ def quick_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def soon_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated run that never gets on is given up after 100 preemptions and some for each job, not after 1000."""
+    """A simulated run that never gets on is given up after 20 preemptions and 2 for each job, not after 1000 and 10."""
     from slurm_soda.simulator.engine import event_loop  # noqa: PLC0415 - most tests do not simulate
 
-    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 100)
+    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 20)
+    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PER_JOB", 2)
+
+
+@pytest.fixture
+def few_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``whatif`` simulates 2 variants of a short dump, and 10 with ``--thorough`` as for people."""
+    from slurm_soda.simulator.whatif import candidate_runs  # noqa: PLC0415 - most tests do not simulate
+
+    if not thorough():
+        monkeypatch.setattr(candidate_runs, "_MOST", 2)

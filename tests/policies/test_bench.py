@@ -51,7 +51,7 @@ def test_json_has_a_result_for_every_policy() -> None:
 
 def test_a_shared_cluster_has_as_many_kinds_as_asked_for() -> None:
     assert len(shared_cluster(200, 20, 1, kinds=7).sharing.kinds) == 7
-    runner, asked = CliRunner(), ["decide", "--jobs", "2000", "--nodes", "40", "--repeat", "1", "--policy", "sjf-bsbf"]
+    runner, asked = CliRunner(), ["decide", "--jobs", "800", "--nodes", "40", "--repeat", "1", "--policy", "sjf-bsbf"]
     found = [json.loads(runner.invoke(bench, [*asked, "--json", "--cluster", "shared", *more]).output)
              for more in ([], ["--kinds", "26"], ["--kinds", "1"])]  # fmt: skip
     starts = [one["results"][0]["starts"] for one in found]

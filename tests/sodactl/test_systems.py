@@ -12,6 +12,7 @@ import pytest
 from slurm_soda.sodactl.main import run
 
 MONTH = ("--workload", "soda-month", "--jobs", "300", "--load", "3")
+WEEK = ("--workload", "soda-month", "--jobs", "100", "--load", "3")
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -25,9 +26,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_a_system_is_its_policy_with_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    coda = document(capsys, "simulate", *MONTH, "--system", "coda", "--csv", str(tmp_path / "jobs.csv"))
+    coda = document(capsys, "simulate", *WEEK, "--system", "coda", "--csv", str(tmp_path / "jobs.csv"))
     same = document(
-        capsys, "simulate", *MONTH, "--policy", "coda", "--cores", "adaptive", "--eliminate", "memory"
+        capsys, "simulate", *WEEK, "--policy", "coda", "--cores", "adaptive", "--eliminate", "memory"
     )  # fmt: skip
     assert coda["systems"] == {
         "coda": {"policy": "coda", "cores": "adaptive", "eliminates": "memory", "core_curves": None}

@@ -20,6 +20,7 @@ from slurm_soda.sodactl.simulation.whatif import _demo_dump
 
 DOCS = Path(__file__).parents[2] / "docs"
 WhatIf = Callable[..., dict[str, Any]]
+pytestmark = pytest.mark.usefixtures("few_variants")
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
             "--workers",
             "1",
             "--sacct",
-            head(tmp_path / "dump.txt", 16),
+            head(tmp_path / "dump.txt", 10),
         ],
         stdout=writer,
         env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
