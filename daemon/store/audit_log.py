@@ -62,7 +62,8 @@ class ChangeOutcome:
 def open_cycle(session: Session, *, epoch_id: int, started_s: float, mode: str, policy: str) -> int:
     """Begin a cycle's row; :func:`close_cycle` fills it."""
     columns = {"epoch_id": epoch_id, "started_s": started_s, "mode": mode, "policy": policy}
-    return session.execute(_OPEN_CYCLE, columns).scalar_one()
+    cycle_id: int = session.execute(_OPEN_CYCLE, columns).scalar_one()
+    return cycle_id
 
 
 def close_cycle(session: Session, cycle_id: int, **columns: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Select, Table, func, select
+from sqlalchemy import Table, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.tables.scheduling import (
@@ -31,7 +31,7 @@ _IDS_PER_QUERY = 500
 
 # Of each cycle, on the table and built once: on the class and built anew it takes several times as long.
 _SETTINGS = cast("Table", AdminSetting.__table__)
-_SETTING_VALUES: Select[tuple[str, str]] = select(_SETTINGS.c.key, _SETTINGS.c.value)
+_SETTING_VALUES = select(_SETTINGS.c.key, _SETTINGS.c.value)
 
 CLOCK_SLACK_S = 60.0
 """How far a node's clock may be off when its records are matched with a job by time."""
