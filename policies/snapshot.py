@@ -244,7 +244,7 @@ class ClusterSnapshot:
     jobs: JobTable
     nodes: NodeTable
     partitions: tuple[PartitionName, ...] = field(default=("main",))
-    cpu_requests: CpuRequests = field(default_factory=CpuRequests)
+    cpu_requests: CpuRequests = field(default_factory=CpuRequests.none)
     """Waiting jobs whose CPUs may be fitted; empty where nobody asked Slurm about them."""
     pools: PoolsInForce = field(default_factory=PoolsInForce)
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""

@@ -12,6 +12,7 @@ Ctrl-C works in all tests, also where pytest runs in the background of a shell t
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import slurm_soda  # noqa: F401 - before NumPy, which reads how many threads to use when it is loaded
-from tests.sampling import spread
+from tests.sampling import spread, thorough
 
 settings.register_profile(
     "default", max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -27,6 +28,8 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=50)
 settings.register_profile("deep", settings.get_profile("default"), max_examples=500, derandomize=False)
 settings.load_profile("default")
+
+gc.disable()  # until everything is collected, see pytest_collection_finish
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what tests start
@@ -54,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector away from modules and thousands of tests, which stay: it would look at them again and again."""
+    gc.freeze()
+    gc.enable()
+
+
 def sample_of(family: list[pytest.Item]) -> set[pytest.Item]:
     """What runs of the parameter sets of one test."""
     family = [item for item in family if item.get_closest_marker("thorough") is None]
@@ -74,8 +83,26 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def quick_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores need not outlive the machine: writes do not wait for the disk."""
+    from slurm_soda.daemon.store import engine  # noqa: PLC0415 - most tests need no database
+
+    monkeypatch.setattr(engine, "_SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
 def soon_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated run that never gets on is given up after 100 preemptions and some for each job, not after 1000."""
+    """A simulated run that never gets on is given up after 20 preemptions and 2 for each job, not after 1000 and 10."""
     from slurm_soda.simulator.engine import event_loop  # noqa: PLC0415 - most tests do not simulate
 
-    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 100)
+    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 20)
+    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PER_JOB", 2)
+
+
+@pytest.fixture
+def few_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``whatif`` simulates 2 variants of a short dump, and 10 with ``--thorough`` as for people."""
+    from slurm_soda.simulator.whatif import candidate_runs  # noqa: PLC0415 - most tests do not simulate
+
+    if not thorough():
+        monkeypatch.setattr(candidate_runs, "_MOST", 2)

@@ -22,9 +22,14 @@ def examples(whole: int) -> int:
     return max(FEWEST, whole * most // WHOLE)
 
 
+def thorough() -> bool:
+    """Whether nothing is left out (``--thorough``)."""
+    return settings.default.max_examples >= WHOLE
+
+
 def some(cases: Sequence[Case], of_them: int, *, seed: str = "") -> list[Case]:
     """``of_them`` cases, spread over all, or all of them with ``--thorough``."""
-    if settings.default.max_examples >= WHOLE:
+    if thorough():
         return list(cases)
     return [cases[at] for at in spread(len(cases), of_them, seed=seed)]
 

@@ -60,7 +60,7 @@ class SnapshotReader:
         with watch("decide.pools"):
             pools = state.pools.in_force(slurm_state, settings.pools, asks=asks)
         with watch("decide.cpu_fit"):
-            requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests()
+            requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         return replace(snapshot, pools=pools, cpu_requests=requests)
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:

@@ -28,6 +28,8 @@ SCHEMA_VERSION = "0001"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 _BUSY_TIMEOUT_MS = 10_000
+_SYNCHRONOUS = "FULL"
+"""A change must be on disk before Slurm is told of it, whatever happens to the machine next."""
 _WRITE = "soda_write"
 
 
@@ -161,8 +163,7 @@ def _prepare_connection(connection: sqlite3.Connection, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
     cursor.execute("PRAGMA foreign_keys=ON")
-    # FULL: a change must be on disk before Slurm is told of it, whatever happens to the machine next.
-    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute(f"PRAGMA synchronous={_SYNCHRONOUS}")
     try:
         cursor.execute("PRAGMA journal_mode=WAL")
     except sqlite3.OperationalError:

@@ -17,9 +17,12 @@ from slurm_soda.policies.snapshot_file.identifiers import CategoryName, JobIdCol
 
 IntColumn = NDArray[np.int64]
 
+_NONE: IntColumn = np.zeros(0, dtype=np.int64)
+_NONE.flags.writeable = False
+
 
 def _none() -> IntColumn:
-    return np.zeros(0, dtype=np.int64)
+    return _NONE
 
 
 class DetailState(IntEnum):
@@ -200,6 +203,11 @@ class CpuRequests:
         return len(self.job_id)
 
     @classmethod
+    def none(cls) -> CpuRequests:
+        """Of nobody: always the same one."""
+        return _NO_REQUESTS
+
+    @classmethod
     def build(
         cls,
         job_ids: Sequence[int],
@@ -268,3 +276,6 @@ def _table(table: type[_Table], rows: Sequence[Sequence[int]], **others: object)
 
 def _rows(table: RequestDetails | EarlierResizes | DistinctRequests) -> Iterator[tuple[int, ...]]:
     return zip(*(getattr(table, name).tolist() for name in _columns_of(type(table))), strict=True)
+
+
+_NO_REQUESTS = CpuRequests()

@@ -13,6 +13,11 @@ from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 
 
+@pytest.fixture(autouse=True)
+def _quick_store(quick_store: None) -> None:
+    """For daemons too that make their store themselves."""
+
+
 @pytest.fixture
 def slurm() -> FakeSlurm:
     return FakeSlurm(FakeClock())

@@ -152,6 +152,10 @@ class FakeSlurm:
         job.state, job.reason, job.submit_s, job.eligible_s = "PENDING", "BeginTime", now_s, now_s + BEGIN_TIME_S
         job.start_s, job.end_s = NAN, NAN
 
+    def shown(self) -> list[tuple[object, ...]]:
+        """What wakes a daemon when it changes: jobs that come, start, end and go back to the queue."""
+        return [(job.job_id, job.state, job.reason, job.restarts) for job in self.all.values()]
+
     # --- SlurmClient ----------------------------------------------------------------------------------------------
 
     def jobs(self) -> list[SlurmJob]:

@@ -22,6 +22,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
+from tests.sampling import thorough
 
 
 class KilledError(BaseException):
@@ -136,18 +137,22 @@ class Daemon:
         return self.cycles.run()
 
     def follow(self, seconds: float, every_s: float = 1.0) -> None:
-        """Cycle after cycle while the cluster lives on."""
-        until_s = self.slurm.clock.at_s + seconds
-        while self.slurm.clock.at_s < until_s:
-            self.run()
-            self.slurm.advance(every_s)
+        """Live on with the cluster, looking at it ``every_s``."""
+        self._follow_until(lambda: False, seconds, every_s)
 
     def complete(self, within_s: float) -> None:
-        """Cycle after cycle until all jobs are completed, and ten more."""
-        until_s = self.slurm.clock.at_s + within_s
-        while self.slurm.clock.at_s < until_s and any(job.state != "COMPLETED" for job in self.slurm.all.values()):
-            self.follow(1)
+        """Live on until all jobs are completed, and ten seconds more."""
+        self._follow_until(lambda: all(job.state == "COMPLETED" for job in self.slurm.all.values()), within_s)
         self.follow(10)
+
+    def _follow_until(self, done: Callable[[], bool], seconds: float, every_s: float = 1.0) -> None:
+        """A cycle whenever one is due and after every change of the cluster; with ``--thorough`` at every look."""
+        until_s, due_s, seen = self.slurm.clock.at_s + seconds, 0.0, None
+        while self.slurm.clock.at_s < until_s and not done():
+            shown = self.slurm.shown()
+            if thorough() or shown != seen or self.slurm.clock.at_s >= due_s:
+                due_s, seen = self.run().next_s, shown
+            self.slurm.advance(every_s)
 
     def rows(self, table: type[Any]) -> list[Any]:
         with self.store.read() as session:

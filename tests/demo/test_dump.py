@@ -117,6 +117,7 @@ def test_a_path_with_a_space_is_quoted() -> None:
     assert shlex.split(command)[3] == "my demo/sacct-stock.txt"
 
 
+@pytest.mark.usefixtures("few_variants")
 @pytest.mark.parametrize("policy", ["tiresias-las", "fifo"])
 def test_the_forecast_is_what_the_command_says(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings, mix = DemoSettings(policy=policy, out=tmp_path), draw_mix()

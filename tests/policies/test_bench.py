@@ -12,6 +12,7 @@ from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.sodactl.bench.decide import CLUSTER_MAKERS, bench
 from slurm_soda.sodactl.bench.synthetic_sharing import shared_cluster
+from tests.sampling import thorough
 
 
 @pytest.mark.parametrize("cluster", sorted(CLUSTER_MAKERS))
@@ -51,7 +52,8 @@ def test_json_has_a_result_for_every_policy() -> None:
 
 def test_a_shared_cluster_has_as_many_kinds_as_asked_for() -> None:
     assert len(shared_cluster(200, 20, 1, kinds=7).sharing.kinds) == 7
-    runner, asked = CliRunner(), ["decide", "--jobs", "2000", "--nodes", "40", "--repeat", "1", "--policy", "sjf-bsbf"]
+    runner, jobs = CliRunner(), "2000" if thorough() else "800"
+    asked = ["decide", "--jobs", jobs, "--nodes", "40", "--repeat", "1", "--policy", "sjf-bsbf"]
     found = [json.loads(runner.invoke(bench, [*asked, "--json", "--cluster", "shared", *more]).output)
              for more in ([], ["--kinds", "26"], ["--kinds", "1"])]  # fmt: skip
     starts = [one["results"][0]["starts"] for one in found]

@@ -74,7 +74,7 @@ def assert_not_overdrawn(pool: FreeNodes) -> None:
     assert pool.memory_mib.min() >= 0
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -92,7 +92,7 @@ def test_nothing_is_given_twice(policy: Policy, snapshot: ClusterSnapshot) -> No
     assert_not_overdrawn(soon)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -116,7 +116,7 @@ def test_gangs_are_whole_and_where_they_may_be(policy: Policy, snapshot: Cluster
             assert {nodes.gpu_types[kind] if kind >= 0 else "" for kind in nodes.gpu_type[at].tolist()} == {wanted}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds())
@@ -137,7 +137,7 @@ def test_order_lists_the_pending_jobs_with_the_starts_in_front(policy: Policy, s
             assert verdict[int(jobs.job_id[row])] == JobVerdict.BLOCKED
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @each("policy", ALL, **by_name)
 @on_some_worlds
 @given(snapshot=worlds(), random=st.randoms(use_true_random=False))

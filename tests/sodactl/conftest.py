@@ -184,7 +184,11 @@ class Bench:
 
 @pytest.fixture
 def soda(
-    made_store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made_store: Path,
+    quick_store: None,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
     monkeypatch.setenv("TZ", "UTC")
     shutil.copy(made_store, tmp_path / "soda.db")

@@ -117,6 +117,7 @@ def made_read_only(value: Any) -> Any:
     return value
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", policy_names())
 def test_the_same_is_decided_whatever_the_policy_and_its_parameters(name: str) -> None:
     workload, cluster = generate_workload("tiresias480", 1, jobs=5), parse_cluster("1x4")

@@ -377,7 +377,7 @@ def test_dumps_decide_the_same_three_ways(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload, cluster = generate_workload("tiresias480", 1, jobs=5), parse_cluster("1x4")
-    policies = some(POLICIES, 3)
+    policies = some(POLICIES, 2)
     dumps = [*made_up(policies), *simulated(policies, monkeypatch), *recorded(policies, tmp_path)]
     dumps += recorded_with_pools(tmp_path)
     assert len(dumps) == 9 * len(policies) + 10

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.sodactl.main import run
+from tests.sampling import thorough
 
 MONTH = ("--workload", "soda-month", "--jobs", "300", "--load", "3")
 
@@ -25,9 +26,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_a_system_is_its_policy_with_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    coda = document(capsys, "simulate", *MONTH, "--system", "coda", "--csv", str(tmp_path / "jobs.csv"))
+    jobs = (*MONTH, "--jobs", "300" if thorough() else "100")
+    coda = document(capsys, "simulate", *jobs, "--system", "coda", "--csv", str(tmp_path / "jobs.csv"))
     same = document(
-        capsys, "simulate", *MONTH, "--policy", "coda", "--cores", "adaptive", "--eliminate", "memory"
+        capsys, "simulate", *jobs, "--policy", "coda", "--cores", "adaptive", "--eliminate", "memory"
     )  # fmt: skip
     assert coda["systems"] == {
         "coda": {"policy": "coda", "cores": "adaptive", "eliminates": "memory", "core_curves": None}

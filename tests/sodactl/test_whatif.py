@@ -17,9 +17,11 @@ import pytest
 from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.simulation.whatif import _demo_dump
+from tests.sampling import thorough
 
 DOCS = Path(__file__).parents[2] / "docs"
 WhatIf = Callable[..., dict[str, Any]]
+pytestmark = pytest.mark.usefixtures("few_variants")
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
             "--workers",
             "1",
             "--sacct",
-            head(tmp_path / "dump.txt", 16),
+            head(tmp_path / "dump.txt", 16 if thorough() else 10),
         ],
         stdout=writer,
         env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},

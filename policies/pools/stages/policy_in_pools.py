@@ -37,6 +37,8 @@ class PolicyInPools:
             PolicyError: the snapshot has columns of single GPUs, which nobody divides between pools.
         """
         policy, members, shares = self.policy, members_of(snapshot), snapshot.pools.shares
+        if members is None and not shares:
+            return policy.decide(snapshot)
         divides = isinstance(policy, DividesNodes)
         if isinstance(policy, DividesNodes) and shares:
             policy = policy.with_shares(shares)

@@ -13,12 +13,13 @@ from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen, Sha
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.sodactl.bench.synthetic_sharing import shared_cluster
+from tests.sampling import thorough
 
 
 def scene(
     seed: int, bound_caution: float = 0.0
 ) -> tuple[SharingSnapshot, GpuOccupancy, InterferenceView, PartnerScreen, list[int]]:
-    snapshot = shared_cluster(160, 6, seed)
+    snapshot = shared_cluster(160 if thorough() else 80, 6, seed)
     gpu_occupancy = GpuOccupancy(snapshot, PlacementPass(snapshot).free_capacity)
     interference_view = InterferenceView(snapshot, gpu_occupancy)
     waiting = np.flatnonzero((snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.gpus > 0)).tolist()

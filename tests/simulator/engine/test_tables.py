@@ -15,6 +15,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster, parse_cluster
+from slurm_soda.simulator.engine import event_loop
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
@@ -284,18 +285,33 @@ class Fickle:
         return replace(Fifo().decide(snapshot), next_event_s=snapshot.now_s + self.pause_s)
 
 
+def at_most(monkeypatch: pytest.MonkeyPatch, decisions: int) -> None:
+    """So many decisions without news, and the policy is taken never to come to rest."""
+    monkeypatch.setattr(event_loop, "_DECISIONS_PER_REST_CHECK", decisions)
+
+
+@pytest.mark.parametrize("decisions", [100, pytest.param(1000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("pause_s", [0.0, 1e-9])
-def test_a_policy_that_never_comes_to_rest_is_named(pause_s: float) -> None:
+def test_a_policy_that_never_comes_to_rest_is_named(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float, decisions: int
+) -> None:
+    at_most(monkeypatch, decisions)
     with pytest.raises(SimulatorError, match="policy fickle does not come to rest at 3 s"):
         simulate(Workload.build("one", [job(3, 1)]), ONE, Fickle(pause_s))
 
 
-def test_a_policy_may_look_as_often_as_it_likes_while_time_passes() -> None:
-    """A thousand decisions without news are no reason to stop, as long as a job runs or news may wait for its round."""
-    workload = Workload.build("two", [job(3, 300), job(4, 1)])
+@pytest.mark.parametrize(
+    ("decisions", "run_s", "rounds"), [(100, 30, 128), pytest.param(1000, 300, 1166, marks=pytest.mark.thorough)]
+)
+def test_a_policy_may_look_as_often_as_it_likes_while_time_passes(
+    monkeypatch: pytest.MonkeyPatch, decisions: int, run_s: float, rounds: int
+) -> None:
+    """So many decisions without news are no reason to stop, as long as a job runs or news may wait for its round."""
+    at_most(monkeypatch, decisions)
+    workload = Workload.build("two", [job(3, run_s), job(4, 1)])
     outcome = simulate(workload, ONE, Fickle(0.1), costs=Costs(round_s=0.26))
-    assert outcome.decisions > 2000
-    assert starts(outcome) == [pytest.approx(12 * 0.26), pytest.approx(1166 * 0.26)]
+    assert outcome.decisions > 2 * decisions
+    assert starts(outcome) == [pytest.approx(12 * 0.26), pytest.approx(rounds * 0.26)]
 
 
 @pytest.mark.thorough  # a thousand preemptions; the same with a hundred in tests/sodactl/test_compare.py

@@ -19,7 +19,7 @@ MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))
 SHARING = [name for name in policy_names() if isinstance(make_policy(name), SharingPolicy)]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", SHARING)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_bounds_hold_at_every_moment(pairs: Path, name: str, seed: int) -> None:

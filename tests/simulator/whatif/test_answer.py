@@ -32,7 +32,7 @@ def site() -> ObservedSite:
 
 
 @pytest.fixture
-def few(tmp_path: Path) -> SacctDump:
+def few(tmp_path: Path, few_variants: None) -> SacctDump:
     """The first seven jobs."""
     path = tmp_path / "dump.txt"
     path.write_text("\n".join(DUMP.read_text().splitlines()[:9]))
@@ -94,6 +94,7 @@ def test_where_preemption_is_dear_or_nobody_can_checkpoint_nothing_is_recommende
     assert found.dearer is None
 
 
+@pytest.mark.usefixtures("few_variants")
 def test_an_idle_site_needs_no_change() -> None:
     dump = read_sacct_dump(DUMP, lenient=False)
     idle = make_observed_site(dump.trace, dump.runs, parse_cluster("100x8", dump.trace.workload.partitions))
