@@ -52,6 +52,23 @@ class MungeSender:
 
 
 @dataclass(frozen=True, slots=True)
+class MungeMessage:
+    """What a valid credential of an allowed user carried."""
+
+    sender: MungeSender
+    payload: bytes
+
+    def check_body(self, body: bytes) -> None:
+        """Check that it is about this very body.
+
+        Raises:
+            MungeError: it is about another one.
+        """
+        if not hmac.compare_digest(self.payload, _payload(body)):
+            raise MungeError(f"credential from {self.sender.address} is about another body")
+
+
+@dataclass(frozen=True, slots=True)
 class Munge:
     """Seals and checks through the ``munge`` and ``unmunge`` programs."""
 
@@ -78,6 +95,16 @@ class Munge:
         Raises:
             MungeError: it is not, or unmunge is missing, failed or did not answer in time.
         """
+        message = self.decode(credential, allowed_uids)
+        message.check_body(body)
+        return message.sender
+
+    def decode(self, credential: str, allowed_uids: Collection[int]) -> MungeMessage:
+        """What ``credential`` carries, if it is valid, fresh, unused and of an allowed user. It is used then.
+
+        Raises:
+            MungeError: it is not, or unmunge is missing, failed or did not answer in time.
+        """
         if len(credential) > MAX_CREDENTIAL_LENGTH or not _CREDENTIAL.fullmatch(credential):
             raise MungeError(f"credential {credential[:20]!a} is not one that munge made")
         keys = ("--numeric", "--keys=STATUS,UID,ENCODE_HOST")
@@ -90,9 +117,7 @@ class Munge:
         if sender.uid not in allowed_uids:
             allowed = ", ".join(str(uid) for uid in sorted(allowed_uids))
             raise MungeError(f"credential of uid {sender.uid} from {sender.address}; allowed is {allowed}")
-        if not hmac.compare_digest(payload, _payload(body)):
-            raise MungeError(f"credential from {sender.address} is about another body")
-        return sender
+        return MungeMessage(sender, payload)
 
     def _call(self, program: str, arguments: tuple[str, ...], stdin: bytes) -> tuple[int, bytes, bytes]:
         socket = () if self.socket is None else (f"--socket={self.socket}",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,7 @@ from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsa
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
-
-
-@dataclass
-class FakeMunged:
-    """Answers for munge and unmunge: a credential is good once."""
-
-    uid: int = 0
-    sealed: dict[str, bytes] = field(default_factory=dict)
-
-    def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
-        if argv[0] == "munge":
-            name = f"MUNGE:{len(self.sealed):08d}:"
-            self.sealed[name] = stdin
-            return 0, name.encode() + b"\n", b""
-        payload = self.sealed.get(stdin.decode())
-        if payload is None:
-            return 17, b"", b"unmunge: Error: Replayed credential"
-        self.sealed[stdin.decode()] = None  # type: ignore[assignment]
-        return 0, f"STATUS: Success (0)\nUID: {self.uid}\nENCODE_HOST: n1 (10.0.0.2)\n\n".encode() + payload, b""
+from tests.wire.fake_munged import FakeMunged
 
 
 @dataclass
