@@ -37,6 +37,8 @@ class AgentConfig:
 
     controller: str = "http://ctl:6830"
     """Where sodad answers."""
+    controller_user: str = "slurm"
+    """Who runs sodad there, by name or number; nobody else's answers are believed, except root's."""
     node: str = ""
     """Slurm's name of this node; empty: the host name up to its first dot."""
     interval_s: float = 2.0
@@ -172,5 +174,8 @@ def _check_agent(config: AgentConfig, source: str) -> None:
         )
     if config.log_level not in LOG_LEVELS:
         raise AgentConfigError(f"{source}: log_level is {config.log_level!a}; expected one of {', '.join(LOG_LEVELS)}")
+    user = config.controller_user
+    if not (0 < len(user) <= 256 and user.isprintable()):
+        raise AgentConfigError(f"{source}: controller_user is {user[:80]!a}; expected a user's name or number")
     if urlsplit(config.controller).scheme not in ("http", "https") or not urlsplit(config.controller).hostname:
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")

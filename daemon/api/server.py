@@ -6,14 +6,15 @@ It never changes what Slurm does.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -50,7 +51,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: V
     )
     checks, in_hand = asyncio.Semaphore(MAX_CREDENTIAL_CHECKS), asyncio.Semaphore(MAX_REPORTS_IN_HAND)
 
-    async def take_report(request: Request) -> dict[str, Any]:
+    async def take_report(request: Request) -> Response:
         # Nothing of a body is read for those who may not report.
         async with checks:
             message = await run_in_threadpool(_check, request.headers.get(CREDENTIAL_HEADER, ""))
@@ -63,18 +64,20 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: V
         except MungeError as error:
             raise HTTPException(403, str(error)) from error
 
-    def _take(body: bytes, message: MungeMessage) -> dict[str, Any]:
+    def _take(body: bytes, message: MungeMessage) -> Response:
         try:
             message.check_body(body)
-            report = NodeReport.from_json(body)
-            answer = writer.submit(report).result(COMMIT_TIMEOUT_S)
         except MungeError as error:
             raise HTTPException(403, str(error)) from error
+        try:
+            written = writer.submit(NodeReport.from_json(body)).result(COMMIT_TIMEOUT_S)
+            answer = json.dumps(written.to_dict(), separators=(",", ":")).encode("ascii")
+            headers = {CREDENTIAL_HEADER: munge.encode(answer, body)}
         except RecordError as error:
             raise HTTPException(422, str(error)) from error
-        except (ReportQueueFullError, ReportNotWrittenError, FutureTimeoutError, SQLAlchemyError) as error:
-            raise HTTPException(503, f"not written: {error}; send it again later") from error
-        return answer.to_dict()
+        except (ReportQueueFullError, ReportNotWrittenError, FutureTimeoutError, SQLAlchemyError, MungeError) as error:
+            raise HTTPException(503, f"not taken: {error}; send it again later") from error
+        return Response(answer, headers=headers, media_type="application/json")
 
     app.post("/v1/reports")(take_report)
     app.include_router(views.routes())

@@ -22,6 +22,7 @@ from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.errors import MungeError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 from tests.wire.fake_munged import FakeMunged
@@ -75,6 +76,24 @@ def test_a_report_is_on_disk_when_it_is_answered(site: Site) -> None:
         ("n1", 4, ["no cgroup"])
     ]
     assert site.closes == [0]
+
+
+def test_an_answer_is_authenticated_and_about_its_report(site: Site) -> None:
+    report = NodeReport("n1", "a", 1, 110.0)
+    answer = site.post(report)
+    sent, credential = json.dumps(report.to_dict()).encode(), answer.headers[CREDENTIAL_HEADER]
+    assert Munge(run=site.munged).check(answer.content, credential, {0}, sent).uid == 0
+    with pytest.raises(MungeError, match="about another body"):
+        Munge(run=site.munged).check(answer.content, site.post(report).headers[CREDENTIAL_HEADER], {0}, b"other")
+
+
+def test_an_answer_that_cannot_be_authenticated_is_no_receipt(site: Site) -> None:
+    report = NodeReport("n1", "a", 1, 110.0)
+    sent = json.dumps(report.to_dict()).encode()
+    credential = Munge(run=site.munged).encode(sent)
+    site.munged.is_silent = True
+    answer = site.post(report, credential=credential)
+    assert (answer.status_code, CREDENTIAL_HEADER in answer.headers) == (503, False)
 
 
 def test_a_close_wakes_the_loop(site: Site) -> None:
