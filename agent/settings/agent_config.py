@@ -37,8 +37,6 @@ class AgentConfig:
 
     controller: str = "http://ctl:6830"
     """Where sodad answers."""
-    controller_user: str = "slurm"
-    """Who runs sodad there, by name or number; nobody else's answers are believed, except root's."""
     node: str = ""
     """Slurm's name of this node; empty: the host name up to its first dot."""
     interval_s: float = 2.0
@@ -53,6 +51,8 @@ class AgentConfig:
     upload_timeout_s: float = 10.0
     retry_max_s: float = 15.0
     """Longest pause between attempts while the controller is away."""
+    controller_user: str = "slurm"
+    """Who runs sodad, by name or number; nobody else's answers are believed, except root's."""
     lost_after_s: float = 86_400.0
     """A run without a close and without a process for so long counts as over; an allocation may well idle for hours."""
     socket: str = AGENT_SOCKET

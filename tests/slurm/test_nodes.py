@@ -54,6 +54,7 @@ class Site:
     @contextmanager
     def controller(self, user: str, kept: str) -> Iterator[None]:
         """A stand-in for sodad, run by this user; nodes report to it from the beginning."""
+        self.cluster.copy_in(Path(__file__).with_name("report_sink.py").read_bytes(), "/tmp/report_sink.py")
         start = f"rm -f {kept}; setsid {PYTHON} /tmp/report_sink.py {kept} </dev/null >/dev/null 2>&1 & echo $!"
         pid = self.cluster.exec(user, ("sh", "-c", start)).check().stdout.strip()
         try:
@@ -101,8 +102,6 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(cluster: ContainerCluster) -> Iterator[Site]:
-    sink = Path(__file__).with_name("report_sink.py").read_bytes()
-    cluster.copy_in(sink, "/tmp/report_sink.py")
     site = Site(cluster)
     with site.controller("slurm", KEPT):
         yield site
