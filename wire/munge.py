@@ -1,4 +1,6 @@
-"""Authenticates reports with MUNGE, which every Slurm site runs: a credential over the SHA-256 of the body.
+"""Authenticates reports, and the answers to them, with MUNGE, which every Slurm site runs.
+
+A credential is over the SHA-256 of the body and, in an answer, that of the report.
 
 MUNGE vouches for the sender's uid, refuses credentials past their time to live and, on the decoding host, a credential
 that was decoded before. Its binaries are called because they are everywhere that Slurm is; see munge(1), unmunge(1).
@@ -20,8 +22,9 @@ CREDENTIAL_HEADER = "X-Soda-Munge"
 
 MAX_CREDENTIAL_LENGTH = 4096
 
-_PREFIX = "slurm-soda report 1 sha256 "
-"""Part of the sealed text, so that a credential made for anything else on the cluster is worth nothing here."""
+_REPORT, _ANSWER = "slurm-soda report 1 sha256", "slurm-soda answer 1 sha256"
+"""Part of the sealed text, so that a credential made for anything else on the cluster, or for the other of these, is worth
+nothing here."""
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin", "LC_ALL": "C"}
 _CREDENTIAL = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:")
@@ -52,6 +55,23 @@ class MungeSender:
 
 
 @dataclass(frozen=True, slots=True)
+class MungeMessage:
+    """What a valid credential of an allowed user carried."""
+
+    sender: MungeSender
+    payload: bytes
+
+    def check_body(self, body: bytes, report: bytes | None = None) -> None:
+        """Check that it is about this very body: a report or, to a ``report``, an answer.
+
+        Raises:
+            MungeError: it is about another one.
+        """
+        if not hmac.compare_digest(self.payload, _payload(body, report)):
+            raise MungeError(f"credential from {self.sender.address} is about another body")
+
+
+@dataclass(frozen=True, slots=True)
 class Munge:
     """Seals and checks through the ``munge`` and ``unmunge`` programs."""
 
@@ -60,20 +80,34 @@ class Munge:
     socket: str | None = None
     """Path of munged's socket where it is not the default."""
 
-    def encode(self, body: bytes) -> str:
-        """A credential of this process's user for ``body``, on one line.
+    def encode(self, body: bytes, report: bytes | None = None) -> str:
+        """A credential of this process's user for ``body``, a report or the answer to one, on one line.
 
         Raises:
             MungeError: munge is missing, failed or did not answer in time.
         """
-        status, out, err = self._call("munge", (), _payload(body))
+        status, out, err = self._call("munge", (), _payload(body, report))
         credential = out.decode("ascii", "replace").strip()
         if status or not _CREDENTIAL.fullmatch(credential):
             raise MungeError(f"munge exited with status {status}: {_line(err)}; check that munged runs on this host")
         return credential
 
-    def check(self, body: bytes, credential: str, allowed_uids: Collection[int]) -> MungeSender:
+    def check(
+        self, body: bytes, credential: str, allowed_uids: Collection[int], report: bytes | None = None
+    ) -> MungeSender:
         """Who sent ``body``, if ``credential`` is valid, fresh, unused, about this very body and of an allowed user.
+
+        With ``report`` the body is sodad's answer to it.
+
+        Raises:
+            MungeError: it is not, or unmunge is missing, failed or did not answer in time.
+        """
+        message = self.decode(credential, allowed_uids)
+        message.check_body(body, report)
+        return message.sender
+
+    def decode(self, credential: str, allowed_uids: Collection[int]) -> MungeMessage:
+        """What ``credential`` carries, if it is valid, fresh, unused and of an allowed user. It is used then.
 
         Raises:
             MungeError: it is not, or unmunge is missing, failed or did not answer in time.
@@ -90,9 +124,7 @@ class Munge:
         if sender.uid not in allowed_uids:
             allowed = ", ".join(str(uid) for uid in sorted(allowed_uids))
             raise MungeError(f"credential of uid {sender.uid} from {sender.address}; allowed is {allowed}")
-        if not hmac.compare_digest(payload, _payload(body)):
-            raise MungeError(f"credential from {sender.address} is about another body")
-        return sender
+        return MungeMessage(sender, payload)
 
     def _call(self, program: str, arguments: tuple[str, ...], stdin: bytes) -> tuple[int, bytes, bytes]:
         socket = () if self.socket is None else (f"--socket={self.socket}",)
@@ -104,8 +136,12 @@ class Munge:
             raise MungeError(f"{program} cannot be started ({error.strerror}); install munge") from error
 
 
-def _payload(body: bytes) -> bytes:
-    return (_PREFIX + hashlib.sha256(body).hexdigest()).encode()
+def _payload(body: bytes, report: bytes | None) -> bytes:
+    """What is sealed: fixed lengths, so that no two pairs of body and report have the same."""
+    digest = hashlib.sha256(body).hexdigest()
+    if report is None:
+        return f"{_REPORT} {digest}".encode()
+    return f"{_ANSWER} {hashlib.sha256(report).hexdigest()} {digest}".encode()
 
 
 def _decoded(out: bytes) -> tuple[MungeSender, bytes]:

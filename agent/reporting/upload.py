@@ -1,10 +1,14 @@
-"""Sends reports to sodad: HTTP, authenticated with MUNGE. Sending one twice does no harm, so a doubt is resolved by it."""
+"""Sends reports to sodad: HTTP, authenticated with MUNGE in both directions.
+
+Sending a report twice does no harm, so a doubt is resolved by it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import pwd
 import random
 import socket
 from contextlib import closing, suppress
@@ -46,17 +50,19 @@ class HttpUploader:
     so no report about jobs goes elsewhere.
     """
 
-    def __init__(self, controller: str, munge: Munge, timeout_s: float) -> None:
+    def __init__(self, controller: str, munge: Munge, timeout_s: float, controller_user: str = "slurm") -> None:
+        """``controller_user``, by name or number, is who runs sodad: only his answers, and root's, are believed."""
         self._url = controller.rstrip("/") + PATH
         self._munge = munge
         self._timeout_s = timeout_s
+        self._controller_user = controller_user
 
     async def send(self, report: NodeReport) -> ReportAnswer | None:
         body = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False).encode("ascii")
         try:
             credential = await asyncio.to_thread(self._munge.encode, body)
             async with asyncio.timeout(self._timeout_s):
-                status, answer = await _post(
+                status, answer, answer_credential = await _post(
                     self._url, {CREDENTIAL_HEADER: credential, "Content-Type": "application/json"}, body
                 )
         except MungeError as error:
@@ -68,14 +74,31 @@ class HttpUploader:
         if not 200 <= status < 300:
             said = " ".join(answer.decode("utf-8", "replace").split())[:200]
             raise UploadError(f"{self._url} answered {status}: {said}")
+        await asyncio.to_thread(self._check_answer, answer, answer_credential, body)
         try:
             return ReportAnswer.from_json(answer) if answer else None
         except RecordError:
             return None  # the report was taken; a controller of another version answers in its own way
 
+    def _check_answer(self, answer: bytes, credential: str, report: bytes) -> None:
+        """Raise UploadError unless this is sodad's answer to this very report: whoever has its port could say anything."""
+        try:
+            self._munge.check(answer, credential, {0, *_uids(self._controller_user)}, report)
+        except MungeError as error:
+            believed = f"only sodad, run by {self._controller_user} (controller_user) or root, is believed"
+            raise UploadError(f"{self._url}: answer refused: {error}; {believed}") from error
 
-async def _post(url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-    """Status and content of the answer to one POST.
+
+def _uids(user: str) -> tuple[int, ...]:
+    """Of a user by name or number; none if this node does not know him."""
+    try:
+        return (int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid,)
+    except KeyError:
+        return ()
+
+
+async def _post(url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:
+    """Status, content and credential of the answer to one POST.
 
     Raises:
         OSError: there is no connection, or it broke.
@@ -110,10 +133,10 @@ class _Received:
         return io.BytesIO(self._content)
 
 
-def _parsed(content: bytes) -> tuple[int, bytes]:
+def _parsed(content: bytes) -> tuple[int, bytes, str]:
     response = HTTPResponse(cast(socket.socket, _Received(content)), method="POST")
     response.begin()
-    return response.status, response.read()
+    return response.status, response.read(), response.headers.get(CREDENTIAL_HEADER, "")
 
 
 class Backoff:

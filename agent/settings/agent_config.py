@@ -51,6 +51,8 @@ class AgentConfig:
     upload_timeout_s: float = 10.0
     retry_max_s: float = 15.0
     """Longest pause between attempts while the controller is away."""
+    controller_user: str = "slurm"
+    """Who runs sodad, by name or number; nobody else's answers are believed, except root's."""
     lost_after_s: float = 86_400.0
     """A run without a close and without a process for so long counts as over; an allocation may well idle for hours."""
     socket: str = AGENT_SOCKET
@@ -172,5 +174,8 @@ def _check_agent(config: AgentConfig, source: str) -> None:
         )
     if config.log_level not in LOG_LEVELS:
         raise AgentConfigError(f"{source}: log_level is {config.log_level!a}; expected one of {', '.join(LOG_LEVELS)}")
+    user = config.controller_user
+    if not (0 < len(user) <= 256 and user.isprintable()):
+        raise AgentConfigError(f"{source}: controller_user is {user[:80]!a}; expected a user's name or number")
     if urlsplit(config.controller).scheme not in ("http", "https") or not urlsplit(config.controller).hostname:
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")

@@ -1,7 +1,7 @@
 """What anybody may read over HTTP; nothing here changes anything.
 
-Answers are bounded, and so is what they cost sodad: a few at a time, and the list of all jobs serves all who ask within a
-second or, where it is long, a few.
+Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs serves all who ask within a
+second or, where it is long, a few; that of cores serves all who ask the same within a cycle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
@@ -41,6 +41,8 @@ JOB_LIST_MAX_AGE_S = 1.0
 """The list of all jobs may be this old, or"""
 JOB_LIST_MAX_AGE_RATIO = 10
 """this many times older than it took to make: a tenth of sodad's time at most."""
+MAX_KEPT_FITS = 8
+"""Lists of cores that are kept; each may have :data:`MAX_FITS` jobs, 2 MB."""
 
 JobId = Annotated[int, Path(ge=1, le=MAX_JOB_ID)]
 CycleCount = Annotated[int, Query(ge=0, le=MAX_CYCLES)]
@@ -53,6 +55,30 @@ Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
 GpuType = Annotated[str, Query(max_length=64)]
 
 
+class _KeptAnswers:
+    """Answers that serve everybody who asks the same while they are fresh. They are made one at a time."""
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        self._clock, self._most = clock, most
+        self._making = asyncio.Lock()
+        self._kept: dict[Hashable, tuple[float, Response]] = {}
+        """Until when each is fresh, by what was asked; oldest first."""
+
+    async def get(
+        self, asked: Hashable, make: Callable[[], Awaitable[Response]], max_age_s: Callable[[float], float]
+    ) -> Response:
+        """The answer; ``max_age_s`` says how old it may become, given the time that it took to make."""
+        async with self._making:
+            began_s = self._clock.elapsed_s()
+            if asked not in self._kept or began_s >= self._kept[asked][0]:
+                answer = await make()
+                self._kept.pop(asked, None)
+                self._kept[asked] = began_s + max_age_s(self._clock.elapsed_s() - began_s), answer
+                if len(self._kept) > self._most:
+                    del self._kept[next(iter(self._kept))]
+            return _json(bytes(self._kept[asked][1].body))
+
+
 class ViewRoutes:
     """API views of the store, as JSON."""
 
@@ -60,9 +86,8 @@ class ViewRoutes:
         """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
         self._store, self._clock, self._settings = store, clock, settings
         self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
-        self._listing, self._pairing = asyncio.Lock(), asyncio.Lock()
-        self._listed: tuple[float, bytes] | None = None
-        """Until when it is fresh, and the answer."""
+        self._pairing = asyncio.Lock()
+        self._job_lists, self._fits = _KeptAnswers(clock, 1), _KeptAnswers(clock, MAX_KEPT_FITS)
 
     def routes(self) -> APIRouter:
         """The routes, under ``/v1``."""
@@ -82,15 +107,11 @@ class ViewRoutes:
 
     async def jobs(self) -> Response:
         """The live jobs: :class:`~slurm_soda.daemon.api.views.JobListView`, up to :data:`MAX_JOBS`."""
-        async with self._listing:
-            began_s = self._clock.elapsed_s()
-            if self._listed is None or began_s >= self._listed[0]:
-                answer = await self._answer(
-                    lambda session: views.job_list_view(session, self._head(session), most=MAX_JOBS)
-                )
-                took_s = self._clock.elapsed_s() - began_s
-                self._listed = began_s + max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s), bytes(answer.body)
-            return _json(self._listed[1])
+        return await self._job_lists.get(
+            "jobs",
+            lambda: self._answer(lambda session: views.job_list_view(session, self._head(session), most=MAX_JOBS)),
+            lambda took_s: max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s),
+        )
 
     async def job(self, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
@@ -112,7 +133,11 @@ class ViewRoutes:
         jobs at most.
         """
         filters = CpuFitFilters(job_id, user, category, model, since_s)
-        return await self._answer(lambda session: read_cpu_fit_report(session, filters, limit))
+        return await self._fits.get(
+            (filters, limit),
+            lambda: self._answer(lambda session: read_cpu_fit_report(session, filters, limit)),
+            lambda _took_s: self._settings().cycle.interval_s,
+        )
 
     async def pair(
         self,

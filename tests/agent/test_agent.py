@@ -27,6 +27,7 @@ from slurm_soda.wire.event_delivery import deliver_event
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.spool import Spool
+from tests.wire.fake_munged import FakeMunged
 
 JOB = 1_999_999_910
 """A number that no job of a Slurm on this very machine has: its processes would be taken for this one's."""
@@ -41,6 +42,9 @@ CLOSE: dict[str, object] = {
 }  # fmt: skip
 
 
+munge = Munge(FakeMunged())
+
+
 class Controller:
     """An HTTP server in sodad's place, that can be told to fail."""
 
@@ -48,17 +52,20 @@ class Controller:
         self.reports: list[NodeReport] = []
         self.status = 204
         self.answer = b""
+        self.is_impostor = False
         controller = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert self.path == "/v1/reports"
-                assert self.headers[CREDENTIAL_HEADER] == "MUNGE:AA==:"
+                munge.check(body, self.headers[CREDENTIAL_HEADER], {0})
                 if controller.status < 300:
                     controller.reports.append(NodeReport.from_json(body))
                 self.send_response(controller.status)
                 self.send_header("Content-Length", str(len(controller.answer)))
+                if not controller.is_impostor:
+                    self.send_header(CREDENTIAL_HEADER, munge.encode(controller.answer, body))
                 self.end_headers()
                 self.wfile.write(controller.answer)
 
@@ -112,9 +119,7 @@ class Bench:
             run_records=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
-            uploader=HttpUploader(
-                config.controller, Munge(lambda *_: (0, b"MUNGE:AA==:\n", b"")), config.upload_timeout_s
-            ),
+            uploader=HttpUploader(config.controller, munge, config.upload_timeout_s),
             backoff=Backoff(config.retry_max_s, random.Random(1)),
             faults=faults,
             environ={},
@@ -195,6 +200,28 @@ def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller
 
     asyncio.run(scene())
     assert [len(controller.reports[0].opened), len(controller.reports[0].closed)] == [1, 1]
+
+
+def test_an_impostor_empties_no_spool_and_gives_no_order(tmp_path: Path, controller: Controller) -> None:
+    order = {"job_id": JOB, "restart": 0, "search": 0, "step": 1, "cores": 1}
+    controller.is_impostor, controller.status = True, 200
+    controller.answer = json.dumps({"node": "n1", "seq": 1, "cores": [order]}).encode()
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> None:
+        agent = bench.agent()
+        for event in (OPEN, CLOSE):
+            agent.receive_event(json.dumps(event).encode())
+        with pytest.raises(UploadError, match="answer refused"):
+            await agent.upload()
+        assert {path.suffix for path in (tmp_path / "spool").iterdir()} >= {".open", ".close"}
+        assert not bench.core_messages.orders
+        controller.is_impostor = False
+        await agent.upload()
+        assert [report.closed for report in controller.reports][1] == controller.reports[0].closed
+        assert bench.core_messages.orders
+
+    asyncio.run(scene())
 
 
 def test_an_end_without_a_beginning_is_reported_at_once(tmp_path: Path, controller: Controller) -> None:

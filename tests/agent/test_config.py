@@ -21,6 +21,7 @@ from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
         ("interval_s = nan", "interval_s is nan; expected a number of seconds from 0.05 to 86400"),
         ("interval_s = 0", "interval_s is 0; expected a number of seconds"),
         ("controller = 6830", "controller is 6830; expected text in quotes"),
+        ('controller_user = ""', "controller_user is ''; expected a user's name or number"),
         ('controller = "ctl:6830"', "expected a URL such as http://ctl:6830"),
         ("spool_files = 1.5", "spool_files is 1.5; expected a whole number"),
         ("spool_files = 1", "expected a whole number from 64"),

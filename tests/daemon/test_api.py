@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,10 @@ from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.errors import MungeError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
-
-
-@dataclass
-class FakeMunged:
-    """Answers for munge and unmunge: a credential is good once."""
-
-    uid: int = 0
-    sealed: dict[str, bytes] = field(default_factory=dict)
-
-    def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
-        if argv[0] == "munge":
-            name = f"MUNGE:{len(self.sealed):08d}:"
-            self.sealed[name] = stdin
-            return 0, name.encode() + b"\n", b""
-        payload = self.sealed.get(stdin.decode())
-        if payload is None:
-            return 17, b"", b"unmunge: Error: Replayed credential"
-        self.sealed[stdin.decode()] = None  # type: ignore[assignment]
-        return 0, f"STATUS: Success (0)\nUID: {self.uid}\nENCODE_HOST: n1 (10.0.0.2)\n\n".encode() + payload, b""
+from tests.wire.fake_munged import FakeMunged
 
 
 @dataclass
@@ -95,6 +78,24 @@ def test_a_report_is_on_disk_when_it_is_answered(site: Site) -> None:
         ("n1", 4, ["no cgroup"])
     ]
     assert site.closes == [0]
+
+
+def test_an_answer_is_authenticated_and_about_its_report(site: Site) -> None:
+    report = NodeReport("n1", "a", 1, 110.0)
+    answer = site.post(report)
+    sent, credential = json.dumps(report.to_dict()).encode(), answer.headers[CREDENTIAL_HEADER]
+    assert Munge(run=site.munged).check(answer.content, credential, {0}, sent).uid == 0
+    with pytest.raises(MungeError, match="about another body"):
+        Munge(run=site.munged).check(answer.content, site.post(report).headers[CREDENTIAL_HEADER], {0}, b"other")
+
+
+def test_an_answer_that_cannot_be_authenticated_is_no_receipt(site: Site) -> None:
+    report = NodeReport("n1", "a", 1, 110.0)
+    sent = json.dumps(report.to_dict()).encode()
+    credential = Munge(run=site.munged).encode(sent)
+    site.munged.is_silent = True
+    answer = site.post(report, credential=credential)
+    assert (answer.status_code, CREDENTIAL_HEADER in answer.headers) == (503, False)
 
 
 def test_a_close_wakes_the_loop(site: Site) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from slurm_soda.agent.network.net_cls import OWN_MOUNT
 from slurm_soda.agent.settings.agent_config import STATE_DIRECTORY
+from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.config import Settings
 from slurm_soda.wire.event_delivery import AGENT_SOCKET
 
@@ -56,6 +57,12 @@ def test_no_directory_belongs_to_units_of_different_users() -> None:
 def test_what_outlives_a_restart_is_kept(unit: Path) -> None:
     """Slurm touches the wake file, and the network's groups stay mounted, while the daemon is down."""
     assert dict(entries(unit))["RuntimeDirectoryPreserve"] == "yes"
+
+
+def test_sodads_memory_and_descriptors_are_bounded() -> None:
+    unit = dict(entries(SODAD))
+    assert unit["MemoryMax"] == "25%"
+    assert int(unit["LimitNOFILE"]) >= 4 * ConnectionLimits().connections
 
 
 def text_of(path: str) -> str:

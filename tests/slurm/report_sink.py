@@ -33,6 +33,8 @@ class Handler(BaseHTTPRequestHandler):
         except SodaError as error:
             status, said = 403, str(error)
         self.send_response(status)
+        if status == 200:
+            self.send_header(CREDENTIAL_HEADER, Munge().encode(said.encode(), body))
         self.send_header("Content-Length", str(len(said.encode())))
         self.end_headers()
         self.wfile.write(said.encode())

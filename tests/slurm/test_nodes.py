@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,9 +40,9 @@ class Site:
 
     cluster: ContainerCluster
 
-    def heard(self) -> Heard:
+    def heard(self, kept: str = KEPT) -> Heard:
         heard = Heard()
-        text = self.cluster.exec("root", ("cat", KEPT)).stdout
+        text = self.cluster.exec("root", ("cat", kept)).stdout
         for line in text.splitlines():
             report = NodeReport.from_json(line.encode())
             heard.opened |= {(r.job_id, r.restart, r.node): r for r in report.opened}
@@ -49,6 +50,18 @@ class Site:
             heard.usage |= {(r.job_id, r.restart, r.node): r for r in report.usage}
             heard.faults |= set(report.faults)
         return heard
+
+    @contextmanager
+    def controller(self, user: str, kept: str) -> Iterator[None]:
+        """A stand-in for sodad, run by this user; nodes report to it from the beginning."""
+        self.cluster.copy_in(Path(__file__).with_name("report_sink.py").read_bytes(), "/tmp/report_sink.py")
+        start = f"rm -f {kept}; setsid {PYTHON} /tmp/report_sink.py {kept} </dev/null >/dev/null 2>&1 & echo $!"
+        pid = self.cluster.exec(user, ("sh", "-c", start)).check().stdout.strip()
+        try:
+            self.cluster.wait_until(lambda: kept in self.cluster.exec("root", ("ls", kept)).stdout, "the nodes report")
+            yield
+        finally:
+            self.cluster.exec("root", ("kill", pid))
 
     def submit(self, script: str, *options: str) -> int:
         argv = ("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", *options)
@@ -89,16 +102,21 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(cluster: ContainerCluster) -> Iterator[Site]:
-    sink = Path(__file__).with_name("report_sink.py").read_bytes()
-    cluster.copy_in(sink, "/tmp/report_sink.py")
-    start = f"rm -f {KEPT}; setsid {PYTHON} /tmp/report_sink.py {KEPT} </dev/null >/dev/null 2>&1 & echo $!"
-    pid = cluster.exec("slurm", ("sh", "-c", start)).check().stdout.strip()
     site = Site(cluster)
-    try:
-        cluster.wait_until(lambda: KEPT in cluster.exec("root", ("ls", KEPT)).stdout, "the nodes report")
+    with site.controller("slurm", KEPT):
         yield site
-    finally:
-        cluster.exec("root", ("kill", pid))
+
+
+def test_an_impostor_on_sodads_port_takes_nothing_out_of_a_spool(cluster: ContainerCluster) -> None:
+    site, kept = Site(cluster), "/tmp/impostor.jsonl"
+    with site.controller("alice", kept):
+        job_id = site.submit("true", "--nodelist=n1")
+        cluster.wait_until(lambda: (job_id, 0, "n1") in site.heard(kept).closed, "the impostor was told")
+        time.sleep(3)  # he has answered, and the agent has tried again
+        spooled = cluster.exec("root", ("ls", "/var/spool/slurm-soda"), node="n1").check().stdout.split()
+        assert {name.rpartition(".")[2] for name in spooled if name.startswith(f"{job_id}.")} >= {"open", "close"}
+    with site.controller("slurm", KEPT):
+        site.wait_closed(job_id)
 
 
 BURN = "timeout 4 sh -c 'while :; do :; done'"

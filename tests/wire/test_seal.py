@@ -122,6 +122,17 @@ def munged(tmp_path: Path) -> Iterator[Munge]:
         daemon.wait()
 
 
+def test_an_answer_is_vouched_for_together_with_its_report() -> None:
+    run = Recorded((0, f"{CREDENTIAL}\n".encode(), b""))
+    Munge(run).encode(BODY, b"report")
+    ((_, payload),) = run.asked
+    assert payload == f"slurm-soda answer 1 sha256 {sha256(b'report').hexdigest()} {sha256(BODY).hexdigest()}".encode()
+    Munge(Recorded(answer(0, payload=payload))).check(BODY, CREDENTIAL, {0}, b"report")
+    for body, report in [(BODY, b"other"), (BODY, None), (b"report", BODY)]:
+        with pytest.raises(MungeError, match="about another body"):
+            Munge(Recorded(answer(0, payload=payload))).check(body, CREDENTIAL, {0}, report)
+
+
 def test_real_munge_vouches_once_and_only_for_this_body(munged: Munge) -> None:
     credential = munged.encode(BODY)
     assert munged.check(BODY, credential, {os.getuid()}).uid == os.getuid()

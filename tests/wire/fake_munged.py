@@ -1,0 +1,32 @@
+"""Stands in for MUNGE's programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+
+@dataclass
+class FakeMunged:
+    """Answers for munge and unmunge: a credential is good once."""
+
+    uid: int = 0
+    """Who makes credentials."""
+    sealed: dict[str, tuple[int, bytes] | None] = field(default_factory=dict)
+    is_silent: bool = False
+    """No credential can be made."""
+    numbers: count[int] = field(default_factory=count)
+
+    def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
+        if argv[0] == "munge" and self.is_silent:
+            return 6, b"", b"munge: Error: Unable to access the socket"
+        if argv[0] == "munge":
+            name = f"MUNGE:{next(self.numbers):08d}:"
+            self.sealed[name] = self.uid, stdin
+            return 0, name.encode() + b"\n", b""
+        found = self.sealed.get(stdin.decode())
+        if found is None:
+            return 17, b"", b"unmunge: Error: Replayed credential"
+        self.sealed[stdin.decode()] = None
+        uid, payload = found
+        return 0, f"STATUS: Success (0)\nUID: {uid}\nENCODE_HOST: n1 (10.0.0.2)\n\n".encode() + payload, b""
