@@ -1,22 +1,20 @@
 -- Pools: a job submitted to a partition under pools gets the list of partitions that its pool owns or may borrow. The
 -- rules are those of policies/pools/layout/routing.py; tests/hints/test_routing.py compares both. A local file of a few lines is
 -- read at every submission, because Lua cannot see whether a file has changed. Loaded by soda.lua, which lies beside it.
+--
+-- slurmctld holds its locks meanwhile, and checks lengths only afterwards: no pattern sees a longer text than Slurm takes, and
+-- none may take more than linear time (tests/hints/test_lua_work.py).
 
 local M = {}
 
 local ROUTES_HEADER = "soda-pools 1"
-local ROUTES_MAX_BYTES = 1024 * 1024
+local ROUTES_MAX_BYTES = 32 * 1024 -- slurm_ext/pools/routes_file.py writes no longer file
+local REQUEST_MAX_BYTES, REQUEST_MAX_PIECES = 1024, 16 -- Slurm refuses a longer request
 local LARGE_FROM_GPUS = 4
 local NO_VAL16, NO_VAL, INFINITE16, INFINITE = 65534, 4294967294, 65535, 4294967295
-local PART_NUMBERS = { "nodes", "cores", "cpus", "gpus" }
-
-local function words_of(line)
-    local found = {}
-    for key, value in line:gmatch("([a-z_]+)=([^ ]*)") do
-        found[key] = value
-    end
-    return found
-end
+local RULES_LINE = "^rules gpu_lending=([a-z]+) kill_wait_s=([0-9]+) job_requeue=([01])$"
+local PART_LINE = "^part name=([^ ]+) base=([^ ]+) kind=([a-z]+) borrowing=([01]) nodes=([0-9]+) cores=([0-9]+)"
+    .. " cpus=([0-9]+) gpus=([0-9]+) type=([^ ]*)$"
 
 -- The table of a routes file, or nil and what is wrong with it.
 function M.parse_routes(text)
@@ -27,28 +25,25 @@ function M.parse_routes(text)
     if not rest:find("\nend\n$") then
         return nil, "it has no end"
     end
-    local routes = { parts = {}, base_of = {} }
+    local routes = { parts_of = {}, base_of = {} }
     for line in rest:gmatch("([^\n]+)\n") do
-        local kind, words = line:match("^[a-z]+"), words_of(line)
-        if kind == "rules" then
-            routes.gpu_lending = words.gpu_lending
-            routes.kill_wait_s = tonumber(words.kill_wait_s)
-            routes.job_requeue = words.job_requeue == "1"
-        elseif kind == "part" and words.name and words.base then
-            for _, key in ipairs(PART_NUMBERS) do
-                words[key] = tonumber(words[key])
-                if not words[key] then
-                    return nil, "a partition has no " .. key
-                end
+        local name, base, kind, borrowing, nodes, cores, cpus, gpus, gpu_type = line:match(PART_LINE)
+        if name then
+            local parts = routes.parts_of[base] or {}
+            parts[#parts + 1] = {
+                name = name, kind = kind, borrowing = borrowing == "1", nodes = tonumber(nodes), cores = tonumber(cores),
+                cpus = tonumber(cpus), gpus = tonumber(gpus), type = gpu_type,
+            }
+            routes.parts_of[base], routes.base_of[name], routes.base_of[base] = parts, base, base
+        elseif line ~= "end" then
+            local lending, kill_wait_s, requeue = line:match(RULES_LINE)
+            if not lending then
+                return nil, "a line cannot be read"
             end
-            words.borrowing = words.borrowing == "1"
-            routes.parts[#routes.parts + 1] = words
-            routes.base_of[words.name], routes.base_of[words.base] = words.base, words.base
-        elseif kind ~= "end" then
-            return nil, "a line cannot be read"
+            routes.gpu_lending, routes.kill_wait_s, routes.job_requeue = lending, tonumber(kill_wait_s), requeue == "1"
         end
     end
-    if not routes.gpu_lending or not routes.kill_wait_s then
+    if not routes.gpu_lending then
         return nil, "it has no rules"
     end
     return routes
@@ -82,21 +77,38 @@ local function given(value)
     return nil
 end
 
+-- Number and type of the GPUs in what follows "gpu" in a request: nothing, :2, =2, :a100, /a100 or :a100:2; nil for others.
+local function gpus_after(rest)
+    if rest == "" then
+        return 1, ""
+    end
+    local mark, said = rest:match("^([:=/])(.*)$")
+    local name, count = (said or "!"):match("^([0-9a-zA-Z_.-]*)[:=]([0-9]*)$")
+    name = name or (said or "!"):match("^[0-9a-zA-Z_.-]*$")
+    if not name then
+        return nil
+    end
+    count = count or (mark ~= "/" and name:match("^[0-9]+$"))
+    return tonumber(count or "") or 1, mark ~= "=" and name:find("[a-zA-Z]") and name or ""
+end
+
 -- GPUs, their type and whether anything else is asked for, in a request such as gres/gpu:a100:2,license:1.
 local function gpus_in(request)
-    local total, kind, several, other = 0, "", false, false
-    for piece in (request or ""):gmatch("[^,]+") do
-        local rest = piece:match("^gres[/:]gpu(.*)$") or piece:match("^gpu(.*)$")
-        if rest == "" or rest and rest:find("^[:=/][0-9a-zA-Z_.-]*[:=]?[0-9]*$") then
-            local number = rest:match("[:=]([0-9]+)$")
-            local type_name = rest:match("^[:/]([^:=]*[a-zA-Z][^:=]*)") or ""
-            several = several or (total > 0 and type_name ~= kind)
-            total, kind = total + (tonumber(number) or 1), type_name
+    local total, kind, odd, pieces = 0, "", #(request or "") > REQUEST_MAX_BYTES, 0
+    for piece in (odd and "" or request or ""):gmatch("[^,]+") do
+        pieces = pieces + 1
+        if pieces > REQUEST_MAX_PIECES then
+            return 0, "", true
+        end
+        local count, type_name = gpus_after(piece:match("^gres[/:]gpu(.*)$") or piece:match("^gpu(.*)$") or "!")
+        if count then
+            odd = odd or (total > 0 and type_name ~= kind)
+            total, kind = total + count, type_name
         elseif piece:find("gres", 1, true) then
-            other = true
+            odd = true
         end
     end
-    return total, kind, several or other
+    return total, kind, odd
 end
 
 -- The least that a job asks for; nil where it asks in a way that says too little.
@@ -142,8 +154,8 @@ end
 function M.route(routes, base, ask, may_borrow)
     local kind = ask.gpus == 0 and "cpu" or ask.gpus >= LARGE_FROM_GPUS and "large" or "small"
     local own, lent = {}, {}
-    for _, part in ipairs(routes.parts) do
-        if part.base == base and part.kind == kind and fits(part, ask) then
+    for _, part in ipairs(routes.parts_of[base] or {}) do
+        if part.kind == kind and fits(part, ask) then
             local list = part.borrowing and lent or own
             if kind ~= "cpu" and (may_borrow or not part.borrowing)
                 or kind == "cpu" and (part.gpus == 0 or part.borrowing == may_borrow) then
@@ -199,7 +211,7 @@ end
 -- for its path, every job stays where it is.
 function M.arrange(path, job_desc, part_list, tag)
     local routes = routes_in(path)
-    if not routes or #routes.parts == 0 then
+    if not routes then
         return
     end
     local named = job_desc.partition
