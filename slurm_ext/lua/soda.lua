@@ -28,8 +28,8 @@ local function wake()
     end
 end
 
-local function guarded(what, ...)
-    local fine, problem = pcall(what, ...)
+local function guarded(call)
+    local fine, problem = pcall(call)
     if not fine then
         pcall(function()
             slurm.log_error("%s", "slurm-soda: soda.lua failed, the job is not affected: " .. tostring(problem))
@@ -42,7 +42,7 @@ end
 function M.submit(job_desc, part_list)
     local tag = ""
     guarded(function() tag = hints.annotate(job_desc) end)
-    guarded(routes.arrange, M.routes_path, job_desc, part_list, tag)
+    guarded(function() routes.arrange(M.routes_path, job_desc, part_list, tag) end)
     guarded(wake)
 end
 
@@ -50,7 +50,7 @@ end
 -- are, tag and all. The daemon never changes comments: for its updates this is one look at a field.
 function M.modify(job_desc, job_rec, modify_uid)
     if modify_uid ~= 0 then
-        guarded(hints.modify, job_desc, job_rec)
+        guarded(function() hints.modify(job_desc, job_rec) end)
     end
 end
 
