@@ -46,11 +46,15 @@ function M.submit(job_desc, part_list)
     guarded(wake)
 end
 
--- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment. Root writes comments as they
--- are, tag and all. The daemon never changes comments: for its updates this is one look at a field.
+-- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment, and the job in its pool when its
+-- owner changes it. What root writes stays as it is, tag and partition too. The daemon never changes comments: for its
+-- updates this is a look at a few fields.
 function M.modify(job_desc, job_rec, modify_uid)
     if modify_uid ~= 0 then
-        guarded(function() hints.modify(job_desc, job_rec) end)
+        guarded(function()
+            hints.modify(job_desc, job_rec)
+            routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment))
+        end)
     end
 end
 

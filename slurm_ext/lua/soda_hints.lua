@@ -124,6 +124,9 @@ end
 
 -- The tag of a comment as it stands, or "".
 function M.tag_of(comment)
+    if not comment or #comment > COMMENT_MAX_BYTES then
+        return ""
+    end
     local last = comment:match("^.* (.*)$") or comment
     return last:match("^soda:[0-9]+:.*$") or ""
 end
@@ -199,9 +202,6 @@ function M.modify(job_desc, job_rec)
         return
     end
     local before = job_rec.comment or ""
-    if #before > COMMENT_MAX_BYTES then
-        before = ""
-    end
     local wanted = join(M.strip(comment), M.tag_of(before))
     if #wanted > COMMENT_MAX_BYTES then
         tell_user("comment left as it was: with slurm-soda's tag it would be longer than 1024 bytes; shorten it")

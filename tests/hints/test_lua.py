@@ -233,8 +233,8 @@ def test_a_file_cut_anywhere_costs_no_submission(version: str, name: str, tmp_pa
 
 
 NO_MODULES = [
-    b"", b"\n", b"this is no lua (", b"error('at load')", b"error({})", b"error()", b"return false", b"return 5", b"return 'text'",
-    b"return {}", b"return { submit = 5, modify = {} }", b"return function() end", b"return os.tmpname, 1",
+    b"", b"\n", b"this is no lua (", b"error('at load')", b"error({})", b"error()", b"return false", b"return 5",
+    b"return 'text'", b"return {}", b"return { submit = 5, modify = {} }", b"return function() end", b"return os.tmpname, 1",
     b"return { submit = function() error() end, modify = function() error({}) end }",
     b"return setmetatable({}, { __index = function() error('no') end })", bytes(5000),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from benchmarks.lua_jobs import SLURMS_LIMITS, TOKENS, TRES_FIELDS, Shape, harde
 from tests.hints.lua_site import LuaSite
 from tests.hints.test_routing import SBATCH, Routed
 
-MOST_HUNDREDS = 2_000
+MOST_HUNDREDS = 4_000
 """Instructions of a submission, in hundreds, whatever its texts say; with patterns counted as if written in lua."""
 NO_LIMIT_BYTES = 256 * 1024
 """Far beyond what Slurm takes of any field: it looks at lengths only after job_submit.lua."""
@@ -24,8 +24,10 @@ class CountedSite:
         routed = Routed("lua54", folder)
         self.site: LuaSite = routed.site
         self.site.runtime.execute(Path(__file__).with_name("counted_strings.lua").read_bytes())
-        self.site.soda[b"submit"](self.job())  # each pattern is compiled once
         self._counted: Any = self.site.runtime.globals()[b"counted"]
+        change = self.job(tres_per_node=b"gres/a:1,gpu:1", comment=b"soda:1:a")  # each pattern is compiled once
+        self.site.soda[b"submit"](change, None)
+        self.site.soda[b"modify"](change, self.record({}), 1000)
 
     def job(self, **texts: bytes) -> Any:
         """A plain job with these texts, of fields and of SPANK variables."""
@@ -35,6 +37,12 @@ class CountedSite:
             job[key.encode()] = value
         return job
 
+    def record(self, texts: dict[str, bytes]) -> Any:
+        """A waiting job of user 1000 with these texts."""
+        record = self.job(**({"tres_fmt_req_str": b",gres/gpu=" * 100} | texts))
+        record[b"user_id"], record[b"job_state"] = 1000, 0
+        return record
+
     def submit(self, **texts: bytes) -> int:
         """Instructions of one submission, in hundreds."""
         return int(self._counted(MOST_HUNDREDS, self.site.soda[b"submit"], self.job(**texts), None))
@@ -42,7 +50,7 @@ class CountedSite:
     def modify(self, record: dict[str, bytes], **texts: bytes) -> int:
         """Instructions of one change of a job, in hundreds."""
         modify = self.site.soda[b"modify"]
-        return int(self._counted(MOST_HUNDREDS, modify, self.job(**texts), self.job(**record), 1000))
+        return int(self._counted(MOST_HUNDREDS, modify, self.job(**texts), self.record(record), 1000))
 
     def parse_routes(self, text: bytes) -> int:
         """Instructions for reading a file of routes, in hundreds."""
@@ -84,6 +92,7 @@ def test_all_at_once(counted: CountedSite, shapes: dict[str, Shape]) -> None:
     texts = {field: shapes[field].text(SLURMS_LIMITS[field]) for field in TOKENS}
     assert counted.submit(**texts) < MOST_HUNDREDS
     assert counted.modify(texts, **texts) < MOST_HUNDREDS
+    assert counted.modify({"partition": b"gpu_cpu_lend," * 78}, **texts) < MOST_HUNDREDS
 
 
 def test_a_thousand_variables_are_not_read(counted: CountedSite) -> None:

@@ -212,7 +212,7 @@ def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: ContainerClus
 
     try:
         late = b"return { submit = function() error('late') end }"
-        for content in (b"", b"this is no lua (", b"error('at load')", b"return {}", late, good[: len(good) // 2]):
+        for content in (b"", b"this is no lua (", b"error('at load')", late):
             cluster.copy_in(content, path)
             reload()
             assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"
