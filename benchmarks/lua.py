@@ -118,6 +118,7 @@ def main(runs: int, version: str, kinds: int) -> None:
         table.add_column(title, justify="right" if title else "left")
 
     def row(name: str, count: int, call_ms: Callable[[], float]) -> None:
+        bench.lua.execute(b"collectgarbage()")  # the row before left its texts
         taken_ms = [[call_ms() for _ in range(REPEATS)] for _ in range(max(count, 1))]
         jobs_ms = sorted(map(statistics.median, taken_ms))
         figures = (statistics.median(jobs_ms), jobs_ms[int(len(jobs_ms) * 0.99)], jobs_ms[-1], max(map(max, taken_ms)))
