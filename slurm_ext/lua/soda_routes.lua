@@ -231,15 +231,16 @@ local function bases_in(routes, list)
     if #list > REQUEST_MAX_BYTES then
         return nil, list
     end
-    local bases, seen, common = {}, {}, nil
+    local bases, seen, common, pools = {}, {}, nil, false
     for name in list:gmatch("[^,]+") do
         local base = routes.base_of[name] or name
+        pools = pools or base ~= name
         common = (common == nil or common == base) and routes.base_of[name] or false
         if not seen[base] then
             seen[base], bases[#bases + 1] = true, base
         end
     end
-    return common or nil, table.concat(bases, ",")
+    return common or nil, pools and table.concat(bases, ",") or list
 end
 
 -- Sends a new job to the partitions of its pool, by the pools in the file at this path. Without the file, or with false
@@ -287,6 +288,8 @@ local function changed_job(job_desc, job_rec)
         if counted and not said(job.tres_per_job) then
             job.tres_per_job = "gres/gpu:" .. counted
         end
+    elseif said(job.tres_per_task) then
+        job.num_tasks = job.num_tasks or job.min_cpus -- at most as many
     end
     if (tonumber(job_rec.het_job_id) or 0) > 0 then
         job.het_job_offset = 0

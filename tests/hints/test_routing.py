@@ -119,6 +119,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_node": b"gres/gpu:0"}, None, LENT_CPU),
         ({"partition": b"other"}, None, b"other"),
         ({"partition": b"gpu,other"}, None, b"gpu,other"),
+        ({"partition": b"other,,other"}, None, b"other,,other"),
         ({"reservation": b"maint"}, None, None),
         ({"req_nodes": b"n1"}, None, LENT_CPU),  # CPU jobs have every node
         ({"req_nodes": b"n1", "tres_per_node": b"gres/gpu:1"}, None, None),
@@ -210,6 +211,8 @@ GPU_JOB = PLAIN_JOB | {
         (GPU_JOB, {"tres_per_node": b""}, OWN_CPU),
         (GPU_JOB, {"tres_per_node": b"gres/gpu:4"}, OWN_LARGE),
         (GPU_JOB, {"tres_per_node": b"gres/gpu:5"}, b"gpu"),
+        (GPU_JOB | {"min_cpus": 4}, {"tres_per_node": b"", "tres_per_task": b"gres/gpu:1"}, OWN_LARGE),
+        (GPU_JOB | {"min_cpus": 4}, {"tres_per_node": b"", "tres_per_task": b"gres/gpu:1", "num_tasks": 2}, None),
         (GPU_JOB, {"min_cpus": 4}, None),
         (GPU_JOB, {"min_cpus": 4, "partition": b"gpu_large"}, OWN_SMALL),
         (PLAIN_JOB, {"requeue": 0}, OWN_CPU),
