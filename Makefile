@@ -59,6 +59,7 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 	$(BIN)/python -m benchmarks.simulate --data $(DATA)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.hooks
+	$(BIN)/python -m benchmarks.lua
 	$(BIN)/python -m benchmarks.queue
 	$(BIN)/python -m benchmarks.cpu_fit
 

@@ -28,8 +28,8 @@ local function wake()
     end
 end
 
-local function guarded(what, ...)
-    local fine, problem = pcall(what, ...)
+local function guarded(call)
+    local fine, problem = pcall(call)
     if not fine then
         pcall(function()
             slurm.log_error("%s", "slurm-soda: soda.lua failed, the job is not affected: " .. tostring(problem))
@@ -42,15 +42,19 @@ end
 function M.submit(job_desc, part_list)
     local tag = ""
     guarded(function() tag = hints.annotate(job_desc) end)
-    guarded(routes.arrange, M.routes_path, job_desc, part_list, tag)
+    guarded(function() routes.arrange(M.routes_path, job_desc, part_list, tag) end)
     guarded(wake)
 end
 
--- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment. Root writes comments as they
--- are, tag and all. The daemon never changes comments: for its updates this is one look at a field.
+-- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment, and the job in its pool when its
+-- owner changes it. What root writes stays as it is, tag and partition too. The daemon never changes comments: for its
+-- updates this is a look at a few fields.
 function M.modify(job_desc, job_rec, modify_uid)
     if modify_uid ~= 0 then
-        guarded(hints.modify, job_desc, job_rec)
+        guarded(function()
+            hints.modify(job_desc, job_rec)
+            routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment))
+        end)
     end
 end
 

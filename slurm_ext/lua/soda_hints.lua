@@ -2,7 +2,9 @@
 -- soda.lua, which lies beside it.
 --
 -- The rules and the grammar of the tag are those of slurm_ext/hints/codec.py; tests/hints proves that both agree. Values are
--- checked again here: a user can put anything into the environment that carries them.
+-- checked again here: a user can put anything into the environment that carries them. slurmctld checks lengths only after
+-- job_submit.lua, and holds its locks meanwhile: so whatever is longer than anything allowed is cut or left alone before any
+-- pattern sees it, and no pattern may take more than linear time (tests/hints/test_lua_work.py).
 
 local M = {}
 
@@ -29,6 +31,8 @@ M.flags = {
 local TAG_PREFIX = "soda:1:"
 local COMMENT_MAX_BYTES = 1024 -- slurmctld refuses a job with a longer comment
 local SHOWN_BYTES = 40
+local ENTRY_MAX_BYTES = 128 -- more than the longest variable with the longest value that is allowed
+local ENTRIES_MAX = 256 -- Slurm's other plugins put variables there too
 local YES = { yes = true }
 local YES_NO = { yes = true, no = true }
 local MIB_PER_UNIT = { [""] = 1, m = 1, g = 1024, t = 1024 * 1024 }
@@ -110,28 +114,21 @@ function M.refusal(flag, text)
     return flag.option .. ": " .. shown(text) .. " is not allowed; use " .. flag.allowed
 end
 
-local function is_tag(word)
-    return word:find("^soda:[0-9]+:") ~= nil
-end
-
 -- The user's own text: the comment without words that begin like a tag, each with one space beside it.
 function M.strip(comment)
     if not comment:find("soda:", 1, true) then
         return comment
     end
-    local kept = {}
-    for word in (comment .. " "):gmatch("([^ ]*) ") do
-        if not is_tag(word) then
-            kept[#kept + 1] = word
-        end
-    end
-    return table.concat(kept, " ")
+    return ((" " .. comment):gsub(" soda:[0-9]+:[^ ]*", ""):sub(2))
 end
 
 -- The tag of a comment as it stands, or "".
 function M.tag_of(comment)
-    local last = comment:match("[^ ]*$")
-    return is_tag(last) and last or ""
+    if not comment or #comment > COMMENT_MAX_BYTES then
+        return ""
+    end
+    local last = comment:match("^.* (.*)$") or comment
+    return last:match("^soda:[0-9]+:.*$") or ""
 end
 
 local function join(text, tag)
@@ -141,11 +138,12 @@ local function join(text, tag)
     return text .. " " .. tag
 end
 
--- Tag for a list of NAME=VALUE texts; refused(line) is called for each value that is not allowed.
+-- Tag for a list of NAME=VALUE texts; refused(line) is called for each value that is not allowed. What is cut off a value is
+-- neither missed nor shown: with what is left it is still too long.
 function M.tag_from_env(env, refused)
     local values = {}
     for _, entry in pairs(env) do
-        local variable, value = entry:match("^(SODA_[A-Z_]+)=(.*)$")
+        local variable, value = entry:sub(1, ENTRY_MAX_BYTES):match("^(SODA_[A-Z_]+)=(.*)$")
         if variable then
             values[variable] = value
         end
@@ -167,10 +165,23 @@ local function tell_user(line)
     slurm.log_user("%s", line)
 end
 
--- Writes the tag of a new job into its Comment; the tag.
+-- The list of a job's SPANK variables, or nil. Its length is asked first, because Slurm makes a table of the list.
+local function variables_of(job_desc)
+    local count = tonumber(job_desc.spank_job_env_size) or 0
+    if count > ENTRIES_MAX then
+        tell_user("--soda flags are ignored: the job has more than " .. ENTRIES_MAX .. " SPANK variables")
+        return nil
+    end
+    return job_desc.spank_job_env
+end
+
+-- Writes the tag of a new job into its Comment; the tag. A comment that Slurm will refuse is left as it is.
 function M.annotate(job_desc)
     local comment = job_desc.comment or ""
-    local env = job_desc.spank_job_env
+    if #comment > COMMENT_MAX_BYTES then
+        return ""
+    end
+    local env = variables_of(job_desc)
     local text = M.strip(comment)
     local tag = env and M.tag_from_env(env, function(line) tell_user(line .. "; it is ignored") end) or ""
     local wanted = join(text, tag)
@@ -187,7 +198,7 @@ end
 -- Keeps the tag of a job whose owner writes a new comment.
 function M.modify(job_desc, job_rec)
     local comment = job_desc.comment
-    if not comment then
+    if not comment or #comment > COMMENT_MAX_BYTES then
         return
     end
     local before = job_rec.comment or ""

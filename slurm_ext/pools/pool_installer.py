@@ -174,6 +174,7 @@ class PoolInstaller:
     def _steps(
         self, record: PoolsRecord | None, wanted: WantedPools, present: Mapping[str, SlurmPartition], *, force: bool
     ) -> list[PartitionChange]:
+        render_routes(wanted.table, wanted.rules)  # refuses pools that lua could not read
         ours = {} if record is None else {name: of for name, of in record.sent.items() if name in present}
         taken = words.find_foreign_partitions(wanted.table, {} if record is None else record.sent, present)
         if taken:

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slurm_soda.policies.pools.layout.partitions import PoolTable
+from slurm_soda.slurm_ext.errors import SlurmError
 
 ROUTES_NAME = "pools.routes"
 """Name of the file in the state directory; soda.lua has its path as ``routes_path``."""
 ROUTES_HEADER = "soda-pools 1"
 ROUTES_END = "end"
 """Last line: a file without it was cut short and is not used."""
+ROUTES_MAX_BYTES = 32 * 1024
+"""job_submit.lua reads the file at every submission, and no more of it than this."""
 
 GpuLending = Literal["checkpoint", "requeue", "never"]
 """Which GPU jobs may borrow: those that checkpoint at SIGTERM in time, all that Slurm may requeue, or none."""
@@ -29,7 +32,11 @@ class RoutingRules:
 
 
 def render_routes(table: PoolTable, rules: RoutingRules) -> str:
-    """The file's text."""
+    """The file's text.
+
+    Raises:
+        SlurmError: it is longer than job_submit.lua reads.
+    """
     lines = [
         ROUTES_HEADER,
         f"rules gpu_lending={rules.gpu_lending} kill_wait_s={rules.kill_wait_s} job_requeue={int(rules.job_requeue)}",
@@ -40,4 +47,10 @@ def render_routes(table: PoolTable, rules: RoutingRules) -> str:
         f" type={part.node_class.gpu_type}"
         for part in table
     ]
-    return "\n".join([*lines, ROUTES_END, ""])
+    text = "\n".join([*lines, ROUTES_END, ""])
+    if (length := len(text.encode())) > ROUTES_MAX_BYTES:
+        raise SlurmError(
+            f"{len(table)} pool partitions take {length} bytes in {ROUTES_NAME}, and job_submit.lua reads"
+            f" {ROUTES_MAX_BYTES}: divide fewer partitions, or ones with fewer kinds of nodes"
+        )
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from slurm_soda.policies.pools.kinds import PoolKind
 from slurm_soda.policies.pools.layout.partitions import LEND_SUFFIX, PoolPartition, PoolTable
 from slurm_soda.policies.pools.layout.routing import SubmittedRequest, could_ever_hold, route_job
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -94,8 +95,8 @@ def _reroute(
 
 
 def _can_start(part: PoolPartition, ask: SubmittedRequest, job: SlurmJob, detail: WaitingJob) -> bool:
-    if detail.features or detail.excluded_nodes:
-        return False  # nobody can say here: perhaps on none of the nodes that are left
+    if part.kind is not PoolKind.CPU and (detail.features or detail.excluded_nodes):
+        return False  # nobody can say here: perhaps on none of the nodes that are left; CPU jobs keep theirs
     return could_ever_hold(part, ask) and set(expand_hosts(job.req_node_names)) <= set(part.nodes)
 
 

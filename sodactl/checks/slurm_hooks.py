@@ -12,6 +12,8 @@ SPANK_PLUGIN = "soda_spank.so"
 LUA_MODULE = "soda.lua"
 LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
 """What soda.lua loads from its own folder."""
+_UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
+"""A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
 HOOK_PROGRAM = "soda-deliver-event"
 INSTALL_DIR = "/opt/slurm-soda"
@@ -78,6 +80,13 @@ def check_job_submit(config: SlurmConfig) -> CheckResult:
             "fail",
             f"{folder} has no {', '.join(missing)}: jobs are taken without hints",
             f"install slurm-soda on the controller again, then touch {path}",
+        )
+    if found := _UNPROTECTED.search("\n".join(lines)):
+        return CheckResult(
+            "job_submit",
+            "warn",
+            f"{path} calls {LUA_MODULE} outside pcall: {found[0].strip()}",
+            "call it as docs/site-lua.md does: from Slurm 26.05 on a module that will not do costs every submission",
         )
     return CheckResult("job_submit", "ok", f"{path} includes {LUA_MODULE}")
 

@@ -192,6 +192,65 @@ def test_a_part_that_will_not_do_turns_the_module_off_and_jobs_go_on(part: str, 
     assert job[b"comment"] is None
 
 
+class ExampleSite:
+    """The example of a site's file, with soda.lua and its parts in a folder where they can be spoilt."""
+
+    def __init__(self, version: str, folder: Path) -> None:
+        self.folder = folder
+        self.site = LuaSite(version)
+        example = (LUA_DIR / "job_submit.lua").read_text()
+        self._example = example.replace("/opt/slurm-soda/lib/", f"{folder}/").encode()
+        for file in LUA_DIR.glob("soda*.lua"):
+            text = file.read_text().replace("/run/slurm-soda/wake", f"{folder}/wake")
+            (folder / file.name).write_text(text)
+
+    def takes_jobs_with(self, name: str, content: bytes) -> bytes | None:
+        """Load everything with this content of one file, submit a job and change it; its comment in the end."""
+        good = (self.folder / name).read_bytes()
+        (self.folder / name).write_bytes(content)
+        try:
+            self.site.runtime.execute(self._example)
+        finally:
+            (self.folder / name).write_bytes(good)
+        names: Any = self.site.runtime.globals()
+        job = self.site.job(None, [b"SODA_MODEL=resnet50"])
+        assert names[b"slurm_job_submit"](job, None, 1000) == 0
+        change = self.site.job(b"new")
+        assert names[b"slurm_job_modify"](change, job, None, 1000) == 0
+        comment: bytes = change[b"comment"]
+        return comment
+
+
+@pytest.mark.parametrize("version", ["lua51", "lua54"])
+@pytest.mark.parametrize("name", ["soda.lua", "soda_hints.lua", "soda_routes.lua"])
+def test_a_file_cut_anywhere_costs_no_submission(version: str, name: str, tmp_path: Path) -> None:
+    site = ExampleSite(version, tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    assert site.takes_jobs_with(name, whole) == b"new " + RESNET
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
+    for length in {*range(0, len(whole) - 9, 151), *ends[:-1:9], *range(len(whole) - 9, len(whole) - 1)}:
+        assert site.takes_jobs_with(name, whole[:length]) == b"new", length
+
+
+NO_MODULES = [
+    b"", b"\n", b"this is no lua (", b"error('at load')", b"error({})", b"error()", b"return false", b"return 5",
+    b"return 'text'", b"return {}", b"return { submit = 5, modify = {} }", b"return function() end", b"return os.tmpname, 1",
+    b"return { submit = function() error() end, modify = function() error({}) end }",
+    b"return setmetatable({}, { __index = function() error('no') end })", bytes(5000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", LUA_VERSIONS)
+@pytest.mark.parametrize("name", ["soda.lua", "soda_hints.lua", "soda_routes.lua"])
+def test_a_file_with_anything_else_in_it_costs_no_submission(version: str, name: str, tmp_path: Path) -> None:
+    site = ExampleSite(version, tmp_path)
+    for content in NO_MODULES:
+        before = len(site.site.said("errors"))
+        comment = site.takes_jobs_with(name, content)
+        assert comment == b"new" or (name == "soda_routes.lua" and comment == b"new " + RESNET), content
+        assert len(site.site.said("errors")) > before, content
+
+
 @pytest.mark.parametrize("part", ["soda_hints.lua", "soda_routes.lua"])
 def test_a_part_of_another_release_is_an_error_in_the_log_alone(part: str, tmp_path: Path) -> None:
     for file in LUA_DIR.glob("soda*.lua"):

@@ -58,6 +58,16 @@ class Routed:
         found: bytes | None = job[b"partition"]
         return found
 
+    def modify(self, record: dict[str, Any], change: dict[str, Any], uid: int = 1000) -> bytes | None:
+        """The partition in a change of a job afterwards."""
+        job, before = self.site.job(), self.site.job()
+        for table, values in ((job, change), (before, record)):
+            for key, value in values.items():
+                table[key.encode()] = value
+        self.site.soda[b"modify"](job, before, uid)
+        found: bytes | None = job[b"partition"]
+        return found
+
 
 @pytest.fixture(params=LUA_VERSIONS)
 def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
@@ -109,13 +119,34 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_node": b"gres/gpu:0"}, None, LENT_CPU),
         ({"partition": b"other"}, None, b"other"),
         ({"partition": b"gpu,other"}, None, b"gpu,other"),
+        ({"partition": b"other,,other"}, None, b"other,,other"),
         ({"reservation": b"maint"}, None, None),
-        ({"req_nodes": b"n1"}, None, None),
+        ({"req_nodes": b"n1"}, None, LENT_CPU),  # CPU jobs have every node
+        ({"req_nodes": b"n1", "tres_per_node": b"gres/gpu:1"}, None, None),
         ({"exc_nodes": b"n1", "tres_per_node": b"gres/gpu:1"}, None, None),
-        ({"features": b"big|bigger"}, None, None),
+        ({"features": b"big|bigger"}, None, LENT_CPU),
+        ({"features": b"big", "tres_per_node": b"gres/gpu:1"}, None, None),
+        ({"features": b"big", "cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9, "requeue": 0}, None, None),
+        ({"tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
+        ({"tres_per_node": b"gres/nvme:1,gres/gpu:1"}, None, None),
+        ({"tres_per_node": b"gres/shard:1"}, None, None),
+        ({"cpus_per_tres": b"gres/gpu:8"}, None, LENT_CPU),
         ({"features": b"", "exc_nodes": b""}, None, LENT_CPU),
         ({"cpus_per_tres": b"gres/gpu:8", "tres_per_job": b"gres/gpu:1"}, None, None),
-        ({"partition": b"gpu_cpu", "features": b"big"}, None, b"gpu_cpu"),  # whoever says more knows more
+        ({"partition": b"gpu_cpu", "features": b"big"}, None, LENT_CPU),
+        ({"partition": b"gpu_large", "features": b"big"}, None, LENT_CPU),  # what it names does not decide
+        ({"partition": b"gpu_large", "req_nodes": b"n4"}, None, LENT_CPU),
+        ({"partition": b"gpu_large", "exc_nodes": b"n4", "requeue": 0}, None, OWN_CPU),
+        ({"partition": b"gpu_large", "tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
+        ({"partition": b"gpu_large", "tres_per_node": b"gres/cog:g0:1"}, None, b"gpu"),
+        ({"partition": b"gpu_large", "tres_per_node": b"gpu:1," * 99}, None, b"gpu"),
+        ({"partition": b"gpu_large", "req_nodes": b"n4", "tres_per_node": b"gres/gpu:1"}, None, b"gpu"),
+        ({"partition": b"gpu_large", "reservation": b"maint"}, None, b"gpu"),
+        ({"partition": b"gpu_large", "het_job_offset": 0}, None, b"gpu"),
+        ({"partition": b"gpu_large", "clusters": b"west"}, None, b"gpu"),
+        ({"partition": b"gpu_small,gpu_large"}, None, LENT_CPU),
+        ({"partition": b"gpu,gpu_large", "tres_per_node": b"gres/gpu:1"}, None, OWN_SMALL),
+        ({"partition": b"other,gpu_large,gpu_small"}, None, b"other,gpu"),
         ({"clusters": b"west"}, None, None),
         ({"het_job_offset": 0}, None, None),
         ({"partition": b"gpu_large", "tres_per_node": b"gres/gpu:1"}, None, OWN_SMALL),  # the router decides
@@ -125,6 +156,91 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
 def test_where_a_job_goes(routed: Routed, fields: dict[str, Any], env: list[bytes] | None, partition: bytes) -> None:
     assert routed.submit(env, **fields) == partition
     assert routed.site.said("errors") == []
+
+
+TWO_KINDS = plan_pool_partitions(
+    "gpu", 1, 0, [("a1", A100), ("a2", A100), ("v1", V100)], {A100: PoolShare(8, 0), V100: PoolShare(12, 0)}
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition"),
+    [
+        ({}, b"gpu_cpu_lend_a100,gpu_cpu_lend_v100"),
+        ({"features": b"big"}, b"gpu_cpu_lend_a100,gpu_cpu_lend_v100"),
+        ({"features": b"big", "min_nodes": 2}, b"gpu"),  # perhaps of both kinds, where only the base has
+        ({"req_nodes": b"a1"}, b"gpu"),  # with EnforcePartLimits=ALL Slurm would refuse the other kind's partition
+        ({"features": b"big", "requeue": 0, "cpus_per_task": 9}, b"gpu"),  # perhaps a100, of which the share is 8
+        ({"features": b"big", "requeue": 0, "cpus_per_task": 8}, b"gpu_cpu_a100,gpu_cpu_v100"),
+    ],
+)
+def test_a_cpu_job_that_chooses_nodes_of_several_kinds(
+    tmp_path: Path, fields: dict[str, Any], partition: bytes
+) -> None:
+    routed = Routed("lua51", tmp_path, TWO_KINDS)
+    assert routed.submit(partition=b"gpu_large_a100", **fields) == partition
+
+
+PLAIN_JOB: dict[str, Any] = {
+    "user_id": 1000, "job_state": 0, "min_nodes": 1, "max_nodes": 0, "min_cpus": 1, "pn_min_cpus": 1, "partition": LENT_CPU,
+    "tres_fmt_req_str": b"cpu=1,mem=100M,node=1,billing=1", "het_job_id": 0,
+}  # fmt: skip
+"""What Slurm 24.11 tells lua of a waiting CPU job."""
+GPU_JOB = PLAIN_JOB | {
+    "partition": OWN_SMALL, "tres_per_node": b"gres/gpu:2", "tres_fmt_req_str": b"cpu=1,node=1,gres/gpu=2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "partition"),
+    [
+        (PLAIN_JOB, {"partition": b"gpu_large"}, LENT_CPU),
+        (PLAIN_JOB, {"partition": b"gpu"}, LENT_CPU),
+        (PLAIN_JOB, {"partition": b"gpu_large,gpu"}, LENT_CPU),
+        (PLAIN_JOB, {"partition": b"other"}, b"other"),
+        (PLAIN_JOB, {"partition": b"other,gpu_large"}, b"other,gpu"),
+        (PLAIN_JOB | {"partition": b"gpu"}, {"partition": b"gpu_large"}, b"gpu"),  # submission left it there
+        (PLAIN_JOB | {"partition": b"other"}, {"partition": b"gpu_large"}, OWN_CPU),
+        (PLAIN_JOB | {"partition": b"other"}, {"partition": b"gpu"}, OWN_CPU),
+        (PLAIN_JOB | {"partition": b"other", "min_cpus": 33}, {"partition": b"gpu_large"}, b"gpu"),
+        (PLAIN_JOB | {"partition": b"other", "resv_name": b"maint"}, {"partition": b"gpu_large"}, b"gpu"),
+        (PLAIN_JOB | {"partition": b"other", "het_job_id": 7}, {"partition": b"gpu_large"}, b"gpu"),
+        (GPU_JOB | {"partition": b"other"}, {"partition": b"gpu_large"}, OWN_SMALL),
+        (GPU_JOB | {"partition": b"other", "tres_per_node": None, "tres_per_task": b"gres/gpu:1",
+                    "tres_fmt_req_str": b"cpu=4,gres/gpu=4"}, {"partition": b"gpu"}, OWN_LARGE),
+        (GPU_JOB, {"tres_per_node": b""}, OWN_CPU),
+        (GPU_JOB, {"tres_per_node": b"gres/gpu:4"}, OWN_LARGE),
+        (GPU_JOB, {"tres_per_node": b"gres/gpu:5"}, b"gpu"),
+        (GPU_JOB | {"min_cpus": 4}, {"tres_per_node": b"", "tres_per_task": b"gres/gpu:1"}, OWN_LARGE),
+        (GPU_JOB | {"min_cpus": 4}, {"tres_per_node": b"", "tres_per_task": b"gres/gpu:1", "num_tasks": 2}, None),
+        (GPU_JOB, {"min_cpus": 4}, None),
+        (GPU_JOB, {"min_cpus": 4, "partition": b"gpu_large"}, OWN_SMALL),
+        (PLAIN_JOB, {"requeue": 0}, OWN_CPU),
+        (PLAIN_JOB, {"tres_per_node": b"gres/gpu:1"}, OWN_SMALL),
+        (PLAIN_JOB, {"time_limit": 60}, None),
+        (PLAIN_JOB | {"job_state": 1}, {"min_nodes": 1, "partition": b"gpu_large"}, b"gpu_large"),  # Slurm refuses that
+        (PLAIN_JOB | {"user_id": 1001}, {"partition": b"gpu_large"}, b"gpu_large"),  # an operator's word holds
+    ],
+)  # fmt: skip
+def test_where_a_change_by_its_owner_takes_a_job(
+    routed: Routed, record: dict[str, Any], change: dict[str, Any], partition: bytes | None
+) -> None:
+    assert routed.modify(record, change) == partition
+    assert routed.site.said("errors") == []
+
+
+def test_a_borrower_that_gets_gpus_borrows_on_if_it_saves_its_state(routed: Routed) -> None:
+    for tag, partition in ((b"soda:1:checkpoint=TERM@5", BOTH_SMALL), (b"soda:1:checkpoint=USR1", OWN_SMALL)):
+        assert routed.modify(PLAIN_JOB | {"comment": tag}, {"tres_per_node": b"gres/gpu:1"}) == partition
+
+
+def test_an_owner_is_told_that_the_pools_decide(routed: Routed) -> None:
+    routed.modify(PLAIN_JOB, {"partition": b"gpu_large"})
+    assert routed.site.said("told") == ["partition gpu_cpu_lend: what the job asks for decides among the pools"]
+
+
+def test_roots_change_of_a_partition_holds(routed: Routed) -> None:
+    assert routed.modify(PLAIN_JOB | {"user_id": 0}, {"partition": b"gpu_large"}, uid=0) == b"gpu_large"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: ContainerClus
         cluster.exec("root", ["touch", site_file]).check()
 
     try:
-        for content in (b"this is no lua (", b"error('at load')", b"return { submit = function() error('late') end }"):
+        late = b"return { submit = function() error('late') end }"
+        for content in (b"", b"this is no lua (", b"error('at load')", late):
             cluster.copy_in(content, path)
             reload()
             assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"

@@ -131,7 +131,9 @@ def test_jobs_are_routed(site: Site) -> None:
         ("--gpus-per-task=1", "--ntasks=4", checkpoint): "gpu_large,gpu_large_lend",
         ("--gres=gpu:4", "--nodes=2"): "gpu",
         ("--gres=gpu:1", "--cpus-per-task=21"): "gpu",
-        ("--nodelist=n1",): "gpu",
+        ("--nodelist=n1",): "gpu_cpu_lend",
+        ("--partition=gpu_large", "--nodelist=n1"): "gpu_cpu_lend",
+        ("--partition=gpu_large", "--gres=gpu:1", "--nodelist=n1"): "gpu",
         ("--gres=gpu:1", "--exclude=n2"): "gpu",
         ("--gpus=4", "--cpus-per-gpu=7"): "gpu",  # more cores than GPU jobs have of a node
         ("--partition=gpu_large", "--gres=gpu:1"): "gpu_small",
@@ -140,6 +142,20 @@ def test_jobs_are_routed(site: Site) -> None:
     assert {options: site.partition(*options) for options in expected} == expected
     alone = site.cluster.exec("alice", ("srun", "--mem-per-cpu=16", "sh", "-c", "echo $SLURM_JOB_PARTITION"))
     assert alone.check().stdout.strip() == "gpu_cpu"
+
+
+def test_what_a_waiting_job_asks_for_decides_after_its_owners_changes_too(site: Site) -> None:
+    cpu, gpu = site.submit("--hold"), site.submit("--hold", "--gres=gpu:1")
+
+    def changed(user: str, job: int, word: str) -> str:
+        site.cluster.exec(user, ("scontrol", "update", f"JobId={job}", word)).check()
+        return site.shown(job)["Partition"]
+
+    for job, place in ((cpu, "gpu_cpu_lend"), (gpu, "gpu_small")):
+        assert [changed("alice", job, f"Partition={name}") for name in ("gpu_large", "gpu")] == [place, place]
+    assert changed("alice", gpu, "TresPerNode=gres/gpu:4") == "gpu_large"
+    assert changed("root", cpu, "Partition=gpu") == "gpu"
+    assert changed("alice", cpu, "Partition=gpu_small") == "gpu"
 
 
 def borrowed_and_given_back(site: Site) -> tuple[list[int], list[int]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.policies.pools.kinds import PoolShare
+from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.pools.pool_installer import POOLS_LOCK_NAME
 from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, read_record, read_table
@@ -88,6 +89,14 @@ def test_a_refused_change_of_shares_puts_the_old_ones_back(site: Site) -> None:
     assert found is not None
     assert (found.phase, found.shares) == ("applied", {A100: PoolShare(8, 1)})
     assert (site.folder / ROUTES_NAME).read_text() == render_routes(site.wanted().table, RoutingRules())
+
+
+def test_more_pools_than_lua_reads_are_refused_before_anything_is_done(site: Site) -> None:
+    part = next(iter(site.wanted().table))
+    many = PoolTable({f"gpu_cpu_{i}": replace(part, name=f"gpu_cpu_{i}") for i in range(1000)})
+    with pytest.raises(SlurmError, match=r"1000 pool partitions take .* divide fewer"):
+        site.arranger.apply(replace(site.wanted(), table=many))
+    assert (site.names, read_record(site.folder), site.routed) == (set(), None, False)
 
 
 def test_an_include_file_that_cannot_be_written_stops_it_at_once(site: Site) -> None:

@@ -51,6 +51,8 @@ STAY = [
     (CPU | {"partition": "gpu_cpu"}, told()),
     (CPU | {"partition": "gpu_cpu_lend", "cpus": 28}, told()),
     (CPU | {"partition": "gpu_cpu_lend"}, told(whole_nodes=True)),
+    (CPU | {"partition": "gpu_cpu_lend"}, told(features="fast")),  # its pool has every node, as when it was routed
+    (CPU | {"partition": "gpu_cpu_lend"}, told(excluded_nodes="n1")),
 ]
 
 
@@ -86,6 +88,7 @@ MOVE = [
     (CPU | {"partition": "gpu_cpu", "cpus": 9}, told(batch=False), "gpu"),
     (CPU | {"partition": "gpu_cpu", "cpus": 9, "requeue": False}, told(), "gpu"),
     (CPU | {"partition": "gpu_cpu", "cpus": 9, "restarts": 3}, told(), "gpu"),
+    (CPU | {"partition": "gpu_cpu", "cpus": 9}, told(features="fast"), "gpu"),
 ]
 
 

@@ -179,6 +179,9 @@ def test_the_plugin_stack(
         (GOOD_LUA, "ok"),
         (f"  -- {GOOD_LUA}", "fail"),
         (f"-- until May: '/nowhere/soda.lua'\n{GOOD_LUA}", "ok"),
+        (f"{GOOD_LUA}if soda_found then soda.submit(job_desc, part_list) end\n", "warn"),
+        (f"{GOOD_LUA}pcall(function() soda.submit(job_desc, part_list) end)\n", "ok"),
+        ((LUA_DIR / "job_submit.lua").read_text().replace("/opt/slurm-soda/lib", str(LUA_DIR)), "ok"),
     ],
 )
 def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str | None, state: str) -> None:
