@@ -9,12 +9,12 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.recorder import CycleResult
-from slurm_soda.daemon.cycle.sending import RecordedChange, resolve_outcome, send_recorded_changes
+from slurm_soda.daemon.cycle.sending import RecordedChange, send_recorded_changes
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import audit_log
-from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
+from slurm_soda.daemon.store.settlement import judge_unsettled_changes
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -52,7 +52,8 @@ class PlanExecutor:
     ) -> CycleResult:
         """From a plan to changes, and from these to the ones that the limits admit."""
         now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
-        settled = _settle(state, slurm_state)
+        with self._context.store.read() as session:
+            settled = judge_unsettled_changes(session, jobs, slurm_state.site_factors, now_s, in_daemon=True)
         steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, now_s)
@@ -89,31 +90,15 @@ class PlanExecutor:
         with context.store.read() as session:
             context.daemon_epoch.check(session)
         with watch("act.send"):
-            for outcome, (action_id, change) in zip(
-                send_recorded_changes(context.client, recorded), recorded, strict=True
-            ):
+            for outcome, (_, change) in zip(send_recorded_changes(context.client, recorded), recorded, strict=True):
                 result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
                     state.preemptions.note(
                         preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.now_s()
                     )
-                if outcome.state == "sent":
-                    restart = preemption_step.active_preemption.restart if preemption_step else None
-                    state.unsettled.append(UnsettledChange(action_id, change, restart))
                 if outcome.state == "failed":
                     state.pools.refused(change, context.clock.now_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
         state.count_preemptions()
-
-
-def _settle(state: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
-    """What became of changes whose outcome nobody saw, as far as this reading of Slurm shows."""
-    judged = []
-    for each in state.unsettled:
-        job_id = each.change.job_id
-        site_factor = slurm_state.site_factors.get(job_id, 0)
-        judged.append((each, resolve_outcome(each, slurm_state.jobs.get(job_id), site_factor, slurm_state.now_s)))
-    state.unsettled = [each for each, outcome in judged if outcome is None]
-    return [outcome for _, outcome in judged if outcome is not None]

@@ -32,7 +32,7 @@ from slurm_soda.slurm_ext.write.site_factors import (
     compute_site_factors,
 )
 
-JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
+JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""

@@ -50,7 +50,7 @@ def _send_updates(client: SlurmClient, batch: Sequence[JobChange]) -> Iterator[J
         yield from (_failed(change, error) for change in batch)
         return
     for change, answer in zip(batch, answers, strict=True):
-        yield JobChangeResult(change, answer.error)
+        yield JobChangeResult(change, answer.error, answer.answered)
 
 
 def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:
@@ -66,7 +66,7 @@ def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:
 
 def _failed(change: JobChange, error: SlurmError) -> JobChangeResult:
     return JobChangeResult(
-        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.status is None)
+        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.may_have_happened)
     )
 
 
