@@ -32,12 +32,19 @@ _NOT_TOLD = "the job no longer waits, and of such a job Slurm does not tell"
 
 
 def judge_unsettled_changes(
-    session: Session, jobs: Mapping[int, SlurmJob], site_factors: Mapping[int, int], now_s: float, *, in_daemon: bool
+    session: Session,
+    unsettled: Sequence[UnsettledChange],
+    jobs: Mapping[int, SlurmJob],
+    site_factors: Mapping[int, int],
+    now_s: float,
+    *,
+    in_daemon: bool,
 ) -> list[ChangeOutcome]:
-    """What became of every change of unknown outcome, as far as it can be told now.
+    """What became of changes of unknown outcome, as far as it can be told now.
 
     Args:
         session: reads.
+        unsettled: all of them, oldest first.
         jobs: all jobs that Slurm lists, read after the changes of a daemon were sent.
         site_factors: as :meth:`~slurm_soda.slurm_ext.client.SlurmClient.site_factors` gives them.
         now_s: the instant of that reading.
@@ -49,7 +56,6 @@ def judge_unsettled_changes(
         undo has taken back.
     """
     outcomes: dict[int, ChangeOutcome] = {}
-    unsettled = audit_log.unsettled_changes(session)
     replaced = _replaced_values(session, unsettled)
     for each in reversed(unsettled):  # the newest first: an undo settles what it takes back
         if each.action_id in outcomes:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from slurm_soda.daemon.store import audit_log
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.store import audit_log, queries
 from slurm_soda.daemon.store.audit_log import ActionState, ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
+from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult, apply_changes
+from slurm_soda.sodactl.live.job_identity import find_stored_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,17 @@ def _record_results(
         audit_log.record_outcomes(session, outcomes, now_s)
 
 
+def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
+    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
+    known: dict[int, list[Job]] = {}
+    if store is not None:
+        with suppress(SQLAlchemyError), store.read() as session:
+            for job in queries.live_jobs(session):
+                known.setdefault(job.job_id, []).append(job)
+    found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
+    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
+
+
 def settle(
     store: Store,
     jobs: Mapping[int, SlurmJob],
@@ -82,7 +98,8 @@ def settle(
 ) -> dict[int, ActionState]:
     """Find out what became of changes of unknown outcome; their states by action, recorded unless ``dry_run``."""
     with store.read() as session:
-        outcomes = judge_unsettled_changes(session, jobs, site_factors, now_s, in_daemon=False)
+        unsettled = audit_log.unsettled_changes(session)
+        outcomes = judge_unsettled_changes(session, unsettled, jobs, site_factors, now_s, in_daemon=False)
     if outcomes and not dry_run:
         with store.write() as session:
             audit_log.record_outcomes(session, outcomes, now_s)

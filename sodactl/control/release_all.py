@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
-from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
@@ -21,7 +20,6 @@ from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes, undo
 from slurm_soda.sodactl.control.manual_changes import ManualChange
-from slurm_soda.sodactl.live.job_identity import find_stored_job
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
@@ -65,7 +63,7 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
         store = None if dry_run else _set_observe_mode(stack, site, warnings)
         client = site.slurm()
         reading = _SlurmReading(client.jobs(), client.site_factors())
-        submit_s = _first_submit_times(store, reading.jobs)
+        submit_s = manual_changes.first_submit_times(store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
             for change in job_changes.release_changes(reading.jobs, reading.site_factors, now_s=site.now_s())
@@ -111,17 +109,6 @@ def _pool_warnings(site: SiteAccess) -> list[str]:
     except SlurmError as error:
         return [str(error)]
     return [f"pools of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
-
-
-def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
-    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
-    known: dict[int, list[Job]] = {}
-    if store is not None:
-        with suppress(SQLAlchemyError), store.read() as session:
-            for job in queries.live_jobs(session):
-                known.setdefault(job.job_id, []).append(job)
-    found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
-    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
 
 
 def _set_observe_mode(stack: ExitStack, site: SiteAccess, warnings: list[str]) -> Store | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.audit_log import UnsettledChange
+from slurm_soda.daemon.store.audit_log import UnsettledChange, unsettled_changes
 from slurm_soda.daemon.store.settlement import SETTLE_AFTER_S, resolve_outcome, shown_fields
-from slurm_soda.daemon.store.tables.scheduling import Action
+from slurm_soda.daemon.store.tables.scheduling import Action, Preemption
 from slurm_soda.slurm_ext.write.job_changes import JobChangeKind, known_change
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
@@ -68,6 +68,27 @@ def test_slurm_shows_what_became_of_a_change(
         assert found is None, "Slurm may yet take it"
     else:
         assert (found and (found.action_id, found.state)) == (outcome and (9, outcome))
+
+
+def test_an_open_change_goes_by_the_restart_count_of_its_own_preemption(daemon: Callable[..., Daemon]) -> None:
+    sodad = daemon()
+    with sodad.store.write() as session:
+        for restart in (5, 2, 7):
+            preemption = Preemption(
+                job_id=1, submit_s=0.0, restart=restart, phase="requeued", created_s=0.0, deadline_s=0.0, updated_s=0.0
+            )
+            session.add(preemption)
+            session.flush()
+            session.add(
+                Action(
+                    job_id=1, submit_s=0.0, kind="requeue", state="sent", created_s=0.0, preemption_id=preemption.id,
+                    epoch_id=1,
+                )
+            )  # fmt: skip
+        session.add(Action(job_id=1, submit_s=0.0, kind="order", new=FACTOR, state="sent", created_s=0.0))
+    with sodad.store.read() as session:
+        found = unsettled_changes(session)
+    assert [(each.restart, each.by_daemon) for each in found] == [(5, True), (2, True), (7, True), (None, False)]
 
 
 @pytest.fixture
