@@ -24,7 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 
 TESTS = {
-    "policies/engine policies/pipeline": "tests/policies tests/sodactl/test_same_decision.py",
+    "policies/engine policies/pipeline": "tests/policies tests/simulator/engine tests/sodactl/test_same_decision.py",
     "slurm_ext/write slurm_ext/pools": "tests/slurm_ext tests/sodactl/test_pools.py tests/daemon",
     "daemon/cycle daemon/preemption daemon/store": "tests/daemon tests/store tests/sodactl",
     "sodactl/control": "tests/sodactl",
