@@ -12,11 +12,12 @@ unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of short commands, which
 READY := $(VENV)/.ready
 TOOLS_READY := $(VENV)/.tools-ready
 SEED ?= 1
+SAMPLE ?= 30
 BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts mutants unit slurm thorough venv bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -36,6 +37,9 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, names by docs/glossary.
 
 counts: $(READY) ## What is to stay rare in the source, counted (python -m lint counts NAME lists the places)
 	$(BIN)/python -m lint counts
+
+mutants: $(READY) ## Do tests fail if one line is wrong? A sample of the lines that decide, send, record, run as root (SEED=n, SAMPLE=n)
+	$(BIN)/python -m lint.mutants --seed $(SEED) --sample $(SAMPLE)
 
 # tests/slurm/conftest.py puts the files in order, long ones first.
 define SLURM_TESTS

@@ -17,7 +17,7 @@ from types import FrameType
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer, make_app
-from slurm_soda.daemon.clock import Clock, SystemClock
+from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
@@ -29,7 +29,7 @@ from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
@@ -144,15 +144,14 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
         store=store.url,
     )
     accounting_lookup = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
-    cycles = CycleRunner(
-        settings, DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, accounting_lookup)
-    )
+    context = DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, accounting_lookup)
+    cycles = CycleRunner(settings, context)
     try:
         if arguments.once:
             report = cycles.run()
             _log_cycle(report, notifier)
             return EXIT_ERROR if report.error else 0
-        _loop(cycles, store, clock, notifier, arguments)
+        _loop(cycles, context, notifier, arguments)
     finally:
         notifier.stopping()
         cycles.close()
@@ -162,8 +161,9 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _loop(
-    cycles: CycleRunner, store: Store, clock: Clock, notifier: SystemdNotifier, arguments: argparse.Namespace
+    cycles: CycleRunner, context: DaemonContext, notifier: SystemdNotifier, arguments: argparse.Namespace
 ) -> None:
+    store, clock = context.store, context.clock
     waker = WakeEvent(Path(cycles.settings.wake_path))
     signal_flags = SignalFlags(waker)
     signal_flags.listen()
@@ -175,11 +175,7 @@ def _loop(
     views = ViewRoutes(store, clock, lambda: cycles.settings)
     server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
     shares = ShareSchedule(
-        store,
-        make_slurm_client(cycles.settings.slurm),
-        lambda s: make_partition_client(s.slurm),
-        clock,
-        socket.gethostname(),
+        context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.send_outside_plan
     )
     try:
         server.start()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
     SHOW_CONFIG_COMMAND,
@@ -81,14 +81,23 @@ class CliSlurmClient:
         return parse_limits(self._read(SHOW_PARTITIONS_COMMAND, framing), framing, cluster_mib)
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
-        errors = {at: refusal_of_update(update) for at, update in enumerate(updates)}
-        waiting = [at for at, error in errors.items() if not error]
-        for _ in range(_MAX_TRIES):
+        results = [JobUpdateResult(update.job_id, refusal_of_update(update)) for update in updates]
+        waiting = [at for at, result in enumerate(results) if not result.error]
+        for attempt in range(_MAX_TRIES):
             if not waiting:
                 break
-            errors |= zip(waiting, self._send([updates[at] for at in waiting]), strict=True)
-            waiting = [at for at in waiting if any(text in errors[at] for text in TRANSIENT_ERRORS)]
-        return [JobUpdateResult(update.job_id, errors[at]) for at, update in enumerate(updates)]
+            again = [updates[at] for at in waiting]
+            try:
+                answers = self._send(again)
+            except SlurmCommandError as error:
+                if attempt == 0:
+                    raise
+                # What became of the others is known from the tries before.
+                answers = [JobUpdateResult(u.job_id, str(error), not error.may_have_happened) for u in again]
+            for at, answer in zip(waiting, answers, strict=True):
+                results[at] = answer
+            waiting = [at for at in waiting if any(text in results[at].error for text in TRANSIENT_ERRORS)]
+        return results
 
     def signal(self, job_id: int, signal: str) -> None:
         if not _SIGNAL.fullmatch(signal):
@@ -108,15 +117,19 @@ class CliSlurmClient:
             raise SlurmReplyError(f"scontrol --version said {said.stdout[:60]!r}, which is no version")
         return match[1]
 
-    def _send(self, updates: Sequence[JobUpdate]) -> list[str]:
-        """One scontrol process; an error text for each update."""
+    def _send(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
+        """One scontrol process; a result for each update.
+
+        Raises:
+            SlurmCommandError: scontrol did not even get past the first.
+        """
         nonce = self.nonce()
         limit_s = self.limits.act_s + self.limits.per_update_s * len(updates)
         said = self._run(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
         found = parse_update_errors(said.stderr, len(updates), nonce)
         if found[0] is None:
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
-        return ["scontrol stopped before this update; it is not known to be done" if e is None else e for e in found]
+        return [_result(update, text) for update, text in zip(updates, found, strict=True)]
 
     def _read(self, argv: Sequence[str], framing: ReplyFraming, env: Mapping[str, str] | None = None) -> bytes:
         said = self._run(with_end_mark(argv), env={**framing.env, **(env or {})}, timeout_s=self.limits.read_s)
@@ -131,3 +144,10 @@ class CliSlurmClient:
         self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> CompletedCommand:
         return self.runner(argv, stdin=stdin, timeout_s=timeout_s, env={**self.environment, **(env or {})})
+
+
+def _result(update: JobUpdate, text: str | None) -> JobUpdateResult:
+    if text is None:
+        text = "scontrol stopped before it said what became of this update; it is not known to be done"
+        return JobUpdateResult(update.job_id, text, answered=False)
+    return JobUpdateResult(update.job_id, text, answered=not is_no_answer(text))

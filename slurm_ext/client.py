@@ -60,6 +60,13 @@ class SlurmJob:
     requeue: bool = True
     """Slurm may requeue it (``--no-requeue`` says no)."""
 
+    def was_submitted_at(self, first_submit_s: float) -> bool:
+        """Whether this is the job that was first submitted then, and not a later one of its id.
+
+        Slurm moves the submit time of a job at every requeue, and gives ids anew after a reset of its state.
+        """
+        return self.submit_s == first_submit_s or (self.restarts > 0 and self.submit_s >= first_submit_s)
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
@@ -93,6 +100,8 @@ class JobUpdateResult:
 
     job_id: int
     error: str = ""
+    answered: bool = True
+    """False if Slurm may have taken it all the same."""
 
 
 class SlurmClient(Protocol):

@@ -22,6 +22,15 @@ class SlurmError(SodaError):
     """Slurm did not do what it was asked."""
 
 
+_NO_ANSWER_TEXTS = ("timed out", "zero bytes")
+"""Slurm's words, in small letters, where a request was sent and no answer came."""
+
+
+def is_no_answer(text: str) -> bool:
+    """Whether this complaint of a Slurm command says that slurmctld was asked and did not answer."""
+    return any(words in text.lower() for words in _NO_ANSWER_TEXTS)
+
+
 class SlurmCommandError(SlurmError):
     """A Slurm command failed or ran out of time.
 
@@ -39,6 +48,11 @@ class SlurmCommandError(SlurmError):
         what = "did not answer in time" if status is None else f"exited with status {status}"
         said = f": {stderr.strip()}" if stderr.strip() else ""
         super().__init__(f"{' '.join(argv[:6])} {what}{said}; {remedy}")
+
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether Slurm may have done, or may yet do, what was asked: no answer came, or the command was killed."""
+        return self.status is None or self.status < 0 or is_no_answer(self.stderr)
 
 
 def _missing(program: str) -> str:

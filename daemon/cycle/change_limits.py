@@ -30,7 +30,9 @@ class ChangeLimits:
         """Count a change that an earlier daemon or cycle made."""
         self._changed_s[job_id] = max(at_s, self._changed_s.get(job_id, at_s))
 
-    def admit(self, urgent: Sequence[JobChange], ordinary: Sequence[JobChange], now_s: float) -> AdmittedChanges:
+    def admit(
+        self, urgent: Sequence[JobChange], ordinary: Sequence[JobChange], now_s: float, *, already: int = 0
+    ) -> AdmittedChanges:
         """Cut a cycle's changes to what is allowed.
 
         Args:
@@ -38,15 +40,17 @@ class ChangeLimits:
                 them, so that only the number counts.
             ordinary: orders and rewrites, most urgent first (jobs that shall start lead them).
             now_s: the cycle's instant.
+            already: so many of the cycle's changes were admitted before.
         """
         limits = self.settings
         self._forget(now_s)
-        passed = list(urgent[: limits.max_changes_per_cycle])
+        most = max(limits.max_changes_per_cycle - already, 0)
+        passed = list(urgent[:most])
         deferred = len(urgent) - len(passed)
         retry_s = now_s if deferred else float("inf")
         for change in ordinary:
             ready_s = self._changed_s.get(change.job_id, float("-inf")) + limits.min_change_interval_s
-            if ready_s <= now_s and len(passed) < limits.max_changes_per_cycle:
+            if ready_s <= now_s and len(passed) < most:
                 passed.append(change)
                 continue
             deferred += 1

@@ -6,7 +6,7 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,10 @@ from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_r
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.policies.pipeline.stages import pipeline_of
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.sending import JobChangeResult
 
 
 class CycleRunner:
@@ -54,6 +57,12 @@ class CycleRunner:
         self._context.accounting_lookup.close()
         with self._context.store.write() as session:
             self._context.daemon_epoch.end(session, self._clock.now_s())
+
+    def send_outside_plan(
+        self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
+    ) -> Sequence[JobChangeResult]:
+        """Record and send changes between two cycles; see :meth:`.PlanExecutor.send_outside_plan`."""
+        return self._actor.send_outside_plan(self._state.job_cache, changes, jobs)
 
     def _recall(self) -> None:
         """Read from the store what a daemon must know to go on."""

@@ -15,8 +15,6 @@ from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
-from slurm_soda.daemon.store import audit_log
-from slurm_soda.daemon.store.audit_log import UnsettledChange
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
@@ -45,8 +43,6 @@ class DaemonState:
     preemptions: ActivePreemptions
     cpu_requests: CpuRequestReader
     cpu_fits: CpuFitRecorder
-    unsettled: list[UnsettledChange]
-    """Changes whose outcome nobody saw."""
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonState:
@@ -58,9 +54,7 @@ class DaemonState:
         with context.store.read() as session:
             pools = PoolsReader(Path(settings.state_dir), session, context.client)
             preemptions.adopt(load_preemptions(session))
-            return cls(
-                job_cache, JobNoteWriter(), pools, preemptions, requests, fits, audit_log.unsettled_changes(session)
-            )
+            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits)
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""

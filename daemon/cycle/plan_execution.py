@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.recorder import CycleResult
-from slurm_soda.daemon.cycle.sending import RecordedChange, resolve_outcome, send_recorded_changes
+from slurm_soda.daemon.cycle.sending import RecordedChange, send_recorded_changes
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import audit_log
-from slurm_soda.daemon.store.audit_log import ChangeOutcome, UnsettledChange
+from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.settlement import judge_unsettled_changes
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
+from slurm_soda.slurm_ext.write.sending import JobChangeResult
+
+SETTLE_EVERY_S = 60.0
+"""How often the store is asked for changes by hand whose command was killed."""
 
 
 class PlanExecutor:
@@ -27,6 +34,10 @@ class PlanExecutor:
     def __init__(self, context: DaemonContext, settings: Settings) -> None:
         self._context, self._settings = context, settings
         self._limits = ChangeLimits(settings.change_limits)
+        self._settle_s = float("-inf")
+        """When the store is next asked for changes of unknown outcome."""
+        self._sent = 0
+        """Changes since the last cycle began."""
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
@@ -35,6 +46,7 @@ class PlanExecutor:
 
     def recall(self) -> None:
         """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
+        self._settle_s = float("-inf")
         since_s = self._context.clock.now_s() - self._settings.change_limits.min_change_interval_s
         with self._context.store.read() as session:
             for job_id, at_s in audit_log.recent_changes(session, since_s):
@@ -52,7 +64,7 @@ class PlanExecutor:
     ) -> CycleResult:
         """From a plan to changes, and from these to the ones that the limits admit."""
         now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
-        settled = _settle(state, slurm_state)
+        settled = self._settle(slurm_state)
         steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, now_s)
@@ -67,6 +79,7 @@ class PlanExecutor:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps = steps + begun
         admitted = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
+        self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}
         preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]
         fresh = [step.active_preemption for step in begun if step.change.key in admitted_keys]
@@ -89,9 +102,7 @@ class PlanExecutor:
         with context.store.read() as session:
             context.daemon_epoch.check(session)
         with watch("act.send"):
-            for outcome, (action_id, change) in zip(
-                send_recorded_changes(context.client, recorded), recorded, strict=True
-            ):
+            for outcome, (_, change) in zip(send_recorded_changes(context.client, recorded), recorded, strict=True):
                 result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
@@ -99,21 +110,62 @@ class PlanExecutor:
                         preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.now_s()
                     )
                 if outcome.state == "sent":
-                    restart = preemption_step.active_preemption.restart if preemption_step else None
-                    state.unsettled.append(UnsettledChange(action_id, change, restart))
+                    self._settle_s = float("-inf")
                 if outcome.state == "failed":
                     state.pools.refused(change, context.clock.now_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
         state.count_preemptions()
 
+    def send_outside_plan(
+        self, job_cache: JobCache, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
+    ) -> list[JobChangeResult]:
+        """Record and send what no plan says: waiting jobs that leave partitions of pools.
 
-def _settle(state: DaemonState, slurm_state: SlurmState) -> list[ChangeOutcome]:
-    """What became of changes whose outcome nobody saw, as far as this reading of Slurm shows."""
-    judged = []
-    for each in state.unsettled:
-        job_id = each.change.job_id
-        site_factor = slurm_state.site_factors.get(job_id, 0)
-        judged.append((each, resolve_outcome(each, slurm_state.jobs.get(job_id), site_factor, slurm_state.now_s)))
-    state.unsettled = [each for each, outcome in judged if outcome is None]
-    return [outcome for _, outcome in judged if outcome is not None]
+        The change limits hold, and what the last cycle sent counts; the caller asks again for what they held back.
+
+        Args:
+            job_cache: what is known of jobs.
+            changes: most urgent first.
+            jobs: those jobs as Slurm shows them.
+
+        Returns:
+            One result for each change that was sent, in order.
+
+        Raises:
+            SupersededError: a newer daemon has taken over; nothing was recorded or sent.
+        """
+        context, now_s = self._context, self._context.clock.now_s()
+        admitted = self._limits.admit([], changes, now_s, already=self._sent).changes
+        if not admitted:
+            return []
+        self._sent += len(admitted)
+        intents = [IntendedChange(each, job_cache.first_submit_s(jobs[each.job_id])) for each in admitted]
+        with context.store.write() as session:
+            context.daemon_epoch.check(session)
+            keys = audit_log.record_intents(
+                session, intents, epoch_id=context.daemon_epoch.epoch_id, cycle_id=None, now_s=now_s
+            )
+        outcomes = list(send_recorded_changes(context.client, list(zip(keys, admitted, strict=True))))
+        if any(outcome.state == "sent" for outcome in outcomes):
+            self._settle_s = float("-inf")
+        with context.store.write() as session:
+            audit_log.record_outcomes(session, outcomes, context.clock.now_s())
+        return [
+            JobChangeResult(change, outcome.error, answered=outcome.state != "sent")
+            for change, outcome in zip(admitted, outcomes, strict=True)
+        ]
+
+    def _settle(self, slurm_state: SlurmState) -> list[ChangeOutcome]:
+        """What became of changes whose outcome nobody recorded, as far as this reading of Slurm shows."""
+        now_s = slurm_state.now_s
+        if now_s < self._settle_s:
+            return []
+        with self._context.store.read() as session:
+            unsettled = audit_log.unsettled_changes(session)
+            settled = judge_unsettled_changes(
+                session, unsettled, slurm_state.jobs, slurm_state.site_factors, now_s, in_daemon=True
+            )
+        still_open = {each.action_id for each in unsettled} - {outcome.action_id for outcome in settled}
+        self._settle_s = now_s if still_open else now_s + SETTLE_EVERY_S
+        return settled

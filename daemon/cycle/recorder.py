@@ -261,7 +261,8 @@ def cycle_report(
     due_s = [result.admitted.retry_s, now_s + settings.interval_s]
     if acts:
         due_s.append(state.pools.next_s(result.slurm_state, soon_s))
-    if state.preemptions.unfinished or result.preemption_steps or state.unsettled:
+    unanswered = any(outcome.state == "sent" for outcome in result.outcomes)
+    if state.preemptions.unfinished or result.preemption_steps or unanswered:
         due_s.append(soon_s)
     if result.plan is not None:
         due_s.append(result.plan.next_event_s)

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext
+from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.pools import pool_plan
-from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.pools.layout.partitions import describe_node_class
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
-from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller
 from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
+from slurm_soda.slurm_ext.write.sending import SendRecorded
 
 CHANGED_BY = "sodad"
 """By whom pools are changed, in their record."""
@@ -37,27 +37,39 @@ RESUME_AFTER_S = 300.0
 class ShareSchedule:
     """Derives the shares anew when they are due; only pools that somebody has applied."""
 
-    store: Store
-    slurm: SlurmClient
+    context: DaemonContext
     partitions: Callable[[Settings], ScontrolPartitions]
-    clock: Clock
     host: str
+    send: SendRecorded
+    """How waiting jobs are moved."""
     _tried_s: float = float("-inf")
+    _held_back: bool = False
+    """The change limits held moves of waiting jobs back, which may go now."""
 
     def step(self, settings: Settings, *, enforces: bool) -> bool:
-        """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later."""
-        every_s, now_s = settings.pools.rederive_s, self.clock.now_s()
-        if not enforces or every_s <= 0 or now_s < self._tried_s + min(RESUME_AFTER_S, every_s):
+        """Do what is due; whether anything in Slurm was changed. What goes wrong is logged, and tried a period later.
+
+        Raises:
+            SupersededError: a newer daemon has taken over; nothing more was sent.
+        """
+        every_s, now_s = settings.pools.rederive_s, self.context.clock.now_s()
+        if not enforces or every_s <= 0:
+            return False
+        if not self._held_back and now_s < self._tried_s + min(RESUME_AFTER_S, every_s):
             return False
         try:
             record = read_record(Path(settings.state_dir))
             if record is None or record.phase == "reverting":
                 return False
             after_s = min(RESUME_AFTER_S, every_s) if record.phase == "applying" else every_s
-            if now_s < max(record.changed_s, self._tried_s) + after_s:
+            if not self._held_back and now_s < max(record.changed_s, self._tried_s) + after_s:
                 return False
             self._tried_s = now_s
-            return self._derive(settings, record, now_s)
+            unfinished = record.phase == "applying" or self._held_back
+            self._held_back = False
+            return self._derive(settings, record, now_s, unfinished=unfinished)
+        except SupersededError:
+            raise
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes, and jobs do not depend on this one
             self._tried_s = now_s
             log(logging.WARNING, "shares-not-derived", error=error)
@@ -65,15 +77,14 @@ class ShareSchedule:
                 LOGGER.exception("unexpected")
             return False
 
-    def _derive(self, settings: Settings, record: PoolsRecord, now_s: float) -> bool:
+    def _derive(self, settings: Settings, record: PoolsRecord, now_s: float, *, unfinished: bool) -> bool:
         port = self.partitions(settings)
-        view = pool_plan.read_site_state(self.slurm, port)
+        view = pool_plan.read_site_state(self.context.client, port)
         named = settings.pools.model_copy(update={"partitions": list(record.bases)})
         divided = settings.model_copy(update={"pools": named})
-        unfinished = record.phase == "applying"
         past: list[PastPoolJob] = []  # shares that are not in force yet do not move
         if not unfinished:
-            with self.store.read() as session:
+            with self.context.store.read() as session:
                 past = pool_plan.read_past_pool_jobs(session, view, divided, now_s)
         plan = pool_plan.plan_pools(view, divided, past, record, host=self.host)
         if plan.obstacles:
@@ -82,12 +93,23 @@ class ShareSchedule:
             return False
         if plan.wanted.shares == record.shares and not unfinished and not record.leaving:
             return False
-        arranger = PoolInstaller(self.slurm, port, Path(settings.state_dir), self.clock.now_s, CHANGED_BY)
+        with self.context.store.read() as session:
+            self.context.daemon_epoch.check(session)
+        context, state_dir = self.context, Path(settings.state_dir)
+        arranger = PoolInstaller(context.client, port, state_dir, context.clock.now_s, CHANGED_BY, self.send)
         outcome = arranger.apply(replace(plan.wanted, include_path=Path(record.include_path)))
+        self._held_back = bool(outcome.held_back)
         shares = {
             describe_node_class(c): (share.cpu_cores, share.large_nodes) for c, share in plan.wanted.shares.items()
         }
-        log(logging.INFO, "shares-derived", changed=len(outcome.steps), moved=len(outcome.moved), shares=shares)
+        log(
+            logging.INFO,
+            "shares-derived",
+            changed=len(outcome.steps),
+            moved=len(outcome.moved),
+            held_back=outcome.held_back,
+            shares=shares,
+        )
         for problem in outcome.problems:
             log(logging.WARNING, "shares-not-derived", error=problem)
         return bool(outcome.steps or outcome.moved)

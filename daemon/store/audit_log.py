@@ -20,6 +20,12 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, kno
 UNSETTLED_STATES = ("intended", "sent")
 """A change in one of these may or may not have reached Slurm."""
 
+STANDING_STATES = (*UNSETTLED_STATES, "done")
+"""A change in one of these is in force, as far as anybody knows, and may be taken back."""
+
+UNDO_KIND = "undo"
+"""Kind of a recorded change that takes another one back; not itself something to undo."""
+
 _IDS_PER_STATEMENT = 500
 
 # Statements of each cycle, on the table and built once: on the class and built anew they take several times as long.
@@ -27,7 +33,7 @@ _CYCLES = cast("Table", Cycle.__table__)
 _OPEN_CYCLE = insert(_CYCLES).returning(_CYCLES.c.id)
 _CLOSE_CYCLE = update(_CYCLES).where(_CYCLES.c.id == bindparam("own"))
 
-ActionState = Literal["done", "failed", "sent", "void"]
+ActionState = Literal["done", "failed", "sent", "void", "undone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class IntendedChange:
     submit_s: float
     """With the job id it names the job for ever."""
     preemption_id: int | None = None
+    takes_back: bool = False
+    """It takes an earlier change back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,10 @@ class UnsettledChange:
 
     action_id: int
     change: JobChange
+    submit_s: float
+    created_s: float
+    by_daemon: bool
+    """By a sodad; otherwise by hand with sodactl."""
     restart: int | None = None
     """Restart count of the run that the change's preemption is about, if it belongs to one."""
 
@@ -90,7 +102,7 @@ def record_intents(
             "preemption_id": intent.preemption_id,
             "job_id": intent.change.job_id,
             "submit_s": intent.submit_s,
-            "kind": intent.change.kind,
+            "kind": UNDO_KIND if intent.takes_back else intent.change.kind,
             "new": dict(intent.change.new),
             "old": dict(intent.change.old),
             "reason": intent.change.reason,
@@ -103,14 +115,16 @@ def record_intents(
 
 
 def record_outcomes(session: Session, outcomes: Iterable[ChangeOutcome], now_s: float) -> None:
-    """Record what became of changes. ``sent`` stays open: nobody knows yet."""
+    """Record what became of changes. ``sent`` stays open: nobody knows yet. What somebody has settled before stays."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.state, outcome.error].append(outcome.action_id)
     for (state, error), ids in groups.items():
         values = {"state": state, "error": error, "finished_s": None if state == "sent" else now_s}
+        before = STANDING_STATES if state == "undone" else UNSETTLED_STATES
         for at in range(0, len(ids), _IDS_PER_STATEMENT):
-            session.execute(update(Action).where(Action.id.in_(ids[at : at + _IDS_PER_STATEMENT])).values(**values))
+            among = Action.id.in_(ids[at : at + _IDS_PER_STATEMENT])
+            session.execute(update(Action).where(among, Action.state.in_(before)).values(**values))
 
 
 def void_requeues(session: Session, preemption_ids: Collection[int], now_s: float) -> None:
@@ -122,16 +136,21 @@ def void_requeues(session: Session, preemption_ids: Collection[int], now_s: floa
 
 
 def unsettled_changes(session: Session) -> list[UnsettledChange]:
-    """Changes of daemons whose outcome is unknown, oldest first; those of ``sodactl`` are its own to settle."""
+    """Changes whose outcome is unknown, oldest first; :mod:`.settlement` finds it out."""
     query = (
         select(Action, Preemption.restart)
         .join(Preemption, Preemption.id == Action.preemption_id, isouter=True)
-        .where(Action.state.in_(UNSETTLED_STATES), Action.epoch_id.is_not(None))
+        .where(Action.state.in_(UNSETTLED_STATES))
         .order_by(Action.id)
     )
     return [
         UnsettledChange(
-            row.id, known_change(row.job_id, cast("JobChangeKind", row.kind), row.new, row.old, row.reason), restart
+            row.id,
+            known_change(row.job_id, cast("JobChangeKind", row.kind), row.new, row.old, row.reason),
+            row.submit_s,
+            row.created_s,
+            row.epoch_id is not None,
+            restart,
         )
         for row, restart in session.execute(query)
     ]

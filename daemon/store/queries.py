@@ -5,12 +5,13 @@ Every function takes an open session, so that one command reads one consistent p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Table, func, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
 from slurm_soda.daemon.store.tables.scheduling import (
     Action,
     AdminSetting,
@@ -162,21 +163,22 @@ def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:
     return session.scalars(query.order_by(Preemption.id)).all()
 
 
-def newest_actions(session: Session, limit: int, *, without: str) -> Sequence[Action]:
-    """The newest changes that Slurm took and that were not taken back, newest first; ``without`` those of one kind."""
-    query = select(Action).where(Action.state == "done", Action.kind != without)
-    return session.scalars(query.order_by(Action.id.desc()).limit(limit)).all()
+def standing_actions(session: Session) -> Iterator[Action]:
+    """Changes that Slurm took or may have taken and that were not taken back, newest first; none that takes another back."""
+    query = select(Action).where(Action.state.in_(STANDING_STATES), Action.kind != UNDO_KIND)
+    yield from session.scalars(query.order_by(Action.id.desc()).execution_options(yield_per=_IDS_PER_QUERY))
 
 
-def rewrites_in_force(session: Session, job_ids: Sequence[int]) -> list[Action]:
-    """Changes of these jobs' requests that Slurm took and that were not taken back, newest first.
+def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
+    """Changes of these jobs' requests that Slurm took or may have taken and that were not taken back, newest first.
 
     Lists of partitions are left out: where a job may run is a matter of the pools, which stay.
     """
     found: list[Action] = []
     for at in range(0, len(job_ids), _IDS_PER_QUERY):
         part = job_ids[at : at + _IDS_PER_QUERY]
-        query = select(Action).where(Action.kind == "rewrite", Action.state == "done", Action.job_id.in_(part))
+        among = Action.job_id.in_(part)
+        query = select(Action).where(Action.kind == "rewrite", Action.state.in_(STANDING_STATES), among)
         found += [action for action in session.scalars(query) if "Partition" not in action.new]
     return sorted(found, key=lambda action: -action.id)
 
@@ -187,7 +189,7 @@ def later_actions(session: Session, action: Action) -> Sequence[Action]:
         Action.job_id == action.job_id,
         Action.submit_s == action.submit_s,
         Action.id > action.id,
-        Action.state.in_(("intended", "sent", "done")),
+        Action.state.in_(STANDING_STATES),
     )
     return session.scalars(query.order_by(Action.id)).all()
 

@@ -11,9 +11,6 @@ from slurm_soda.slurm_ext.pools.partition_settings import PartitionChange
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
-_NO_ANSWER_TEXTS = ("timed out", "zero bytes")
-"""Slurm's words, in small letters, where a request was sent and no answer came."""
-
 
 class PartitionClient(Protocol):
     """What is asked of Slurm's partitions;
@@ -50,7 +47,7 @@ def apply_partition_changes(port: PartitionClient, todo: Sequence[PartitionChang
                 (port.create if verb == "create" else port.update)(step.name, settings)
                 made += 1
         except SlurmError as error:
-            unheard = _may_have_happened(error)
+            unheard = isinstance(error, SlurmCommandError) and error.may_have_happened
             stuck = [f"whether {step.name} was changed is not known"] if unheard else []
             # Of a step that was refused at once there is nothing to take back.
             stuck += _roll_back(port, [*done, step] if made or unheard else done)
@@ -61,13 +58,6 @@ def apply_partition_changes(port: PartitionClient, todo: Sequence[PartitionChang
                 ) from error
             raise SlurmError(f"nothing is changed: {error}") from error
         done.append(step)
-
-
-def _may_have_happened(error: SlurmError) -> bool:
-    """Whether Slurm may have done, or may yet do, what failed."""
-    return isinstance(error, SlurmCommandError) and (
-        error.status is None or any(text in error.stderr.lower() for text in _NO_ANSWER_TEXTS)
-    )
 
 
 def _roll_back(port: PartitionClient, done: Sequence[PartitionChange]) -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.client import SlurmClient
@@ -29,7 +30,8 @@ from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, re
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.pools.state_files import hold_lock, remove_state_file, write_state_file
 from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
-from slurm_soda.slurm_ext.write.sending import move_jobs
+from slurm_soda.slurm_ext.write.job_changes import route_change
+from slurm_soda.slurm_ext.write.sending import SendRecorded
 
 POOLS_LOCK_NAME = "pools.lock"
 _IN_USE = "in use"
@@ -57,6 +59,8 @@ class PoolChangeOutcome:
     steps: tuple[PartitionChange, ...]
     moved: tuple[int, ...] = ()
     """Waiting jobs whose list of partitions was changed."""
+    held_back: int = 0
+    """Waiting jobs to be moved that the change limits held back: apply again."""
     leaving: tuple[str, ...] = ()
     """Partitions that stay until the jobs that run in them have ended."""
     problems: tuple[str, ...] = ()
@@ -71,6 +75,8 @@ class PoolInstaller:
     state_dir: Path
     now_s: Callable[[], float]
     by: str
+    send: SendRecorded
+    """How waiting jobs are moved."""
 
     def steps(self, wanted: WantedPools, *, force: bool = False) -> list[PartitionChange]:
         """What :meth:`apply` would do.
@@ -255,7 +261,7 @@ class PoolInstaller:
         for name in names:
             with suppress(SlurmCommandError):  # without it a job could still come; the deletion tells
                 self.partitions.update(name, {"State": "DRAIN"})
-        moved, problems = self._move(draft)
+        moved, held_back, problems = self._move(draft)
         leaving: list[str] = []
         for name in names:
             try:
@@ -264,15 +270,26 @@ class PoolInstaller:
                 leaving.append(name)
                 if _IN_USE not in error.stderr:
                     problems.append(str(error))
-        return PoolChangeOutcome((), tuple(moved), tuple(leaving), tuple(problems))
+        return PoolChangeOutcome((), tuple(moved), held_back, tuple(leaving), tuple(problems))
 
-    def _move(self, draft: PoolsRecord) -> tuple[list[int], list[str]]:
-        """Waiting jobs to where they can start."""
+    def _move(self, draft: PoolsRecord) -> tuple[list[int], int, list[str]]:
+        """Waiting jobs to where they can start: those moved, how many the change limits held back, and problems."""
         waiting = self.partitions.waiting(list(draft.base_of))
-        lists = reroute_stranded_jobs(draft.table, draft.rules, draft.base_of, self.slurm.jobs(), waiting)
-        results = move_jobs(self.slurm, lists)
-        moved = [result.job_id for result in results if not result.error]
-        return moved, [f"job {result.job_id}: {result.error}" for result in results if result.error]
+        jobs = {job.job_id: job for job in self.slurm.jobs()}
+        lists = reroute_stranded_jobs(draft.table, draft.rules, draft.base_of, jobs.values(), waiting)
+        why = (
+            "the pools are taken back"
+            if draft.phase == "reverting"
+            else "its pool changed and may not hold it any more"
+        )
+        changes = [
+            route_change(RouteJob(job_id, why, partitions=names, before=jobs[job_id].partition))
+            for job_id, names in lists.items()
+        ]
+        results = self.send(changes, jobs)
+        moved = [result.change.job_id for result in results if not result.error]
+        problems = [f"job {result.change.job_id}: {result.error}" for result in results if result.error]
+        return moved, len(changes) - len(results), problems
 
 
 def _record_with_other_include(before: PoolsRecord | None, after: PoolsRecord) -> PoolsRecord | None:

@@ -1,7 +1,7 @@
 """From a plan's actions to changes of Slurm: only what differs, with its old value and reason.
 
 This module alone makes changes; everybody else says what shall be by an action, or passes changes on. Waiting jobs that
-must leave partitions of pools are moved outside of any plan (:func:`.move_jobs`).
+must leave partitions of pools are moved outside of any plan, but recorded and sent like all others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slurm_soda.slurm_ext.write.site_factors import (
     compute_site_factors,
 )
 
-JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
+JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmClient
+from slurm_soda.slurm_ext.client import JobUpdate, SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
 from slurm_soda.slurm_ext.write.job_changes import REQUEUE_IF_ENDED, JobChange
 
@@ -18,6 +18,10 @@ class JobChangeResult:
     error: str = ""
     answered: bool = True
     """False if Slurm said nothing in time: it may have taken the change all the same."""
+
+
+SendRecorded = Callable[[Sequence[JobChange], Mapping[int, SlurmJob]], Sequence[JobChangeResult]]
+"""Records changes of these jobs, then sends them: one result for each that was sent, in order. Others have to wait."""
 
 
 def apply_changes(client: SlurmClient, changes: Sequence[JobChange]) -> list[JobChangeResult]:
@@ -50,7 +54,7 @@ def _send_updates(client: SlurmClient, batch: Sequence[JobChange]) -> Iterator[J
         yield from (_failed(change, error) for change in batch)
         return
     for change, answer in zip(batch, answers, strict=True):
-        yield JobChangeResult(change, answer.error)
+        yield JobChangeResult(change, answer.error, answer.answered)
 
 
 def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:
@@ -66,15 +70,5 @@ def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:
 
 def _failed(change: JobChange, error: SlurmError) -> JobChangeResult:
     return JobChangeResult(
-        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.status is None)
+        change, str(error), answered=not (isinstance(error, SlurmCommandError) and error.may_have_happened)
     )
-
-
-def move_jobs(client: SlurmClient, partitions: Mapping[int, str]) -> list[JobUpdateResult]:
-    """Put waiting jobs into other partitions at once, outside of any plan.
-
-    Raises:
-        SlurmError: Slurm did not answer.
-    """
-    updates = [JobUpdate(job_id, (("Partition", names),)) for job_id, names in partitions.items()]
-    return client.update(updates) if updates else []

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.store import audit_log, queries
+from slurm_soda.daemon.store.audit_log import ActionState, ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.tables.scheduling import Action
-from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.daemon.store.settlement import judge_unsettled_changes
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult, apply_changes
-
-UNDO_KIND = "undo"
-"""Kind of a recorded change that takes another one back; not itself something to undo."""
+from slurm_soda.sodactl.live.job_identity import find_stored_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +29,37 @@ class ManualChange:
     undone_action_id: int | None = None
 
 
-def record_intended(store: Store, wanted: Sequence[ManualChange], now_s: float) -> list[int]:
-    """Record the changes before they are sent, so that no crash hides them; their action ids."""
-    actions = [_intended_action(entry, now_s) for entry in wanted]
+def send_manual_changes(
+    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float
+) -> list[JobChangeResult]:
+    """Send changes in order, recorded when there is a store to record them in.
+
+    Where Slurm did not answer, it is asked what it shows: a change that it took all the same has no error. Others of unknown
+    outcome stay open, for sodad or a later command to settle.
+    """
+    changes = [entry.change for entry in wanted]
+    if store is None or not wanted:
+        return apply_changes(client, changes)
+    intents = [
+        IntendedChange(entry.change, entry.submit_s, takes_back=entry.undone_action_id is not None) for entry in wanted
+    ]
     with store.write() as session:
-        session.add_all(actions)
-        session.flush()
-        return [action.id for action in actions]
+        action_ids = audit_log.record_intents(session, intents, epoch_id=None, cycle_id=None, now_s=now_s)
+    results = apply_changes(client, changes)
+    _record_results(store, wanted, action_ids, results, now_s)
+    if all(result.answered for result in results):
+        return results
+    try:
+        settled = settle(store, {job.job_id: job for job in client.jobs()}, client.site_factors(), now_s)
+    except SlurmError:
+        return results
+    return [
+        replace(result, error="") if settled.get(action_id) == "done" else result
+        for action_id, result in zip(action_ids, results, strict=True)
+    ]
 
 
-def _intended_action(entry: ManualChange, now_s: float) -> Action:
-    change = entry.change
-    return Action(
-        job_id=change.job_id,
-        submit_s=entry.submit_s,
-        kind=change.kind if entry.undone_action_id is None else UNDO_KIND,
-        new=dict(change.new),
-        old=dict(change.old),
-        reason=change.reason,
-        state="intended",
-        created_s=now_s,
-    )
-
-
-def record_results(
+def _record_results(
     store: Store,
     wanted: Sequence[ManualChange],
     action_ids: Sequence[int],
@@ -55,26 +67,43 @@ def record_results(
     now_s: float,
 ) -> None:
     """Record what became of them; what they take back becomes ``undone`` where Slurm took the change."""
+    outcomes = []
+    for entry, action_id, result in zip(wanted, action_ids, results, strict=True):
+        state: ActionState = "done" if not result.error else "failed" if result.answered else "sent"
+        outcomes.append(ChangeOutcome(action_id, state, result.error))
+        if entry.undone_action_id is not None and not result.error:
+            outcomes.append(ChangeOutcome(entry.undone_action_id, "undone"))
     with store.write() as session:
-        for entry, action_id, result in zip(wanted, action_ids, results, strict=True):
-            action = session.get_one(Action, action_id)
-            action.state = "failed" if result.error else "done"
-            action.error, action.finished_s = result.error, now_s
-            if entry.undone_action_id is not None and not result.error:
-                session.get_one(Action, entry.undone_action_id).state = "undone"
+        audit_log.record_outcomes(session, outcomes, now_s)
 
 
-def send_manual_changes(
-    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float
-) -> list[JobChangeResult]:
-    """Send changes in order, recorded when there is a store to record them in."""
-    changes = [entry.change for entry in wanted]
-    if store is None or not wanted:
-        return apply_changes(client, changes)
-    action_ids = record_intended(store, wanted, now_s)
-    results = apply_changes(client, changes)
-    record_results(store, wanted, action_ids, results, now_s)
-    return results
+def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
+    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
+    known: dict[int, list[Job]] = {}
+    if store is not None:
+        with suppress(SQLAlchemyError), store.read() as session:
+            for job in queries.live_jobs(session):
+                known.setdefault(job.job_id, []).append(job)
+    found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
+    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
+
+
+def settle(
+    store: Store,
+    jobs: Mapping[int, SlurmJob],
+    site_factors: Mapping[int, int],
+    now_s: float,
+    *,
+    dry_run: bool = False,
+) -> dict[int, ActionState]:
+    """Find out what became of changes of unknown outcome; their states by action, recorded unless ``dry_run``."""
+    with store.read() as session:
+        unsettled = audit_log.unsettled_changes(session)
+        outcomes = judge_unsettled_changes(session, unsettled, jobs, site_factors, now_s, in_daemon=False)
+    if outcomes and not dry_run:
+        with store.write() as session:
+            audit_log.record_outcomes(session, outcomes, now_s)
+    return {outcome.action_id: outcome.state for outcome in outcomes}
 
 
 def format_fields(fields: Mapping[str, str]) -> str:

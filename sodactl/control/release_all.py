@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,7 +12,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
-from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
@@ -20,9 +20,14 @@ from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes, undo
 from slurm_soda.sodactl.control.manual_changes import ManualChange
-from slurm_soda.sodactl.live.job_identity import find_stored_job
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
+
+
+@dataclass(frozen=True, slots=True)
+class _SlurmReading:
+    jobs: Sequence[SlurmJob]
+    site_factors: Mapping[int, int]
 
 
 @click.command("release-all")
@@ -57,13 +62,13 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
     with ExitStack() as stack:
         store = None if dry_run else _set_observe_mode(stack, site, warnings)
         client = site.slurm()
-        jobs = client.jobs()
-        submit_s = _first_submit_times(store, jobs)
+        reading = _SlurmReading(client.jobs(), client.site_factors())
+        submit_s = manual_changes.first_submit_times(store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
-            for change in job_changes.release_changes(jobs, client.site_factors(), now_s=site.now_s())
+            for change in job_changes.release_changes(reading.jobs, reading.site_factors, now_s=site.now_s())
         ]
-        wanted += _request_changes(stack, site, store, jobs, warnings)
+        wanted += _request_changes(stack, site, store, reading, warnings)
         results: Sequence[JobChangeResult]
         if dry_run:
             results = [JobChangeResult(entry.change) for entry in wanted]
@@ -77,15 +82,20 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
 
 
 def _request_changes(
-    stack: ExitStack, site: SiteAccess, store: Store | None, jobs: Sequence[SlurmJob], warnings: list[str]
+    stack: ExitStack, site: SiteAccess, store: Store | None, reading: _SlurmReading, warnings: list[str]
 ) -> list[ManualChange]:
-    """Requests of waiting jobs as their users made them; only the store knows those."""
-    waiting = {job.job_id: job for job in jobs if job.state == "PENDING"}
+    """Requests of waiting jobs as their users made them; only the store knows those.
+
+    Settles what became of changes whose outcome is unknown, so that those that Slurm took go back too.
+    """
+    listed = {job.job_id: job for job in reading.jobs}
+    waiting = {job_id: job for job_id, job in listed.items() if job.state == "PENDING"}
     try:
-        store = store or stack.enter_context(site.store())
+        dry_run, store = store is None, store or stack.enter_context(site.store())
+        settled = manual_changes.settle(store, listed, reading.site_factors, site.now_s(), dry_run=dry_run)
         with store.read() as session:
-            standing = queries.rewrites_in_force(session, list(waiting))
-            verdicts = undo.check_undo(session, standing, waiting, {})
+            standing = queries.standing_rewrites(session, list(waiting))
+            verdicts = undo.check_undo(session, standing, waiting, {}, settled)
     except (StoreError, SQLAlchemyError):
         warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
         return []
@@ -99,17 +109,6 @@ def _pool_warnings(site: SiteAccess) -> list[str]:
     except SlurmError as error:
         return [str(error)]
     return [f"pools of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
-
-
-def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
-    """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
-    known: dict[int, list[Job]] = {}
-    if store is not None:
-        with suppress(SQLAlchemyError), store.read() as session:
-            for job in queries.live_jobs(session):
-                known.setdefault(job.job_id, []).append(job)
-    found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
-    return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
 
 
 def _set_observe_mode(stack: ExitStack, site: SiteAccess, warnings: list[str]) -> Store | None:

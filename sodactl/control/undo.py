@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import click
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND, UNSETTLED_STATES, ActionState
+from slurm_soda.daemon.store.settlement import is_shown, shown_fields
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_resources
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
-from slurm_soda.sodactl.live.job_identity import is_same_job
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
+
+_COMPARED = ("NumCPUs", "SiteFactor", "Partition")
+"""Fields that Slurm shows as they were written, but for the order of a list: the partition that a job ran in comes first."""
 
 _NOT_UNDOABLE = {
     "signal": "a signal cannot be taken back",
     "requeue": "a requeue cannot be taken back: the run has ended",
     "start-now": "a started wait cannot be put back, and nothing depends on it",
 }
+
+
+SettledStates = Mapping[int, ActionState]
+"""By action the state of one whose outcome was unknown until now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +81,13 @@ def undo(
 def _undo(site: SiteAccess, action_id: int | None, job_id: int | None, last: int | None, *, dry_run: bool) -> Document:
     client = site.slurm()
     with site.store() as store:
+        records = {record.job_id: record for record in client.jobs()}
+        site_factors = client.site_factors()
+        settled = manual_changes.settle(store, records, site_factors, site.now_s(), dry_run=dry_run)
         with store.read() as session:
-            chosen = _select_actions(session, action_id, job_id, last)
+            chosen = _select_actions(session, settled, action_id, job_id, last)
             warning = _warning(session, site)
-            records = {record.job_id: record for record in client.jobs()}
-            verdicts = check_undo(session, chosen, records, client.site_factors())
+            verdicts = check_undo(session, chosen, records, site_factors, settled)
         wanted = [
             manual_changes.ManualChange(verdict.change, verdict.action.submit_s, verdict.action.id)
             for verdict in verdicts
@@ -90,7 +101,9 @@ def _undo(site: SiteAccess, action_id: int | None, job_id: int | None, last: int
     return {"dry_run": dry_run, "warnings": [warning] if warning else [], "actions": rows}
 
 
-def _select_actions(session: Session, action_id: int | None, job_id: int | None, last: int | None) -> Sequence[Action]:
+def _select_actions(
+    session: Session, settled: SettledStates, action_id: int | None, job_id: int | None, last: int | None
+) -> Sequence[Action]:
     """The actions meant, newest first, so that each finds the value that it wrote."""
     if action_id is not None:
         action = session.get(Action, action_id)
@@ -101,9 +114,9 @@ def _select_actions(session: Session, action_id: int | None, job_id: int | None,
         job = queries.find_job(session, job_id)
         if job is None:
             raise SodaError(f"the store knows no job {job_id}; `sodactl history` lists finished jobs")
-        standing = [action for action in queries.actions_of(session, job) if action.state == "done"]
-        return [action for action in reversed(standing) if action.kind != manual_changes.UNDO_KIND]
-    return queries.newest_actions(session, last or 0, without=manual_changes.UNDO_KIND)
+        actions = reversed(queries.actions_of(session, job))
+        return [action for action in actions if action.kind != UNDO_KIND and _stands(action, settled)]
+    return list(islice((a for a in queries.standing_actions(session) if _stands(a, settled)), last))
 
 
 def _warning(session: Session, site: SiteAccess) -> str:
@@ -113,20 +126,36 @@ def _warning(session: Session, site: SiteAccess) -> str:
     return "sodad enforces and will set its order again; `sodactl mode advise` stops that" if enforcing else ""
 
 
+def _stands(action: Action, settled: SettledStates) -> bool:
+    """Slurm took the change, or may have, and nobody took it back."""
+    return settled.get(action.id, action.state) in STANDING_STATES
+
+
 def check_undo(
-    session: Session, chosen: Sequence[Action], records: Mapping[int, SlurmJob], site_factors: Mapping[int, int]
+    session: Session,
+    chosen: Sequence[Action],
+    records: Mapping[int, SlurmJob],
+    site_factors: Mapping[int, int],
+    settled: SettledStates,
 ) -> list[UndoCheck]:
-    """Whether each action can be undone, in the order in which they would be: each finds what those before it restore."""
+    """Whether each action can be undone, in the order in which they would be: each finds what those before it restore.
+
+    Args:
+        session: reads.
+        chosen: the actions, newest first.
+        records: Slurm's jobs.
+        site_factors: as Slurm tells them.
+        settled: states that :func:`.manual_changes.settle` has found.
+    """
     together = {action.id for action in chosen}
-    present = {(job_id, "SiteFactor"): str(factor) for job_id, factor in site_factors.items()}
-    present |= {(job_id, "NumCPUs"): str(record.cpus) for job_id, record in records.items()}
+    shown = {job_id: shown_fields(record, site_factors) for job_id, record in records.items()}
     verdicts = []
     for action in chosen:
         refusal = (
-            _not_undoable(action)
+            _not_undoable(action, settled.get(action.id, action.state))
             or _job_gone(action, records.get(action.job_id))
-            or _changed_again(session, action, together)
-            or _changed_by_others(action, records[action.job_id], present)
+            or _changed_again(session, action, together, shown[action.job_id], settled)
+            or _not_in_force(action, shown[action.job_id], settled)
         )
         if refusal:
             verdicts.append(UndoCheck(action, None, refusal))
@@ -134,14 +163,14 @@ def check_undo(
         kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
         change = known_change(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
         verdicts.append(UndoCheck(action, change))
-        present |= {(action.job_id, name): value for name, value in action.old.items()}
+        shown[action.job_id] |= {name: action.old[name] for name in action.old if name in shown[action.job_id]}
     return verdicts
 
 
-def _not_undoable(action: Action) -> str:
-    if action.state != "done":
-        return f"it is {action.state}, so there is nothing to undo"
-    if action.kind == manual_changes.UNDO_KIND:
+def _not_undoable(action: Action, state: str) -> str:
+    if state not in STANDING_STATES:
+        return f"it is {state}, so there is nothing to undo"
+    if action.kind == UNDO_KIND:
         return "it takes a change back itself"
     if action.kind in _NOT_UNDOABLE:
         return _NOT_UNDOABLE[action.kind]
@@ -149,26 +178,39 @@ def _not_undoable(action: Action) -> str:
 
 
 def _job_gone(action: Action, record: SlurmJob | None) -> str:
-    if record is None or record.state in ENDED_STATES or not is_same_job(action.submit_s, record):
+    if record is None or record.state in ENDED_STATES or not record.was_submitted_at(action.submit_s):
         return f"job {action.job_id} has ended"
     if record.state != "PENDING":
         return f"job {action.job_id} is {record.state.lower()}: only a waiting job's place and request can be changed"
     return ""
 
 
-def _changed_again(session: Session, action: Action, together: Collection[int]) -> str:
+def _changed_again(
+    session: Session,
+    action: Action,
+    together: Collection[int],
+    shown: Mapping[str, str],
+    settled: SettledStates,
+) -> str:
     for later in queries.later_actions(session, action):
-        if later.id not in together and later.kind != manual_changes.UNDO_KIND and set(later.new) & set(action.old):
+        if later.id in together or later.kind == UNDO_KIND or not set(later.new) & set(action.old):
+            continue
+        if _stands(later, settled) and not _awaits_answer(later, shown, settled):
             return f"action {later.id} changed the same again since; undo that first, or use --job {action.job_id}"
     return ""
 
 
-def _changed_by_others(action: Action, record: SlurmJob, present: Mapping[tuple[int, str], str]) -> str:
-    # Slurm does not tell the SiteFactor of a job that waits for something else than resources.
-    told = ("NumCPUs", "SiteFactor") if waits_for_resources(record.reason) else ("NumCPUs",)
-    for name in told:
-        wrote, now = action.new.get(name), present.get((action.job_id, name), "0")
-        if wrote not in (None, now):
+def _awaits_answer(action: Action, shown: Mapping[str, str], settled: SettledStates) -> bool:
+    """Slurm was asked a moment ago, did not answer, and does not show the change."""
+    return settled.get(action.id, action.state) in UNSETTLED_STATES and is_shown(action.new, shown) is False
+
+
+def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStates) -> str:
+    if _awaits_answer(action, shown, settled):
+        return f"it is {action.state}: Slurm has not answered and does not show it, so there is nothing to undo yet"
+    for name in _COMPARED:
+        wrote, now = action.new.get(name), shown.get(name)
+        if wrote is not None and now is not None and sorted(wrote.split(",")) != sorted(now.split(",")):
             return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"
     return ""
 

@@ -10,17 +10,9 @@ from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 
 
-def is_same_job(submit_s: float, record: SlurmJob) -> bool:
-    """Whether a record of Slurm is of the job that was first submitted at ``submit_s``, and not of a later one of its id.
-
-    Slurm moves the submit time of a job at every requeue, and gives ids anew after a reset of its state.
-    """
-    return record.submit_s == submit_s or (record.restarts > 0 and record.submit_s >= submit_s)
-
-
 def drop_stored_job_of_reused_id(view: JobDetailView, record: SlurmJob | None) -> JobDetailView:
     """The store's view if it is of the job that Slurm lists; without the job if that is a later one of its id."""
-    if view.job is not None and record is not None and not is_same_job(view.job.submit_s, record):
+    if view.job is not None and record is not None and not record.was_submitted_at(view.job.submit_s):
         return JobDetailView(view.head, None)
     return view
 
@@ -34,5 +26,5 @@ def unknown_job_error(job_id: int, trouble: str) -> SodaError:
 
 def find_stored_job(jobs: Iterable[Job], record: SlurmJob) -> Job | None:
     """The newest of the store's jobs that this record is of."""
-    own = [job for job in jobs if job.job_id == record.job_id and is_same_job(job.submit_s, record)]
+    own = [job for job in jobs if job.job_id == record.job_id and record.was_submitted_at(job.submit_s)]
     return max(own, key=lambda job: job.submit_s, default=None)

@@ -21,8 +21,9 @@ from slurm_soda.slurm_ext.pools.pool_installer import PoolChangeOutcome, PoolIns
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.pools import documents, tables, waiting_jobs
+from slurm_soda.sodactl.pools import documents, tables
 from slurm_soda.sodactl.pools.log import log
+from slurm_soda.sodactl.pools.waiting_jobs import WaitingJobMover, move_waiting_jobs
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site, on_site
 
 _REVERT_POLL_S = 1.0
@@ -102,8 +103,9 @@ def plan(
     found, warnings = _plan(site, partitions, ShareOverrides(cpu_cores, large_nodes))
     document = documents.plan_document(found)
     document["warnings"] = warnings
+    installer = _installer(WaitingJobMover(site, warnings))
     try:
-        document["steps"] = documents.partition_change_documents(_installer(site).steps(found.wanted, force=force))
+        document["steps"] = documents.partition_change_documents(installer.steps(found.wanted, force=force))
         document["refused"] = ""
     except SlurmError as error:
         document["steps"], document["refused"] = [], str(error)
@@ -146,9 +148,10 @@ def apply(
         first = found.obstacles[0]
         more = f" ({len(found.obstacles) - 1} more: sodactl pools plan)" if len(found.obstacles) > 1 else ""
         raise SodaError(f"pools cannot be applied yet: {first.check}: {first.found}; {first.remedy}{more}")
-    outcome = _installer(site).apply(found.wanted, force=force)
+    mover = WaitingJobMover(site, warnings)
+    outcome = _installer(mover).apply(found.wanted, force=force)
     if move_waiting:
-        outcome = waiting_jobs.move_waiting_jobs(site, outcome, found.wanted.table, found.wanted.rules, warnings)
+        outcome = move_waiting_jobs(mover, outcome, found.wanted.table, found.wanted.rules)
     _print_outcome(outcome, warnings, as_json=as_json)
     return 1 if outcome.problems else 0
 
@@ -170,13 +173,14 @@ def revert(site: SiteAccess, *, as_json: bool, wait: bool, force: bool) -> int:
       sodactl pools revert
       sodactl pools revert --wait     return when the last job has left
     """  # noqa: D301 - click reads the control character
-    arranger = _installer(site)
+    mover = WaitingJobMover(site, [])
+    arranger = _installer(mover)
     outcome = arranger.revert(force=force)
     while wait and outcome.leaving:
         time.sleep(_REVERT_POLL_S)
         again = arranger.revert(force=force)
         outcome = replace(again, moved=outcome.moved + again.moved, steps=outcome.steps)
-    _print_outcome(outcome, [], as_json=as_json)
+    _print_outcome(outcome, mover.warnings, as_json=as_json)
     return 1 if outcome.leaving or outcome.problems else 0
 
 
@@ -215,9 +219,10 @@ def _partitions(site: SiteAccess) -> ScontrolPartitions:
     return ScontrolPartitions(site.context.runner(), read_s=limits.read_timeout_s, act_s=limits.write_timeout_s)
 
 
-def _installer(site: SiteAccess) -> PoolInstaller:
+def _installer(mover: WaitingJobMover) -> PoolInstaller:
+    site = mover.site
     state_dir = Path(site.settings.state_dir)
-    return PoolInstaller(site.slurm(), _partitions(site), state_dir, site.now_s, site.context.who())
+    return PoolInstaller(site.slurm(), _partitions(site), state_dir, site.now_s, site.context.who(), mover.send)
 
 
 def _plan(site: SiteAccess, partitions: tuple[str, ...], overrides: ShareOverrides) -> tuple[PoolPlan, list[str]]:

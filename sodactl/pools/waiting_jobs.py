@@ -1,47 +1,65 @@
-"""``sodactl pools apply --move-waiting``: jobs from before, routed as if they were submitted now."""
+"""Waiting jobs that ``sodactl pools`` moves: each move is a recorded change by hand, which ``sodactl undo`` takes back."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.pools.layout.partitions import PoolTable
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.pools.pool_installer import PoolChangeOutcome
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from slurm_soda.slurm_ext.pools.waiting_jobs import route_waiting_jobs
 from slurm_soda.slurm_ext.read.squeue_waiting import read_waiting_jobs
-from slurm_soda.slurm_ext.write.job_changes import route_change
+from slurm_soda.slurm_ext.write.job_changes import JobChange, route_change
+from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 from slurm_soda.sodactl.site_access import SiteAccess
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingJobMover:
+    """Records moves of waiting jobs, then sends them; without a usable store they are sent all the same, with a warning."""
+
+    site: SiteAccess
+    warnings: list[str]
+
+    def send(self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]) -> Sequence[JobChangeResult]:
+        """One result for each change, of these jobs."""
+        if not changes:
+            return []
+        try:
+            with self.site.store() as store:
+                return self._send(store, changes, jobs)
+        except StoreError as error:
+            warning = f"moves of jobs are not recorded: {error}"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
+        return self._send(None, changes, jobs)
+
+    def _send(
+        self, store: Store | None, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
+    ) -> Sequence[JobChangeResult]:
+        submit_s = manual_changes.first_submit_times(store, [jobs[change.job_id] for change in changes])
+        wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes]
+        return manual_changes.send_manual_changes(store, self.site.slurm(), wanted, self.site.now_s())
+
+
 def move_waiting_jobs(
-    site: SiteAccess, outcome: PoolChangeOutcome, table: PoolTable, rules: RoutingRules, warnings: list[str]
+    mover: WaitingJobMover, outcome: PoolChangeOutcome, table: PoolTable, rules: RoutingRules
 ) -> PoolChangeOutcome:
-    """The outcome with the jobs that were moved, each recorded as a change by hand that `sodactl undo` takes back."""
-    slurm, runner = site.slurm(), site.context.runner()
-    waiting = read_waiting_jobs(runner, table.bases, site.settings.slurm.read_timeout_s)
-    jobs = {job.job_id: job for job in slurm.jobs()}
-    wanted = [
-        ManualChange(
-            route_change(RouteJob(job_id, "routed to its pool", partitions, jobs[job_id].partition)),
-            jobs[job_id].submit_s,
-        )
+    """``--move-waiting``: jobs from before, routed as if they were submitted now. The outcome with them."""
+    site = mover.site
+    waiting = read_waiting_jobs(site.context.runner(), table.bases, site.settings.slurm.read_timeout_s)
+    jobs = {job.job_id: job for job in site.slurm().jobs()}
+    changes = [
+        route_change(RouteJob(job_id, "routed to its pool", partitions, jobs[job_id].partition))
         for job_id, partitions in route_waiting_jobs(table, rules, jobs.values(), waiting).items()
     ]
-    with ExitStack() as stack:
-        results = manual_changes.send_manual_changes(_store(stack, site, warnings), slurm, wanted, site.now_s())
+    results = mover.send(changes, jobs)
     moved = tuple(result.change.job_id for result in results if not result.error)
     failed = tuple(f"job {result.change.job_id}: {result.error}" for result in results if result.error)
     return replace(outcome, moved=outcome.moved + moved, problems=outcome.problems + failed)
-
-
-def _store(stack: ExitStack, site: SiteAccess, warnings: list[str]) -> Store | None:
-    try:
-        return stack.enter_context(site.store())
-    except StoreError as error:
-        warnings.append(f"moves of jobs are not recorded: {error}")
-        return None

@@ -90,6 +90,8 @@ class FakeSlurm:
         """Calls that fail."""
         self.hanging: set[str] = set()
         """Calls that run out of time."""
+        self.unheard: set[str] = set()
+        """Calls that run out of time although Slurm does what they ask."""
         self.odd: set[int] = set()
         """Jobs whose request nobody can read."""
         self.updates = 0
@@ -197,7 +199,10 @@ class FakeSlurm:
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer("update")
-        return [JobUpdateResult(update.job_id, self._update(update)) for update in updates]
+        results = [JobUpdateResult(update.job_id, self._update(update)) for update in updates]
+        if "update" in self.unheard:
+            raise SlurmCommandError(("update",), None, "", "wait until slurmctld is back")
+        return results
 
     def _update(self, update: JobUpdate) -> str:
         self.updates += 1

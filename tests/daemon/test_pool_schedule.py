@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
+from slurm_soda.daemon.cycle.cycle import CycleRunner
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext
+from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
 from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
 from slurm_soda.daemon.store.engine import open_store
-from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob
 from slurm_soda.slurm_ext.pools.partition_settings import pool_partition_settings
 from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller, WantedPools
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from tests.daemon.fake_slurm import FakeClock
+from tests.slurm_ext.pool_site import unrecorded
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, partition
 from tests.sodactl.conftest import record
 
@@ -40,8 +50,16 @@ class Site:
         self.store = open_store(f"sqlite:///{store_folder}/soda.db")
         self._fill()
         self.port, self.include = ScontrolPartitions(self.scontrol), include
-        PoolInstaller(self.queue, self.port, folder, self.clock.now_s, "root").apply(self.wanted("gpu"))
+        self.by_hand("gpu")
         self.schedule = self.next_life()
+
+    @property
+    def installer(self) -> PoolInstaller:
+        """As `sodactl pools` has it."""
+        return PoolInstaller(self.queue, self.port, self.folder, self.clock.now_s, "root", unrecorded(self.queue))
+
+    def by_hand(self, *bases: str) -> None:
+        self.installer.apply(self.wanted(*bases))
 
     def wanted(self, *bases: str) -> WantedPools:
         """Pools of these partitions with 8 cores of each node for CPU jobs."""
@@ -54,7 +72,24 @@ class Site:
         return WantedPools(table, settings, shares, RoutingRules(), shown, self.include)
 
     def next_life(self) -> ShareSchedule:
-        return ShareSchedule(self.store, self.queue, lambda _: ScontrolPartitions(self.scontrol), self.clock, "ctl")
+        """A new sodad, whose cycles only observe."""
+        epoch = begin_epoch(self.store, host="ctl", pid=1, version="0", now_s=self.clock.now_s())
+        context = DaemonContext(self.store, self.queue, epoch, self.clock, AccountingLookup(None, 0.0))
+        self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
+        send = self.cycles.send_outside_plan
+        return ShareSchedule(context, lambda _: ScontrolPartitions(self.scontrol), "ctl", send)
+
+    def strand(self, *job_ids: int, **more: Any) -> None:
+        """A day later these jobs wait in a pool that can no longer hold them."""
+        small = {"partition": "gpu_small", "gpus": 1, "gpus_per_node": 1, "cpus": 20}
+        self.queue.queue = [record(job_id, **(small | more)) for job_id in job_ids]
+        self.scontrol.waiting = {job_id: detail() for job_id in job_ids}
+        self.clock.at_s += DAY_S + 1
+
+    @property
+    def moves(self) -> list[Action]:
+        with self.store.read() as session:
+            return list(session.scalars(select(Action).order_by(Action.id)))
 
     def _fill(self) -> None:
         with self.store.write() as session:
@@ -103,7 +138,7 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
         off = settings.pools.model_copy(update={"rederive_s": 0.0})
         settings = settings.model_copy(update={"pools": off})
     if case == "reverted":
-        PoolInstaller(site.queue, ScontrolPartitions(site.scontrol), site.folder, site.clock.now_s, "root").revert()
+        site.installer.revert()
     if case == "refused":
         site.scontrol.refuse_after = len(site.scontrol.sent)
     if case == "obstacle":
@@ -118,10 +153,9 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
 
 def test_what_goes_is_deleted_once_its_last_job_has_ended(site: Site) -> None:
     site.scontrol.partitions["big"] = partition(Nodes="n[1-2]", MinNodes="0")
-    both = site.wanted("gpu", "big")
-    PoolInstaller(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(both)
+    site.by_hand("gpu", "big")
     site.scontrol.used = {"big_small"}
-    PoolInstaller(site.queue, site.port, site.folder, site.clock.now_s, "root").apply(site.wanted("gpu"))
+    site.by_hand("gpu")
     site.queue.queue = [record(1, partition="big_small")]  # Slurm requeued it
     for _ in range(4):  # until the shares are where history wants them
         site.clock.at_s += DAY_S + 1
@@ -166,11 +200,87 @@ def test_a_change_that_was_cut_short_is_finished_as_it_was_meant(site: Site) -> 
 
 
 def test_who_waits_follows_the_shares(site: Site) -> None:
-    site.queue.queue = [record(1, partition="gpu_small", gpus=1, gpus_per_node=1, cpus=20)]
-    site.scontrol.waiting = {1: detail()}
-    site.clock.at_s += DAY_S + 1
+    site.strand(1)
     assert site.schedule.step(site.settings, enforces=True)
     assert site.queue.queue[0].partition == "gpu"
+
+
+def test_a_move_is_recorded_before_it_is_made(site: Site) -> None:
+    requeued = {"restarts": 1, "reason": "Resources"}
+    site.strand(1, submit_s=site.clock.now_s() - 900)
+    assert not site.cycles.run().error  # sodad knows the job from before its requeue
+    first_submit_s = site.queue.queue[0].submit_s
+    site.queue.queue = [replace(site.queue.queue[0], submit_s=first_submit_s + 500, **requeued)]
+    update, before = site.queue.update, []
+
+    def looks_first(updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
+        before.extend(action.state for action in site.moves)
+        return update(updates)
+
+    site.queue.update = looks_first  # type: ignore[method-assign]
+    assert site.schedule.step(site.settings, enforces=True)
+    assert before == ["intended"]
+    (move,) = site.moves
+    assert (move.job_id, move.kind, move.state, move.epoch_id) == (1, "rewrite", "done", 1)
+    assert (move.new, move.old) == ({"Partition": "gpu"}, {"Partition": "gpu_small"})
+    assert "its pool changed" in move.reason
+    assert move.submit_s == first_submit_s
+
+
+def test_the_change_limits_hold_for_moves_and_what_waits_goes_with_the_next_cycles(site: Site) -> None:
+    limits = site.settings.change_limits.model_copy(update={"max_changes_per_cycle": 2})
+    site.settings = site.settings.model_copy(update={"change_limits": limits})
+    site.schedule = site.next_life()
+    site.strand(1, 2, 3, 4, 5)
+    left = []
+    for _ in range(4):
+        site.cycles.run()
+        assert site.schedule.step(site.settings, enforces=True) == (len(left) < 3)
+        left.append([job.job_id for job in site.queue.queue if job.partition == "gpu_small"])
+        site.clock.at_s += 2
+    assert left == [[3, 4, 5], [5], [], []]
+    assert {move.state for move in site.moves} == {"done"}
+    assert site.cpu_cores == 11, "the shares did not move a second time"
+
+
+def test_a_job_changed_a_moment_ago_is_moved_a_moment_later(site: Site) -> None:
+    site.strand(1)
+    site.cycles._actor._limits.remember(1, site.clock.now_s())
+    site.schedule.step(site.settings, enforces=True)
+    assert site.queue.queue[0].partition == "gpu_small"
+    site.clock.at_s += 2
+    site.schedule.step(site.settings, enforces=True)
+    assert site.queue.queue[0].partition == "gpu"
+
+
+@pytest.mark.parametrize("at", ["before", "between"])
+def test_a_sodad_that_was_superseded_changes_nothing(site: Site, at: str) -> None:
+    site.strand(1)
+    sent = list(site.scontrol.sent)
+    jobs = site.queue.jobs
+
+    def superseded() -> list[SlurmJob]:
+        begin_epoch(site.store, host="ctl", pid=2, version="0", now_s=site.clock.now_s())
+        return jobs()
+
+    if at == "before":
+        superseded()
+    else:
+        site.queue.jobs = superseded  # type: ignore[method-assign]
+    with pytest.raises(SupersededError):
+        site.schedule.step(site.settings, enforces=True)
+    assert (site.queue.queue[0].partition, site.moves, site.queue.sent) == ("gpu_small", [], [])
+    assert at == "between" or site.scontrol.sent == sent
+
+
+def test_a_move_without_an_answer_is_settled_in_the_next_cycle(site: Site) -> None:
+    site.strand(1)
+    site.queue.unanswered = "taken"
+    site.schedule.step(site.settings, enforces=True)
+    assert [move.state for move in site.moves] == ["sent"]
+    site.queue.unanswered = ""
+    assert not site.cycles.run().error
+    assert [move.state for move in site.moves] == ["done"]
 
 
 def test_somebody_else_s_change_is_respected(site: Site) -> None:

@@ -48,6 +48,7 @@ CASES: list[tuple[str, list[int], list[int] | None, dict[str, Any], list[tuple[i
     ("any split: all there is", [1, 2, 3], None, {"gpus": 6}, [(2, 3), (1, 2), (0, 1)]),
     ("any split: too much", [1, 2, 3], None, {"gpus": 7}, None),
     ("any split: CPUs limit a node's share", [4, 4], [2, 8], {"gpus": 5, "cpus": 10}, [(1, 4), (0, 1)]),
+    ("any split: a job that asks for no CPUs", [2, 1], [0, 1], {"gpus": 3, "cpus": 0}, [(0, 2), (1, 1)]),
     ("a job without GPUs avoids nodes with free GPUs", [4, 0, 4], None, {"gpus": 0, "cpus": 8}, [(1, 0)]),
     ("a job without GPUs over several nodes", [0, 0], [8, 8], {"gpus": 0, "cpus": 12}, [(0, 0), (1, 0)]),
 ]  # fmt: skip

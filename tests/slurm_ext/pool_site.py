@@ -10,10 +10,16 @@ from slurm_soda.slurm_ext.pools.partition_settings import pool_partition_setting
 from slurm_soda.slurm_ext.pools.pool_installer import PoolInstaller, WantedPools
 from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
+from slurm_soda.slurm_ext.write.sending import SendRecorded, apply_changes
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol
 
 A100 = NodeClass("a100", 4, 28)
 NAMES = {"gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"}
+
+
+def unrecorded(queue: QueueOfPartitions) -> SendRecorded:
+    """Moves jobs, and records nothing."""
+    return lambda changes, _jobs: apply_changes(queue, changes)
 
 
 class Site:
@@ -21,7 +27,7 @@ class Site:
         self.folder = folder
         self.scontrol, self.queue = Scontrol(), QueueOfPartitions()
         self.port = ScontrolPartitions(self.scontrol)
-        self.arranger = PoolInstaller(self.queue, self.port, folder, lambda: 1000.0, "root")
+        self.arranger = PoolInstaller(self.queue, self.port, folder, lambda: 1000.0, "root", unrecorded(self.queue))
 
     def wanted(self, cpu_cores: int = 8, large_nodes: int = 1, bases: tuple[str, ...] = ("gpu",)) -> WantedPools:
         """Pools of ``gpu``, and of other partitions with the same nodes, which nobody should have."""

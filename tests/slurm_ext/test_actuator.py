@@ -76,6 +76,9 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
         job(6, state="RUNNING"),
         job(7, reason="JobHeldUser", priority=0),
         job(8, reason="BeginTime", restarts=1, eligible_s=1120.0, submit_s=999.0),
+        job(9, state="COMPLETED", reason="None"),
+        job(10, state="FAILED", reason="NonZeroExitCode"),
+        job(11, state="CANCELLED", reason="BeginTime", restarts=1, eligible_s=1100.0),
     ]
     changes = release_changes(jobs, {1: 700, 2: 0}, now_s=1000.0)
     assert [(c.job_id, dict(c.new), dict(c.old)) for c in changes] == [

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -150,13 +151,40 @@ def test_nothing_to_send_runs_nothing() -> None:
 
 def test_updates_behind_a_stop_are_not_called_done() -> None:
     results = CliSlurmClient(Scontrol({}, stops_after=1)).update([one("SiteFactor", "1", job) for job in (1, 2)])
-    assert results[0].error == ""
+    assert results[0] == JobUpdateResult(1)
     assert "not known to be done" in results[1].error
+    assert not results[1].answered
 
 
 def test_no_answer_at_all_is_a_failed_command() -> None:
     with pytest.raises(SlurmCommandError, match="slurmctld"):
         CliSlurmClient(Scontrol({}, stops_after=0)).update([one("SiteFactor", "1")])
+
+
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        ("slurm_update error: Socket timed out on send/recv operation", False),
+        ("slurm_update error: Zero Bytes were transmitted or received", False),
+        ("slurm_update error: Unable to contact slurm controller (connect failure)", True),
+    ],
+)
+def test_what_slurmctld_left_unanswered_is_not_refused(said: str, answered: bool) -> None:
+    (result,) = CliSlurmClient(Scontrol({1: [said]})).update([one("SiteFactor", "1", 1)])
+    assert result == JobUpdateResult(1, said, answered)
+
+
+@pytest.mark.parametrize(("status", "answered"), [(None, False), (-9, False), (1, True)])
+def test_a_failing_second_try_leaves_the_first_ones_results(status: int | None, answered: bool) -> None:
+    scontrol = Scontrol({2: [BUSY]})
+
+    def dies_at_the_second(argv: Sequence[str], **more: Any) -> CompletedCommand:
+        return CompletedCommand(tuple(argv), status, b"", b"gone") if scontrol.asked else scontrol(argv, **more)
+
+    first, second = CliSlurmClient(dies_at_the_second).update([one("SiteFactor", "1", job) for job in (1, 2)])
+    assert first == JobUpdateResult(1)
+    assert "gone" in second.error
+    assert second.answered == answered
 
 
 @pytest.mark.parametrize("name", ["", "usr1", "USR1; id", "-9", "KILL 8"])

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -67,6 +67,8 @@ class MemorySlurm:
     factors: dict[int, int] = field(default_factory=dict)
     refuse: dict[int, str] = field(default_factory=dict)
     down: bool = False
+    unanswered: Literal["", "taken", "lost"] = ""
+    """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
 
     def _answer(self) -> None:
@@ -98,7 +100,10 @@ class MemorySlurm:
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer()
-        return [self._apply(update) for update in updates]
+        results = [] if self.unanswered == "lost" else [self._apply(update) for update in updates]
+        if self.unanswered:
+            raise SlurmCommandError(("scontrol",), None, "", "is slurmctld up?")
+        return results
 
     def _apply(self, update: JobUpdate) -> JobUpdateResult:
         self.sent.append(update)
@@ -107,6 +112,9 @@ class MemorySlurm:
         fields = dict(update.fields)
         if "SiteFactor" in fields:
             self.factors[update.job_id] = int(fields["SiteFactor"])
+        if "NumCPUs" in fields:
+            cpus = int(fields["NumCPUs"])
+            self.queue = [replace(j, cpus=cpus) if j.job_id == update.job_id else j for j in self.queue]
         if fields.get("StartTime") == "now":
             self.queue = [replace(j, reason="Priority") if j.job_id == update.job_id else j for j in self.queue]
         return JobUpdateResult(update.job_id)

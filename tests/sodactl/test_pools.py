@@ -108,6 +108,47 @@ def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: B
     assert {job.partition for job in soda.slurm.queue} == {"gpu", "other"}
 
 
+STRANDED = {"partition": "gpu_small", "gpus": 1, "gpus_per_node": 1, "tres_per_node": "gres/gpu:1", "cpus": 20}
+"""It waits for 20 cores, which the small pool has until CPU jobs get more than 8."""
+
+
+@pytest.mark.parametrize("argv", [["apply", "--cpu-cores", "11"], ["revert"]])
+def test_a_job_that_must_leave_its_pool_is_moved_by_a_change_on_record(
+    soda: Bench, folder: Path, argv: list[str]
+) -> None:
+    soda("pools", "apply", "--cpu-cores", "8")
+    first_submit_s = NOW_S - 9000
+    soda.add(stored_job(4, partition="gpu_small", submit_s=first_submit_s))
+    soda.slurm.queue = [record(4, restarts=1, **STRANDED)]
+    scontrol(soda).waiting = {4: detail()}
+    assert soda("pools", *argv, "--json").document["moved"] == [4]
+    (change,) = soda("explain", "4", "--json").document["changes"]
+    assert (change["kind"], change["state"], change["new"]) == ("rewrite", "done", {"Partition": "gpu"})
+    assert change["old"] == {"Partition": "gpu_small"}
+    assert soda.slurm.queue[0].partition == "gpu"
+    soda("undo", "--job", "4")
+    assert soda.slurm.queue[0].partition == "gpu_small"
+
+
+def test_a_job_that_somebody_moved_since_is_not_moved_back(soda: Bench, folder: Path) -> None:
+    soda("pools", "apply", "--cpu-cores", "8")
+    soda.add(stored_job(4, partition="gpu_small"))
+    soda.slurm.queue = [record(4, **STRANDED)]
+    scontrol(soda).waiting = {4: detail()}
+    soda("pools", "revert")
+    soda.slurm.queue = [record(4, partition="other")]
+    assert "Partition is now other, not the gpu that it wrote" in soda("undo", "--job", "4", status=1).out
+
+
+def test_without_a_store_jobs_leave_their_pools_all_the_same(soda: Bench, folder: Path) -> None:
+    soda("pools", "apply", "--cpu-cores", "8")
+    soda.config.write_text(f'state_dir = "{folder}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    soda.slurm.queue = [record(4, **STRANDED)]
+    scontrol(soda).waiting = {4: detail()}
+    assert "moves of jobs are not recorded" in soda("pools", "revert").err
+    assert soda.slurm.queue[0].partition == "gpu"
+
+
 def test_shares_come_from_history_and_move_in_steps(soda: Bench, folder: Path) -> None:
     for number in range(30):
         job = stored_job(100 + number, state="COMPLETED", gpus=1, cpus=2, submit_s=NOW_S - 9000)

@@ -112,7 +112,7 @@ def test_the_last_so_many(site: Bench) -> None:
         ({"kind": "undo"}, "it takes a change back itself"),
         ({"state": "failed"}, "it is failed, so there is nothing to undo"),
         ({"state": "undone"}, "it is undone"),
-        ({"state": "intended"}, "it is intended"),
+        ({"state": "intended", "new": {"SiteFactor": "499"}}, "it is intended"),
         ({"old": {}}, "the value before it is not known"),
         ({"submit_s": SUBMIT_S - 5}, "job 7 has ended"),
         ({"new": {"SiteFactor": "499"}}, "SiteFactor is now 500, not the 499 that it wrote: somebody else changed it"),

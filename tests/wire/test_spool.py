@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -47,6 +48,21 @@ def test_other_names_are_never_touched(directory: Path, name: str) -> None:
 @given(st.integers(1, 4294967295), st.integers(0, 10**11 - 1), st.sampled_from(["open", "close", "usage"]))
 def test_names_can_be_taken_apart_again(job_id: int, start_s: int, kind: str) -> None:
     assert split_record_name(record_name(job_id, start_s, kind)) == (job_id, start_s, kind)
+
+
+def test_a_record_that_cannot_be_read_is_an_error_and_not_an_empty_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(str(directory))
+    spool.write("7.100.usage", b"one\n")
+
+    def fails(_fd: int, _most: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("slurm_soda.wire.spool.os.read", fails)
+        with pytest.raises(SpoolError, match=r"7\.100\.usage cannot be read"):
+            spool.read("7.100.usage")
 
 
 def test_a_directory_that_others_may_enter_is_refused(directory: Path) -> None:

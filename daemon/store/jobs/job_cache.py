@@ -77,6 +77,11 @@ class JobCache:
         """
         return self.jobs[job_id].submit_s
 
+    def first_submit_s(self, record: SlurmJob) -> float:
+        """First submission of a job as Slurm lists it now, also of one that came since the last reading."""
+        job = self.jobs.get(record.job_id)
+        return job.submit_s if job is not None and is_same_job(job, record) else record.submit_s
+
     def promote(self, job_ids: Iterable[int], now_s: float) -> None:
         """Forgive the service of these jobs."""
         for job_id in job_ids:

@@ -190,8 +190,8 @@ class NodeEvent(Base):
 class Action(Base):
     """One change to Slurm: written as ``intended`` before it is sent, so that no crash hides it.
 
-    ``state`` goes intended → sent → done, or → failed (with ``error``), or → void (a later daemon found that it was never
-    sent, or that it no longer applies); a done action that was taken back is ``undone``.
+    ``state`` goes intended → sent (Slurm did not answer) → done, or → failed (with ``error``), or → void (it was never sent
+    or never taken, or no longer applies); a done action that was taken back is ``undone``.
     """
 
     __tablename__ = "action"

@@ -131,6 +131,20 @@ def test_jobs_that_take_time_to_leave_keep_their_progress() -> None:
     assert 4000 <= work_s <= 4000 + saving_s + 1e-6
 
 
+def test_a_job_that_took_time_to_leave_is_slowed_by_neighbours_in_its_next_run() -> None:
+    wide = training(cpus=10, gpus=2, nodes=2, model="alexnet", category="cv", run_s=1000.0, expected_s=1000.0)
+    rows = [wide, training(100, 50, gpus=1, expected_s=50.0)]
+    heavy = job(400, 200, 0, cpus=1, model=HEAVY_BANDWIDTH_MODEL)
+    ends_s = []
+    for more in ([], [heavy]):
+        costs, rules = Costs(checkpoint_s=40.0), NodeRules("asked", "nothing")
+        found = run(rows + more, "2x1/28c", rules, policy="srtf", costs=costs)
+        assert found.preemptions.tolist()[:2] == [1, 0]
+        ends_s.append(found.end_s[0])
+    slowed_s = 200 * (1 - MEMORY_CONTENTION_RATIO * NETWORK_CONTENTION_RATIO)
+    assert ends_s[1] - ends_s[0] == pytest.approx(slowed_s)
+
+
 @st.composite
 def mixed_workloads(draw: st.DrawFn) -> Workload:
     """Trainings of all models beside CPU jobs, heavy ones among them. Speeds are not round, so times are no multiples."""
