@@ -34,6 +34,7 @@ _FIELDS = (
     "QOS", "Name", "Comment", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit", "PriorityLong", "Nice",
     "RestartCnt", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "cpus-per-task", "NumTasks", "NodeList",
     "ReqNodes", "exit_code", "Dependency", "Requeue",
+    "BatchFlag",
 )  # fmt: skip
 _TASK_AT = 1
 
@@ -118,6 +119,7 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
         tasks=count,
         het_job_id=parse_integer(text_or_empty(f["HetJobID"]) or "0", what),
         requeue=f["Requeue"] == "1",
+        batch=f["BatchFlag"] == "1",
     )
 
 
