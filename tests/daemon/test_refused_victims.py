@@ -1,4 +1,4 @@
-"""Jobs that Slurm does not requeue: interactive ones are never chosen, others less and less often, and nobody waits for them."""
+"""Jobs that Slurm does not requeue: never chosen if interactive, less and less often if refused."""
 
 from __future__ import annotations
 
