@@ -172,5 +172,14 @@ def _check_agent(config: AgentConfig, source: str) -> None:
         )
     if config.log_level not in LOG_LEVELS:
         raise AgentConfigError(f"{source}: log_level is {config.log_level!a}; expected one of {', '.join(LOG_LEVELS)}")
-    if urlsplit(config.controller).scheme not in ("http", "https") or not urlsplit(config.controller).hostname:
+    if not _is_url(config.controller):
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")
+
+
+def _is_url(text: str) -> bool:
+    """Whether text is the URL of an HTTP server."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is none
+        return False
