@@ -44,5 +44,11 @@ def owners_rights(path: Path | None) -> Iterator[None]:
 
 
 def _owner_on_the_way(path: Path) -> os.stat_result | None:
-    found = (os.lstat(directory) for directory in reversed(path.absolute().parents))
-    return next((directory for directory in found if directory.st_uid != _ROOT), None)
+    for directory in reversed(path.absolute().parents):
+        try:
+            found = os.lstat(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # whoever opens the path is told so
+        if found.st_uid != _ROOT:
+            return found
+    return None
