@@ -37,6 +37,7 @@ from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.slurm_ext.read.sacct import SacctReader
+from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.systemd import SystemdNotifier
 
@@ -44,7 +45,8 @@ from slurm_soda.wire.systemd import SystemdNotifier
 def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
     """Slurm through its commands."""
     limits = CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
-    return CliSlurmClient(LocalCommandRunner(), limits)
+    reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
+    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader)
 
 
 def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:

@@ -32,7 +32,7 @@ class JobVerdict(IntEnum):
     PREEMPT = 3
     """Runs and shall be requeued for jobs before it."""
     PROTECTED = 4
-    """Runs on although jobs before it want its GPUs: it cannot checkpoint, or its minimum run time is not over."""
+    """Runs on although jobs before it want its GPUs: it cannot be preempted, or its minimum run time is not over."""
     WAIT_FOR_PREEMPTION = 5
     """Starts as soon as the preempted jobs have left."""
     BLOCKED = 6

@@ -53,11 +53,11 @@ class CliSlurmClient:
     limits: CommandTimeouts = field(default_factory=CommandTimeouts)
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
     nonce: Callable[[], str] = random_nonce
-    _reader: SqueueReader = field(default_factory=SqueueReader, repr=False, compare=False)
+    reader: SqueueReader = field(default_factory=SqueueReader, repr=False, compare=False)
 
     def jobs(self) -> list[SlurmJob]:
         framing = ReplyFraming(self.nonce())
-        return self._reader.parse(self._read(SQUEUE_COMMAND, framing, squeue_environment(framing)), framing)
+        return self.reader.parse(self._read(SQUEUE_COMMAND, framing, squeue_environment(framing)), framing)
 
     def nodes(self) -> list[SlurmNode]:
         framing = ReplyFraming(self.nonce())

@@ -59,6 +59,8 @@ class SlurmJob:
     """Leader of the heterogeneous job that this is a component of, or 0."""
     requeue: bool = True
     """Slurm may requeue it (``--no-requeue`` says no)."""
+    batch: bool = True
+    """Submitted with sbatch. Slurm cannot requeue what salloc or srun started."""
 
     def was_submitted_at(self, first_submit_s: float) -> bool:
         """Whether this is the job that was first submitted then, and not a later one of its id.

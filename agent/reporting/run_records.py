@@ -112,12 +112,18 @@ class RunRecords:
                     self._known.discard(name)
                     later.add(_run_of_file(name))
                     continue
-                self._fault(now_s, f"spool: {name} is dropped: {error}")
-                self._spool.remove(name)
+                self._drop(name, error, now_s)
+                continue
+            except Exception as error:  # noqa: BLE001 - a record that stops the agent would stop the next one too
+                self._drop(name, error, now_s)
                 continue
             if run is not None:
                 changed.append(run)
         return changed
+
+    def _drop(self, name: str, error: Exception, now_s: float) -> None:
+        self._fault(now_s, f"spool: {name} is dropped: {error}")
+        self._spool.remove(name)
 
     def end(self, run: NodeRun) -> None:
         """Count a run as over, after its last reading; CPU seconds that only its epilog saw are added now."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import psutil
 
-_TITLE = re.compile(r"slurmstepd: \[(\d+)\.")
+_TITLE = re.compile(r"slurmstepd: \[(\d{1,10})\.")
+_JOB_ID_DIGITS = 10
+"""A user's process may give itself any SLURM_JOB_ID; one of thousands of digits is no number to Python."""
 _MIB = 1 << 20
 
 
@@ -68,7 +70,7 @@ def _job_of(stepd: psutil.Process, children: dict[int, list[psutil.Process]]) ->
             return int(match[1])
         for task in children.get(stepd.pid, []):
             text = task.environ().get("SLURM_JOB_ID", "")
-            if text.isascii() and text.isdigit():
+            if text.isascii() and text.isdigit() and len(text) <= _JOB_ID_DIGITS:
                 return int(text)
     except psutil.Error:
         pass

@@ -177,5 +177,14 @@ def _check_agent(config: AgentConfig, source: str) -> None:
     user = config.controller_user
     if not (0 < len(user) <= 256 and user.isprintable()):
         raise AgentConfigError(f"{source}: controller_user is {user[:80]!a}; expected a user's name or number")
-    if urlsplit(config.controller).scheme not in ("http", "https") or not urlsplit(config.controller).hostname:
+    if not _is_url(config.controller):
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")
+
+
+def _is_url(text: str) -> bool:
+    """Whether text is the URL of an HTTP server."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is none
+        return False

@@ -6,8 +6,10 @@ epoch covers what a lock on one host cannot: two hosts with one database, and a 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -47,13 +49,20 @@ class HostLock:
 
         Raises:
             AnotherDaemonError: another process of this host holds it.
-            SodaError: the directory cannot be used.
+            SodaError: the directory cannot be used, or the file is a link or a second name of some other file, which may be
+                one that only a sodad run by root could write.
         """
         self.path = state_dir / LOCK_NAME
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise SodaError(f"{self.path} is a link, which is not followed; remove it") from error
             raise SodaError(f"{self.path}: {error.strerror}; make state_dir, owned by sodad's user") from error
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            os.close(self._fd)
+            raise SodaError(f"{self.path} is not a file with one name; remove it")
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

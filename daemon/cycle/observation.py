@@ -54,7 +54,13 @@ class SnapshotReader:
             acts: changes may be sent, so that it matters what became of earlier ones.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
-        snapshot = slurm_state.snapshot(state.job_cache, leaving=state.preemptions.leaving, requeued=requeued)
+        preemptions = state.preemptions
+        snapshot = slurm_state.snapshot(
+            state.job_cache,
+            leaving=preemptions.leaving,
+            requeued=requeued,
+            refused=preemptions.refused.standing(slurm_state.now_s),
+        )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)
         with watch("decide.pools"):

@@ -33,13 +33,16 @@ class SlurmState:
     site_factors: Mapping[int, int]
     allocations: Mapping[int, Allocation]
 
-    def snapshot(self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int]) -> ClusterSnapshot:
+    def snapshot(
+        self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int], refused: Collection[int]
+    ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
         Args:
             job_cache: the jobs' past; it has taken in this Slurm state.
             leaving: running jobs that were told to checkpoint: their places count as being vacated.
             requeued: jobs that we requeued and that wait out Slurm's begin time.
+            refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -50,12 +53,13 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
-        if not leaving:
-            return snapshot
         table = snapshot.jobs
-        going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
-        state = np.where(going, np.int8(JobState.COMPLETING), table.state)
-        return replace(snapshot, jobs=table.with_columns(state=state))
+        if leaving:
+            going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
+            table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
+        if refused:
+            table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
+        return replace(snapshot, jobs=table)
 
 
 @dataclass(slots=True)

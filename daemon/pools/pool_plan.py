@@ -23,6 +23,7 @@ from slurm_soda.slurm_ext.pools.pool_installer import WantedPools
 from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
+from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 
 _DAY_S = 86400.0
 INCLUDE_FILE_NAME = "soda-pools.conf"
@@ -185,6 +186,6 @@ def _routing_rules(settings: Settings, config: Mapping[str, str]) -> RoutingRule
     digits = config.get("KillWait", "").split(" ")[0]
     return RoutingRules(
         gpu_lending=settings.pools.gpu_lending,
-        kill_wait_s=int(digits) if digits.isdigit() else RoutingRules().kill_wait_s,
+        kill_wait_s=parse_integer(digits, "KillWait") if digits.isdigit() else RoutingRules().kill_wait_s,
         job_requeue=config.get("JobRequeue", "1") == "1",
     )

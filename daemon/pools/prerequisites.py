@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
+from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
 
 _INCLUDE = re.compile(r"^\s*include\s+(\S+)\s*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
 _MAX_INCLUDE_DEPTH = 5
@@ -155,7 +156,7 @@ def check_added_cores(bases: Sequence[SlurmPartition], config: Mapping[str, str]
             )
         limits = [base.fields.get(key, "") for key in ("MaxMemPerCPU", "MaxMemPerNode")]
         by_cpu = limits[0] if any(limit.isdigit() for limit in limits) else config.get("MaxMemPerCPU", "")
-        if by_cpu.isdigit() and int(by_cpu):
+        if count_or_zero(by_cpu):
             yield PoolObstacle(
                 "MaxMemPerCPU",
                 f"{by_cpu} MiB for jobs of {base.name}",
@@ -176,7 +177,7 @@ def check_associations(bases: Sequence[SlurmPartition], bound: set[str] | None) 
 
 def recommend_settings(config: Mapping[str, str]) -> Iterator[str]:
     """What works, but not as well as it could."""
-    wait = re.match(r"\d+", config.get("KillWait", ""))
+    wait = re.match(r"[0-9]{1,9}", config.get("KillWait", ""))
     if wait and int(wait[0]) > 10:
         yield (
             f"KillWait={wait[0]}: a borrower that does not end at SIGTERM keeps its cores so many seconds longer;"

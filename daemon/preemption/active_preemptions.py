@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.config import PreemptionSettings
+from slurm_soda.daemon.preemption.refused_victims import RefusedVictims
 from slurm_soda.daemon.preemption.state_machine import (
     FINAL_PHASES,
     LEAVING_PHASES,
@@ -46,6 +47,7 @@ class ActivePreemptions:
 
     settings: PreemptionSettings
     by_job: dict[int, ActivePreemption] = field(default_factory=dict)
+    refused: RefusedVictims = field(default_factory=RefusedVictims)
     _succeeded: list[int] = field(default_factory=list)
 
     @property
@@ -65,6 +67,7 @@ class ActivePreemptions:
 
         A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`).
         """
+        self.refused.keep(jobs)
         starts = set() if plan is None else set(plan.starts.tolist())
         waiting = {job_id for job_id, job in jobs.items() if job.state == "PENDING"}
         preemption_steps: list[PreemptionStep] = []
@@ -130,10 +133,10 @@ class ActivePreemptions:
         """Take in what became of a step that was sent."""
         active_preemption = preemption_step.active_preemption
         if outcome.state == "failed":
-            active_preemption.failures, active_preemption.retry_s = (
-                active_preemption.failures + 1,
-                now_s + RETRY_AFTER_S,
-            )
+            active_preemption.failures += 1
+            active_preemption.retry_s = now_s + RETRY_AFTER_S
+            if active_preemption.phase in LEAVING_PHASES:
+                self.refused.note(active_preemption.job_id, active_preemption.restart, now_s)
         if outcome.state != "done":
             return
         active_preemption.failures = 0

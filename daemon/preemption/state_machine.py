@@ -82,6 +82,7 @@ class PreemptionDecision:
 
 
 MAX_FAILURES = 5
+"""Refusals in a row after which a preemption that has begun is given up; one that has not is given up at the first."""
 
 SLURM_SAVES_WITHIN_S = 10.0
 """A slurmctld that is killed forgets up to 5 s of changes (``SAVE_MAX_WAIT`` in its source); twice that, as it may be busy.
@@ -113,7 +114,7 @@ def decide_next_step(
     if (why := _why_lost(active_preemption, job)) or job is None:
         return PreemptionDecision("lost", why=why)
     requeued = job.restarts > active_preemption.restart and job.state != "COMPLETING"
-    if active_preemption.failures >= MAX_FAILURES:
+    if active_preemption.failures >= (1 if active_preemption.phase == "intended" else MAX_FAILURES):
         return PreemptionDecision(
             "done" if requeued else "lost", why=f"Slurm refused {active_preemption.failures} times"
         )

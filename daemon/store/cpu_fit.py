@@ -57,7 +57,7 @@ def _job_columns(session: Session, record: CoreFit) -> dict[str, Any]:
     hints = dict(job.hints) if job is not None else _prolog_value(opened, "hints", {})
     return {
         "submit_s": None if job is None else job.submit_s,
-        "user": storable_text(job.user if job is not None else str(_prolog_value(opened, "user", "")), 255),
+        "user": job.user if job is not None else str(_prolog_value(opened, "user", "")),
         "category": storable_text(str(hints.get("category", "")), 16),
         "model": storable_text(str(hints.get("model", "")), 64),
         "hints": hints,

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Dialect, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0001"
@@ -130,18 +132,23 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
     if path is None:
         return
     try:
-        if path.exists():
-            # SQLite itself would only say that it is unable to open the file.
-            os.close(os.open(path, os.O_RDONLY))
-            return
-        if not create:
-            raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
-        owner = path.parent.stat()
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o640))
-        if os.geteuid() == 0:
-            os.chown(path, owner.st_uid, owner.st_gid)
+        with owners_rights(path):
+            if path.exists():
+                # SQLite itself would only say that it is unable to open the file.
+                os.close(os.open(path, os.O_RDONLY))
+                return
+            if not create:
+                raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o640))
+    except FileExistsError as error:
+        if path.is_symlink():
+            raise StoreError(f"store {shown} is a link that leads nowhere; remove it") from error
+        # Another process has made it in this very moment.
     except PermissionError as error:
-        raise StoreError(f"store {shown} may not be read by this user; run this as root or SlurmUser") from error
+        remedy = "this user; run this as root or SlurmUser"
+        if os.geteuid() == 0:
+            remedy = "the owner of its directory, with whose rights root opens it; make it his, and no link"
+        raise StoreError(f"store {shown} may not be read by {remedy}") from error
     except OSError as error:
         raise StoreError(
             f"store {shown} cannot be opened: {error.strerror}; make its directory, owned by SlurmUser"
@@ -152,12 +159,20 @@ def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
-    event.listen(engine, "connect", _prepare_connection)
+    path = _sqlite_file(url)
+
+    def connect(dialect: Dialect, _record: Any, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
+        with owners_rights(path):
+            connection = dialect.connect(*arguments, **options)
+            _prepare_connection(cast("sqlite3.Connection", connection))
+        return connection
+
+    event.listen(engine, "do_connect", connect)
     event.listen(engine, "begin", _begin)
     return engine
 
 
-def _prepare_connection(connection: sqlite3.Connection, _record: Any) -> None:
+def _prepare_connection(connection: sqlite3.Connection) -> None:
     # The driver's own transactions begin late and not before DDL: we say BEGIN ourselves.
     connection.isolation_level = None
     cursor = connection.cursor()

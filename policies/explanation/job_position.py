@@ -47,7 +47,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     place = f" Place {note.position + 1} in line." if note.position >= 0 else ""
     verdict = VERDICTS[note.verdict]
     if note.verdict == JobVerdict.PROTECTED:
-        why = "its minimum run time is not over" if job.preemptible else "it cannot checkpoint"
+        cannot = "it did not consent to preemption, or Slurm cannot requeue it"
+        why = "its minimum run time is not over" if job.preemptible else cannot
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:

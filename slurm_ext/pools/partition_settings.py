@@ -10,6 +10,7 @@ from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition, partition_words
 from slurm_soda.slurm_ext.read.hostlist import compress_hosts, expand_hosts
+from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
 
 PartitionSettings = Mapping[str, str]
 
@@ -57,7 +58,7 @@ class PartitionChange:
 def pool_partition_settings(part: PoolPartition, base: SlurmPartition) -> dict[str, str]:
     """Everything that the partition is created with: the base's settings and what makes it a pool's."""
     carried = _inherited(base.fields)
-    limits = [part.cores_per_node, _number(base.fields.get("MaxCPUsPerNode", ""))]
+    limits = [part.cores_per_node, count_or_zero(base.fields.get("MaxCPUsPerNode", ""))]
     cores = min((limit for limit in limits if limit), default=0)
     return {
         "Nodes": compress_hosts(part.nodes),
@@ -178,10 +179,6 @@ def find_foreign_partitions(
 ) -> list[str]:
     """Wanted names that somebody else's partitions have."""
     return [part.name for part in table if part.name in present and part.name not in ours]
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
 
 
 def _as_file(settings: PartitionSettings) -> dict[str, str]:

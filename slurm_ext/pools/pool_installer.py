@@ -30,6 +30,7 @@ from slurm_soda.slurm_ext.pools.routes_file import ROUTES_NAME, RoutingRules, re
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.pools.state_files import hold_lock, remove_state_file, write_state_file
 from slurm_soda.slurm_ext.pools.waiting_jobs import reroute_stranded_jobs
+from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 from slurm_soda.slurm_ext.write.job_changes import route_change
 from slurm_soda.slurm_ext.write.sending import SendRecorded
 
@@ -303,7 +304,7 @@ def _table_during_change(table: PoolTable, present: Mapping[str, SlurmPartition]
     for part in table:
         if part.name in present:
             limit, nodes = present[part.name].fields.get("MaxCPUsPerNode", ""), set(present[part.name].nodes)
-            cores = min(part.most_cores, int(limit)) if limit.isdecimal() else part.most_cores
+            cores = min(part.most_cores, parse_integer(limit, "a limit")) if limit.isdecimal() else part.most_cores
             staying = tuple(name for name in part.nodes if name in nodes)
             found[part.name] = replace(part, cores_per_node=cores, nodes=staying)
     return PoolTable(found)

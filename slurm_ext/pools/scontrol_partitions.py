@@ -10,6 +10,7 @@ from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs
 
 SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
@@ -39,7 +40,7 @@ class SlurmPartition:
     @property
     def tier(self) -> int:
         """PriorityTier."""
-        return int(self.fields.get("PriorityTier", "1"))
+        return parse_integer(self.fields.get("PriorityTier", "1"), f"PriorityTier of {self.name}")
 
     @property
     def is_default(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,8 +11,12 @@ from itertools import product
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 
 MAX_HOSTS = 200_000
+MAX_NAME = 255
+"""Characters of a host name, as in the DNS."""
+_SHOWN = 60
+"""Characters of a list in an error."""
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
 
@@ -28,10 +33,14 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     for item in _split(text):
         parts = _PART.findall(item)
         if "".join(f"[{r}]" if r else plain for r, plain in parts) != item:
-            raise SlurmReplyError(f"host list {text!r} cannot be read: brackets do not match")
-        names.extend("".join(combination) for combination in product(*(_choices(r, p, text) for r, p in parts)))
-        if len(names) > MAX_HOSTS:
-            raise SlurmReplyError(f"host list {text[:60]!r} names more than {MAX_HOSTS} hosts")
+            raise SlurmReplyError(f"host list {text[:_SHOWN]!r} cannot be read: brackets do not match")
+        choices = [_choices(ranges, plain, text) for ranges, plain in parts]
+        if sum(max(map(len, choice)) for choice in choices) > MAX_NAME:
+            raise SlurmReplyError(f"host list {text[:_SHOWN]!r} has a name of more than {MAX_NAME} characters")
+        # Before anything is made of them: the product of a few short ranges is larger than any memory.
+        if len(names) + math.prod(map(len, choices)) > MAX_HOSTS:
+            raise SlurmReplyError(f"host list {text[:_SHOWN]!r} names more than {MAX_HOSTS} hosts")
+        names.extend("".join(combination) for combination in product(*choices))
     return tuple(names)
 
 
@@ -52,11 +61,9 @@ def _choices(ranges: str, plain: str, text: str) -> list[str]:
     values: list[str] = []
     for piece in ranges.split(","):
         match = _RANGE.fullmatch(piece)
-        if not match:
-            raise SlurmReplyError(f"host list {text!r} cannot be read at [{ranges}]")
-        first, last = match[1], match[2] or match[1]
-        if not 0 <= int(last) - int(first) < MAX_HOSTS:
-            raise SlurmReplyError(f"host list {text!r} cannot be read at [{ranges}]")
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
+        if not 0 <= int(last) - int(first) < MAX_HOSTS - len(values):
+            raise SlurmReplyError(f"host list {text[:_SHOWN]!r} cannot be read at [{ranges[:_SHOWN]}]")
         values.extend(str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
     return values
 

@@ -6,11 +6,12 @@ import re
 
 from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
 
 SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
 SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 
-_CLUSTER_LIMIT = re.compile(r"^MaxMemPerCPU\s*=\s*(\d+)\s*$", re.MULTILINE)
+_CLUSTER_LIMIT = re.compile(r"^MaxMemPerCPU\s*=\s*([0-9]{1,18})\s*$", re.MULTILINE)
 
 
 def parse_cluster_memory_limit(stdout: bytes, framing: ReplyFraming) -> int:
@@ -29,14 +30,10 @@ def parse_limits(stdout: bytes, framing: ReplyFraming, cluster_limit_mib: int) -
     for line in framing.body(stdout, "scontrol's list of partitions").split("\n"):
         pairs = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if name := pairs.get("PartitionName"):
-            memory_mib = _limit(pairs.get("MaxMemPerCPU", ""))
+            memory_mib = count_or_zero(pairs.get("MaxMemPerCPU", ""))
             # A partition's own limit, by CPU or by node, stands in place of the cluster's.
-            own = memory_mib or _limit(pairs.get("MaxMemPerNode", ""))
+            own = memory_mib or count_or_zero(pairs.get("MaxMemPerNode", ""))
             found[name] = PartitionLimits(
-                name, _limit(pairs.get("MaxCPUsPerNode", "")), memory_mib if own else cluster_limit_mib
+                name, count_or_zero(pairs.get("MaxCPUsPerNode", "")), memory_mib if own else cluster_limit_mib
             )
     return found
-
-
-def _limit(text: str) -> int:
-    return int(text) if text.isdecimal() else 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from slurm_soda.policies.snapshot import NEVER
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import (
     cpu_time_s,
@@ -106,26 +107,33 @@ def sacct_command(job_ids: Sequence[int]) -> list[str]:
 
 
 def parse_accounting(stdout: bytes, framing: ReplyFraming) -> dict[int, JobAccounting]:
-    """Jobs by id; of an id that Slurm gave out twice the newer job.
+    """Jobs by id; of an id that Slurm gave out twice the newer job. A job with a value that cannot be read is left out.
 
     Raises:
-        SlurmReplyError: the reply is cut short or cannot be read.
+        SlurmReplyError: the reply is cut short or is of another form.
     """
     jobs: dict[int, list[_SacctRecord]] = {}
-    for line in framing.body(stdout, "sacct's list").splitlines():
+    unreadable: set[int] = set()
+    for line in framing.body(stdout, "sacct's list").removesuffix("\n").split("\n"):
         cells = line.split("|")
         if len(cells) != len(SACCT_FIELDS):
+            if not line:
+                continue
             raise SlurmReplyError(
                 f"sacct's list has a record of {len(cells)} fields, not {len(SACCT_FIELDS)}: {line[:60]!r}"
             )
         f = dict(zip(SACCT_FIELDS, cells, strict=True))
         job, dot, _ = f["JobIDRaw"].partition(".")
-        records = jobs.setdefault(parse_integer(job, "job id"), [])
-        if not dot:
-            records.append(_SacctRecord.of(f))
-        elif records:
-            records[-1] = records[-1].with_step(f)
-    return {job_id: _job(job_id, records) for job_id, records in jobs.items() if records}
+        job_id = parse_integer(job, "job id")
+        records = jobs.setdefault(job_id, [])
+        try:
+            if not dot:
+                records.append(_SacctRecord.of(f))
+            elif records:
+                records[-1] = records[-1].with_step(f)
+        except SlurmReplyError:
+            unreadable.add(job_id)
+    return {job_id: _job(job_id, records) for job_id, records in jobs.items() if records and job_id not in unreadable}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,7 @@ class _SacctRecord:
     def of(cls, f: Mapping[str, str]) -> _SacctRecord:
         what = f"job {f['JobIDRaw']}"
         held = parse_tres(f["AllocTRES"])
+        expand_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
         run = RunAccounting(
             start_s=time_s(f["Start"], what),
             end_s=time_s(f["End"], what),

@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
-from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request
+from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, MAX_COUNT, parse_gpu_request
 
 
 def show_job_command(job_id: int) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def parse_allocation(stdout: bytes, framing: ReplyFraming, job_id: int) -> list[
         nodes = _nodes(job["job_resources"])
         gpus = [parse_gpu_request(detail)[0] for detail in job.get("gres_detail") or [""] * len(nodes)]
         return [(name, count, cpus) for (name, cpus), count in zip(nodes, gpus, strict=True)]
-    except (ValueError, KeyError, TypeError, StopIteration, AttributeError) as error:
+    except JSON_ERRORS as error:
         raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); is it running?") from error
 
 
@@ -42,9 +42,16 @@ def _nodes(resources: dict[str, Any]) -> list[tuple[str, int]]:
 
 def _nodes_23_11(resources: dict[str, Any]) -> list[tuple[str, int]]:
     """Slurm 23.11 and newer (data_parser v0.0.40 on)."""
-    return [(str(node["name"]), int(node["cpus"]["count"])) for node in resources["nodes"]["allocation"]]
+    return [(str(node["name"]), _cpus(node["cpus"]["count"])) for node in resources["nodes"]["allocation"]]
 
 
 def _nodes_23_02(resources: dict[str, Any]) -> list[tuple[str, int]]:
     """Slurm 22.05 and 23.02."""
-    return [(str(node["nodename"]), int(node["cpus_used"])) for node in resources["allocated_nodes"]]
+    return [(str(node["nodename"]), _cpus(node["cpus_used"])) for node in resources["allocated_nodes"]]
+
+
+def _cpus(value: Any) -> int:
+    count = int(value)
+    if not 0 <= count <= MAX_COUNT:
+        raise ValueError("a number of CPUs out of range")
+    return count

@@ -11,10 +11,11 @@ from typing import Any
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
-from slurm_soda.slurm_ext.read.slurm_values import task_count
+from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, task_count
 
-_NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE)
-"""INFINITE and NO_VAL, in 16 and 32 bits, as older versions print them."""
+_NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFE)
+"""INFINITE and NO_VAL, in 16, 32 and 64 bits, as older versions print them."""
+_MAX_NUMBER = 2**53
 _EXCLUSIVE = frozenset({"none", "user", "mcs", "topo"})
 
 
@@ -41,7 +42,7 @@ def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobReque
             memory_per_node_mib=_number(job["memory_per_node"]),
             peculiar=_reason_cpus_fixed(job),
         )
-    except (ValueError, KeyError, TypeError, StopIteration, AttributeError) as error:
+    except JSON_ERRORS as error:
         raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); does it wait?") from error
 
 
@@ -50,7 +51,11 @@ def _number(value: Any) -> int:
     if isinstance(value, dict):
         value = value["number"] if value.get("set") and not value.get("infinite") else 0
     count = int(value or 0)
-    return 0 if count in _NOT_SET else count
+    if count in _NOT_SET:
+        return 0
+    if not 0 <= count <= _MAX_NUMBER:
+        raise ValueError("a number out of range")
+    return count
 
 
 def _reason_cpus_fixed(job: dict[str, Any]) -> str:

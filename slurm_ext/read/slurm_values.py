@@ -12,11 +12,21 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 _NO_TIME = frozenset({"", "N/A", "NONE", "Unknown", "None", "(null)", "0"})
 _NO_LIMIT = frozenset({"UNLIMITED", "NOT_SET", "INVALID", "Partition_Limit", "N/A", ""})
 _NO_TEXT = frozenset({"", "(null)", "N/A"})
-_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+"""As many digits as every database and NumPy hold."""
+_COUNT = re.compile(r"[0-9]{1,18}")
+_SPAN = re.compile(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMGTP]?)")
 _MIB_PER_UNIT = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _COUNT_PER_UNIT = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_GPU = re.compile(r"(?:gres[/:])?gpu(?:[:/]([A-Za-z][^:=,(/]*))?(?:[:=](\d+))?(?:\(.*)?")
+_GPU = re.compile(r"(?:gres[/:])?gpu(?:[:/]([A-Za-z][^:=,(/]*))?(?:[:=]([0-9]+))?(?:\(.*)?")
+MAX_COUNT = 2**31 - 1
+"""Of CPUs, GPUs or nodes: more is a mistake, and more than some databases hold."""
+_MAX_MIB = 2**53
+JSON_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
+"""What reading JSON of another form, or with numbers that nobody can hold, may raise."""
+_SHOWN = 60
+"""Characters of a value in an error."""
 _MAX_TASKS = 2**31
 """Slurm shows a task count that is not set as 4294967294."""
 
@@ -25,12 +35,25 @@ def parse_integer(text: str, what: str) -> int:
     """A whole number.
 
     Raises:
+        SlurmReplyError: it is none, or has more than 18 digits.
+    """
+    if not _INTEGER.fullmatch(text):
+        raise SlurmReplyError(f"{what} is {text[:_SHOWN]!r}, not a whole number of at most 18 digits")
+    return int(text)
+
+
+def scaled_count(text: str, what: str) -> int:
+    """A whole number, or one in units of 1024, in which squeue writes multiples of it: ``2K``.
+
+    Raises:
         SlurmReplyError: it is none.
     """
-    try:
-        return int(text)
-    except ValueError:
-        raise SlurmReplyError(f"{what} is {text!r}, not a whole number") from None
+    return parse_integer(text[:-1], what) * 1024 if text.endswith("K") else parse_integer(text, what)
+
+
+def count_or_zero(text: str) -> int:
+    """A count; 0 where the text is a word such as UNLIMITED, or a count that nothing has."""
+    return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def time_s(text: str, what: str) -> float:
@@ -45,7 +68,7 @@ def span_s(text: str, what: str) -> float:
         return UNLIMITED_S
     match = _SPAN.fullmatch(text)
     if not match:
-        raise SlurmReplyError(f"{what} is {text!r}, not a time span such as 1-02:03:04")
+        raise SlurmReplyError(f"{what} is {text[:_SHOWN]!r}, not a time span such as 1-02:03:04")
     days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
     return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
 
@@ -62,7 +85,7 @@ def text_or_empty(text: str) -> str:
 
 def task_count(text: str, what: str) -> int:
     """Number of tasks, 1 where it is not set."""
-    count = 1 if text in _NO_TEXT else parse_integer(text, what)
+    count = 1 if text in _NO_TEXT else scaled_count(text, what)
     return count if 0 < count < _MAX_TASKS else 1
 
 
@@ -73,9 +96,10 @@ def memory_mib(text: str, what: str) -> int:
         SlurmReplyError: it is no amount.
     """
     match = _AMOUNT.fullmatch(text)
-    if not match:
-        raise SlurmReplyError(f"{what} is {text!r}, not an amount of memory")
-    return round(float(match[1]) * _MIB_PER_UNIT[match[2]])
+    mib = float(match[1]) * _MIB_PER_UNIT[match[2]] if match else _MAX_MIB
+    if mib >= _MAX_MIB:
+        raise SlurmReplyError(f"{what} is {text[:_SHOWN]!r}, not an amount of memory")
+    return round(mib)
 
 
 def peak_mib(text: str, what: str) -> float:
@@ -84,7 +108,7 @@ def peak_mib(text: str, what: str) -> float:
         return NEVER
     match = _AMOUNT.fullmatch(text)
     if not match:
-        raise SlurmReplyError(f"{what} has peak memory {text!r}, which is no amount")
+        raise SlurmReplyError(f"{what} has peak memory {text[:_SHOWN]!r}, which is no amount")
     return float(match[1]) * (_MIB_PER_UNIT[match[2]] if match[2] else 1 / 1024**2)
 
 
@@ -110,7 +134,7 @@ def parse_tres(text: str) -> TrackableResources:
     for piece in text_or_empty(text).split(",") if text_or_empty(text) else ():
         name, equals, amount = piece.partition("=")
         if not equals:
-            raise SlurmReplyError(f"TRES {text!r} cannot be read at {piece!r}")
+            raise SlurmReplyError(f"TRES {text[:_SHOWN]!r} cannot be read at {piece[:_SHOWN]!r}")
         found[name] = amount
     typed = {
         name.split(":", 1)[1]: _count(amount, text) for name, amount in found.items() if name.startswith("gres/gpu:")
@@ -126,9 +150,10 @@ def parse_tres(text: str) -> TrackableResources:
 
 def _count(amount: str, text: str) -> int:
     match = _AMOUNT.fullmatch(amount)
-    if not match:
-        raise SlurmReplyError(f"TRES {text!r} cannot be read at {amount!r}")
-    return round(float(match[1]) * _COUNT_PER_UNIT[match[2]])
+    count = float(match[1]) * _COUNT_PER_UNIT[match[2]] if match else MAX_COUNT + 1.0
+    if count > MAX_COUNT:
+        raise SlurmReplyError(f"TRES {text[:_SHOWN]!r} cannot be read at {amount[:_SHOWN]!r}")
+    return round(count)
 
 
 @lru_cache(maxsize=65536)
@@ -136,12 +161,15 @@ def parse_gpu_request(text: str) -> tuple[int, str]:
     """GPUs and their type in a list of generic resources: ``gres/gpu:a100:2,gres/cog:g0:1`` or ``gpu:a100:3(IDX:0-2)``.
 
     A request without a count means one; other resources are passed over.
+
+    Raises:
+        SlurmReplyError: more than :data:`MAX_COUNT` GPUs.
     """
     total, types = 0, set()
     for piece in _split_outside_parentheses(text_or_empty(text)):
         match = _GPU.fullmatch(piece)
         if match:
-            total += int(match[2]) if match[2] is not None else 1
+            total += 1 if match[2] is None else _count(match[2], text)
             types.add(match[1] or "")
     return total, types.pop() if len(types) == 1 else ""
 

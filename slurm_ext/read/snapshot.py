@@ -63,11 +63,12 @@ def is_ordinary_job(job: SlurmJob) -> bool:
 
 
 def is_preemptible(job: SlurmJob) -> bool:
-    """Whether requeueing the job is allowed: it said that it can checkpoint, and the requeue can only hit this job.
+    """Whether requeueing the job is possible and allowed: it is a batch job that said that it can checkpoint, and the
+    requeue can only hit this job.
 
     Array tasks are never requeued: the id of an array's last task is that of the whole array.
     """
-    return job.hints.preemptible and job.requeue and is_ordinary_job(job) and not job.array_task
+    return job.hints.preemptible and job.batch and job.requeue and is_ordinary_job(job) and not job.array_task
 
 
 def needs_allocation(job: SlurmJob) -> bool:

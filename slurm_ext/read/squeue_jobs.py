@@ -6,7 +6,7 @@ and exit code. ``-r`` keeps requeued array tasks visible, which squeue otherwise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -14,9 +14,11 @@ from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.codec import decode_comment
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import KNOWN_STATES
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
+    MAX_COUNT,
     TrackableResources,
     parse_gpu_request,
     parse_integer,
@@ -34,6 +36,7 @@ _FIELDS = (
     "QOS", "Name", "Comment", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit", "PriorityLong", "Nice",
     "RestartCnt", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "cpus-per-task", "NumTasks", "NodeList",
     "ReqNodes", "exit_code", "Dependency", "Requeue",
+    "BatchFlag",
 )  # fmt: skip
 _TASK_AT = 1
 
@@ -49,13 +52,16 @@ def squeue_environment(framing: ReplyFraming) -> dict[str, str]:
 class SqueueReader:
     """Reads replies of squeue; remembers the last one, because from one cycle to the next few jobs change."""
 
+    on_unreadable: Callable[[str], None] = lambda _why: None
+    """Told once of each job that is left out, and why."""
     _last: dict[tuple[str, ...], SlurmJob] = field(default_factory=dict)
+    _unreadable: frozenset[str] = frozenset()
 
     def parse(self, stdout: bytes, framing: ReplyFraming) -> list[SlurmJob]:
-        """All jobs by id; the waiting tasks of an array are one record.
+        """All jobs by id; the waiting tasks of an array are one record. A job that cannot be read is left out.
 
         Raises:
-            SlurmReplyError: the reply is cut short or has something that this version cannot read.
+            SlurmReplyError: the reply is cut short, has a job twice, or has several jobs and none that can be read.
         """
         rows: dict[str, list[str]] = {}
         tasks: dict[str, list[str]] = {}
@@ -67,20 +73,36 @@ class SqueueReader:
                 raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
         for job_id, numbers in tasks.items():
             rows[job_id][_TASK_AT] = _ranges(numbers)
-        last, self._last = self._last, {}
+        last, self._last, unreadable = self._last, {}, []
         for row in rows.values():
             key = tuple(row)
-            self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)))
+            try:
+                self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)))
+            except SlurmReplyError as error:
+                unreadable.append(f"job {row[0][:20]} is left out: {error}")
+        self._tell(unreadable)
+        if len(unreadable) > 1 and not self._last:
+            raise SlurmReplyError(f"squeue's list has no job that can be read: {unreadable[0]}")
         return sorted(self._last.values(), key=lambda job: job.job_id)
+
+    def _tell(self, unreadable: Iterable[str]) -> None:
+        told, self._unreadable = self._unreadable, frozenset(unreadable)
+        for why in sorted(self._unreadable - told):
+            self.on_unreadable(why)
 
 
 def _record(f: Mapping[str, str]) -> SlurmJob:
     what = f"job {f['JobID']}"
     if f["State"] not in KNOWN_STATES:
-        raise SlurmReplyError(f"{what} is in state {f['State']!r}, which this version does not know")
+        raise SlurmReplyError(f"{what} is in state {f['State'][:60]!r}, which this version does not know")
     held = parse_tres(f["tres-alloc"])
     count = task_count(f["NumTasks"], what)
     gpus_per_node, gpu_type = parse_gpu_request(f["tres-per-node"])
+    gpus = held.gpus or _gpus_asked(f, held, count)
+    for names in (f["NodeList"], f["ReqNodes"]):
+        expand_hosts(names)  # so that nobody who expands it later finds that it cannot be read
+    if gpus > MAX_COUNT:
+        raise SlurmReplyError(f"{what} asks for {gpus} GPUs, more than {MAX_COUNT}")
     return SlurmJob(
         job_id=parse_integer(f["JobID"], "job id"),
         array_job_id=parse_integer(f["ArrayJobID"], what),
@@ -105,7 +127,7 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
         nodes=max(1, held.nodes),
         cpus=held.cpus,
         memory_mib=held.memory_mib,
-        gpus=held.gpus or _gpus_asked(f, held, count),
+        gpus=gpus,
         gpus_per_node=gpus_per_node,
         gpu_type=gpu_type or parse_gpu_request(f["tres-per-job"])[1] or parse_gpu_request(f["tres-per-task"])[1],
         node_names=text_or_empty(f["NodeList"]),
@@ -118,6 +140,7 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
         tasks=count,
         het_job_id=parse_integer(text_or_empty(f["HetJobID"]) or "0", what),
         requeue=f["Requeue"] == "1",
+        batch=f["BatchFlag"] == "1",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
-from slurm_soda.slurm_ext.read.slurm_values import parse_integer, text_or_empty
+from slurm_soda.slurm_ext.read.slurm_values import count_or_zero, parse_integer, scaled_count, text_or_empty
 
 _FIELDS = (
     "JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
@@ -74,16 +74,11 @@ def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]
             number,
             batch == "1",
             oversubscribe == "NO",
-            parse_integer(cpus, f"CPUs of job {number}"),
+            scaled_count(cpus, f"CPUs of job {number}"),
             text_or_empty(reservation),
-            _count(most_nodes),
+            count_or_zero(most_nodes),
             text_or_empty(features),
             text_or_empty(excluded),
             text_or_empty(per_tres),
         )
     return found
-
-
-def _count(text: str) -> int:
-    """Nodes; thousands of them have a unit."""
-    return int(text) if text.isdecimal() else 0

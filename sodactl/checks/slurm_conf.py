@@ -136,7 +136,7 @@ def check_slurm_conf(config: SlurmConfig) -> Iterator[CheckResult]:
 
 
 def _number(text: str) -> int:
-    match = re.match(r"\d+", text)
+    match = re.match(r"[0-9]{1,18}", text)
     return int(match[0]) if match else 0
 
 

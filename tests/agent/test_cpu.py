@@ -207,3 +207,24 @@ def test_processes_of_a_step_are_counted_with_those_that_ended(tmp_path: Path, h
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmstepd is root's: only root's processes count")
+def test_a_job_id_of_thousands_of_digits_in_a_task_s_environment_is_no_job(tmp_path: Path) -> None:
+    """A user's process chooses its environment."""
+    stepd = tmp_path / "slurmstepd"
+    shutil.copy("/bin/sh", stepd)
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "9" * 5000}
+    process = subprocess.Popen(
+        [str(stepd), "-c", "/bin/sleep 60 & echo ready; wait"],
+        stdout=subprocess.PIPE,
+        env=environ,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert not read_process_trees([3_900_000_000]).get(3_900_000_000, ProcessTreeReading()).memory_mib
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

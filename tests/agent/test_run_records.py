@@ -179,7 +179,15 @@ def test_large_backlogs_go_in_parts(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("10.500.open", b"{"), ("10.500.open", event("open", 11)), ("10.500.usage", b"{}"), ("10.500.close", b"\x00" * 9)],
+    [
+        ("10.500.open", b"{"),
+        ("10.500.open", event("open", 11)),
+        ("10.500.usage", b"{}"),
+        ("10.500.close", b"\x00" * 9),
+        ("10.500.open", event("open").replace(b'"uid": 1000', b'"uid": 1' + b"0" * 5000)),
+        ("10.500.open", event("open", at_s=None).replace(b"null", b"1e999")),
+        ("10.500.close", event("close").replace(b'"restart": 0', b'"restart": 1' + b"0" * 5000)),
+    ],
 )
 def test_spoiled_files_are_dropped_and_said(node: Node, name: str, content: bytes) -> None:
     node.spool.write(name, content)
@@ -188,6 +196,34 @@ def test_spoiled_files_are_dropped_and_said(node: Node, name: str, content: byte
     assert [run.key.job_id for run in node.run_records.active()] == [12]
     assert node.spool.names() == ["12.1.open"]
     assert f"spool: {name} is dropped" in node.faults.recent(NOW_S)[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"node_names": f"n[1-{'9' * 5000}]"},
+        {"node_names": f"n[{'9' * 5000}]"},
+        {"node_names": "n" + "[1-999]" * 9},
+        {"cpus_per_node": f"{'9' * 4000}(x2)"},
+    ],
+)
+def test_numbers_of_thousands_of_digits_in_an_opening_cost_at_most_their_field(
+    node: Node, more: dict[str, str]
+) -> None:
+    node.spool.write("10.500.open", event("open", 10, **more))
+    node.restart()
+    assert [run.key.job_id for run in node.run_records.active()] == [10]
+
+
+def test_a_record_that_nobody_thought_of_is_dropped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_line: bytes) -> None:
+        raise ZeroDivisionError
+
+    node.spool.write("10.500.open", event("open"))
+    monkeypatch.setattr(f"{RunRecords.__module__}.parse_run_event", fail)
+    node.restart()
+    assert node.spool.names() == []
+    assert "spool: 10.500.open is dropped" in node.faults.recent(NOW_S)[0]
 
 
 def test_a_file_that_cannot_be_read_at_the_moment_is_read_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

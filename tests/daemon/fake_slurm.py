@@ -71,6 +71,9 @@ class FakeJob:
     runs: list[tuple[float, float]] = field(default_factory=list)
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
+    batch: bool = True
+    no_requeue: str = ""
+    """What Slurm says to a requeue or a signal."""
 
     @property
     def cores(self) -> int:
@@ -231,6 +234,7 @@ class FakeSlurm:
     def signal(self, job_id: int, signal: str) -> None:
         self._answer("signal")
         job = self.all[job_id]
+        self._refuse(job)
         if job.state != "RUNNING":
             raise SlurmCommandError(("scancel",), 1, "Invalid job id specified", "nothing to do")
         job.signals.append(signal)
@@ -245,6 +249,7 @@ class FakeSlurm:
     def requeue(self, job_id: int, *, ended: bool = False) -> None:
         self._answer("requeue")
         job = self.all[job_id]
+        self._refuse(job)
         if job.state == "PENDING":
             raise SlurmCommandError(("scontrol",), 1, "Job is pending execution", "nothing to do")
         if job.state != "RUNNING" and not ended:
@@ -268,6 +273,11 @@ class FakeSlurm:
     def version(self) -> str:
         return "24.11.5"
 
+    def _refuse(self, job: FakeJob) -> None:
+        said = job.no_requeue if job.batch else "Requested operation is presently disabled"
+        if said:
+            raise SlurmCommandError(("scontrol",), 1, said, "nothing to do")
+
     def _answer(self, call: str) -> None:
         self.calls.append(call)
         if call in self.hanging:
@@ -285,6 +295,6 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="",
+            exit_code=job.exit_code, dependency="", batch=job.batch,
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
         )  # fmt: skip

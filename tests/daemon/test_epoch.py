@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ def test_a_second_daemon_of_one_host_is_refused_with_the_first_ones_pid(tmp_path
     with HostLock(tmp_path), pytest.raises(AnotherDaemonError, match=f"pid {os.getpid()}"):
         HostLock(tmp_path)
     HostLock(tmp_path).release()
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("there", [True, False])
+def test_the_lock_is_no_link_to_another_file(tmp_path: Path, link: Callable[[Path, Path], None], there: bool) -> None:
+    """A sodad that root started would cut off whatever file SlurmUser's link leads to."""
+    target = tmp_path / "passwd"
+    if there or link is Path.hardlink_to:
+        target.write_text("root:x:0:0")
+    link(tmp_path / "sodad.lock", target)
+    with pytest.raises(SodaError, match=r"sodad\.lock is .*remove it"):
+        HostLock(tmp_path)
+    assert not target.exists() or target.read_text() == "root:x:0:0"
 
 
 def test_the_lock_goes_with_the_process_however_it_dies(tmp_path: Path) -> None:

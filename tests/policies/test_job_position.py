@@ -29,7 +29,7 @@ SAID: list[tuple[str, int, str]] = [
     ("tiresias-las", 1, "It has had 1,200 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, in 1,000 s, it "
      "moves to the next. Place 1 in line. It keeps running."),
     ("tiresias-las", 2, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 4 in line. Jobs "
-     "before it want its GPUs, but it keeps them: it cannot checkpoint."),
+     "before it want its GPUs, but it keeps them: it did not consent to preemption, or Slurm cannot requeue it."),
     ("tiresias-las", 3, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 5 in line. Jobs "
      "before it want its GPUs, but it keeps them: its minimum run time is not over."),
     ("tiresias-las", 4, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 800 s of "

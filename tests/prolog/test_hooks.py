@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
-from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Installed
+from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Installed, make_installed
 
 HOOKS = ("prolog", "epilog")
 
@@ -134,6 +134,21 @@ def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, 
     if damage == "python is no program":
         python.write_text("nonsense")
     assert installed.run(hook, PROLOG_ENV).returncode == 0
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_python_that_hangs_before_it_reads_a_line_is_stopped_with_status_0(tmp_path: Path, hook: str) -> None:
+    """The limit of the recording itself begins after Python's imports, which a slow disk makes last."""
+    installed = make_installed(tmp_path)
+    python = installed.prefix / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\ntrap '' TERM INT ALRM\nsleep 30 & wait\n")  # a child holds slurmd's pipe too
+    python.chmod(0o755)
+    began_s = time.monotonic()
+    done = installed.run(hook, PROLOG_ENV)
+    assert time.monotonic() - began_s < 3.0
+    assert done.returncode == 0
+    assert f"slurm-soda {hook}: stopped after 2.2 s".encode() in done.stderr
 
 
 def test_what_hangs_is_stopped_with_status_0() -> None:

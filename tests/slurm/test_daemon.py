@@ -32,6 +32,22 @@ def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> N
     assert site.check_trail([*long, *short]) >= 2
 
 
+def test_an_interactive_job_is_never_requeued(site: DaemonSite) -> None:
+    """salloc has --soda-checkpoint too, and Slurm refuses to requeue what it started."""
+    site.start()
+    batch = site.train("alice", 4, 20)
+    site.wait_running([batch])
+    argv = ("salloc", "--no-shell", "--time=30", "--nodes=1", "--gres=gpu:4", "--soda-checkpoint=TERM")
+    said = site.cluster.exec("bob", argv).check().stderr
+    interactive = int(said.split("Granted job allocation ")[1].split()[0])
+    assert "soda:" in site.shown(interactive, "Comment")
+    time.sleep(10)  # more service than the first queue's threshold
+    short = site.train("carol", 4, 3)
+    site.wait_completed([short], within_s=40)
+    assert site.states([interactive]) == ["RUNNING"]
+    assert site.store("select job_id, state from action where kind = 'requeue'") == [{"job_id": batch, "state": "done"}]
+
+
 def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> None:
     site.start()
     site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])

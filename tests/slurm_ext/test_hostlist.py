@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,31 @@ def test_expansion(text: str, names: tuple[str, ...]) -> None:
 def test_what_is_no_host_list(text: str) -> None:
     with pytest.raises(SlurmReplyError):
         expand_hosts(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[0-99999]x[0-99999]",
+        "n[0-99][0-99][0-99][0-99][0-99][0-99]",
+        "n" + "[1-2]" * 5000,
+        f"n[1-{'9' * 5000}]",
+        f"n[{'9' * 5000}]",
+        "n[0-199999]," * 50 + "m",
+        "n[" + "0-199999," * 200 + "1]",
+        "n" * 5000 + "[0-199999]",
+    ],
+)
+def test_more_hosts_than_any_cluster_has_are_refused_before_they_are_made(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SlurmReplyError) as caught:
+            expand_hosts(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+    assert len(str(caught.value)) < 300
 
 
 @given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True))

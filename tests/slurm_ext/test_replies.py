@@ -29,6 +29,7 @@ from tests.sampling import examples
 REPLIES = Path(__file__).parent / "replies"
 VERSIONS = sorted(path.name for path in REPLIES.iterdir())
 FRAMING = ReplyFraming("RecordedReply")
+FIELDS = squeue_environment(FRAMING)["SQUEUE_FORMAT2"].split(",")
 
 EVIL_NAME = "evil\udcff\udcfe 'q' \"dq\" |\n   Nodes=n9 CPU_IDs=0-1 GRES=gpu:9"
 EVIL_TEXT = 'c\udc80|\n"x\t{} \\\\ \x1b[31m \x1f\x1e '
@@ -271,9 +272,28 @@ def test_a_failed_command_is_an_error_even_with_output(version: str) -> None:
         ((b"UNLIMITED", b"SOMETIMES"), "SOMETIMES"),
     ],
 )
-def test_an_unknown_word_makes_the_reply_unreadable(version: str, damage: tuple[bytes, bytes], text: str) -> None:
-    with pytest.raises(SlurmReplyError, match=text):
-        SqueueReader().parse(reply(version, "squeue").replace(*damage), FRAMING)
+def test_an_unknown_word_makes_its_job_unreadable_and_no_other(
+    version: str, damage: tuple[bytes, bytes], text: str
+) -> None:
+    raw, unreadable = reply(version, "squeue"), list[str]()
+    whole, reader = SqueueReader().parse(raw, FRAMING), SqueueReader(unreadable.append)
+    rows = FRAMING.records(raw, len(FIELDS), "squeue's list")
+    damaged = next(row[0] for row in rows if any(damage[0].decode() in cell for cell in row))
+    for _ in range(3):
+        left = reader.parse(raw.replace(*damage, 1), FRAMING)
+        assert left == [job for job in whole if str(job.job_id) != damaged]
+    (why,) = unreadable
+    assert why.startswith(f"job {damaged} is left out: ")
+    assert text in why
+
+
+def test_a_reply_without_any_job_that_can_be_read_is_an_error(version: str) -> None:
+    raw = reply(version, "squeue").replace(b"alice", b"alice\xff")
+    assert len(SqueueReader().parse(raw, FRAMING)) == len(by_name(version)) + 1
+    for state in (b"PENDING", b"RUNNING", b"CANCELLED", b"FAILED", b"COMPLETED", b"COMPLETING"):
+        raw = raw.replace(state, b"DREAMING")
+    with pytest.raises(SlurmReplyError, match="DREAMING"):
+        SqueueReader().parse(raw, FRAMING)
 
 
 def test_a_job_that_is_listed_twice_makes_the_reply_unreadable(version: str) -> None:

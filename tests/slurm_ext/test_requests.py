@@ -15,6 +15,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
 from slurm_soda.slurm_ext.write.job_changes import resize_change
 from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
@@ -113,3 +114,14 @@ def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
     for fields in (change.new, change.old):
         assert not refusal_of_update(JobUpdate(7, tuple(fields.items())))
     assert "MinMemoryNode" not in resize_change(replace(action, memory_per_node_mib=None)).new
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1" + "0" * 4000, "1e999", "-1", '{"set": true, "number": 1e400}'])
+def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
+    text = json.dumps({"jobs": [{"job_id": 7, "node_count": 1, "tasks": 1, "cpus": "?"}]}).replace('"?"', number)
+    with pytest.raises(SlurmReplyError, match="cannot be read"):
+        parse_request(framed(text), FRAMING, 7)
+    held = {"nodes": {"allocation": [{"name": "n1", "cpus": {"count": "?"}}]}}
+    text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
+    with pytest.raises(SlurmReplyError, match="cannot be read"):
+        parse_allocation(framed(text), FRAMING, 7)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -111,7 +112,7 @@ def test_gpu_requests(text: str, expected: tuple[int, str]) -> None:
     assert parse_gpu_request(text) == expected
 
 
-@pytest.mark.parametrize(("text", "count"), [("3", 3), ("4294967294", 1), ("0", 1), ("N/A", 1)])
+@pytest.mark.parametrize(("text", "count"), [("3", 3), ("2K", 2048), ("4294967294", 1), ("0", 1), ("N/A", 1)])
 def test_task_counts(text: str, count: int) -> None:
     assert task_count(text, "job 1") == count
 
@@ -124,3 +125,30 @@ def test_times_and_numbers() -> None:
         time_s("2026-11-20T22:48:24", "job 1")
     with pytest.raises(SlurmReplyError):
         parse_integer("1 2", "job 1")
+
+
+DIGITS = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: parse_integer(DIGITS, "job 1"),
+        lambda: time_s(DIGITS, "job 1"),
+        lambda: span_s(f"{DIGITS}:00", "job 1"),
+        lambda: span_s(f"{DIGITS}-00:00:00", "job 1"),
+        lambda: cpu_time_s(f"00:{DIGITS}", "job 1"),
+        lambda: memory_mib(f"{DIGITS}G", "job 1"),
+        lambda: memory_mib("999999999999999999P", "job 1"),
+        lambda: peak_mib(DIGITS, "job 1"),
+        lambda: task_count(DIGITS, "job 1"),
+        lambda: parse_tres(f"cpu={DIGITS}"),
+        lambda: parse_tres("gres/gpu=18446744073709551614"),
+        lambda: parse_gpu_request(f"gres/gpu:{DIGITS}"),
+        lambda: parse_gpu_request("gpu:a100:4294967296"),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_one_clear_error(read: Callable[[], object]) -> None:
+    with pytest.raises(SlurmReplyError) as caught:
+        read()
+    assert len(str(caught.value)) < 250

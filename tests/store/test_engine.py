@@ -9,8 +9,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -243,13 +244,38 @@ def test_the_file_is_not_for_everybody(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_makes_the_file_for_the_owner_of_its_directory(tmp_path: Path) -> None:
-    home = tmp_path / "var"
-    home.mkdir()
-    os.chown(home, 12345, 12346)
-    open_store(f"sqlite:///{home}/soda.db").close()
-    made = (home / "soda.db").stat()
-    assert (made.st_uid, made.st_gid) == (12345, 12346)
+def test_root_makes_the_file_for_the_owner_of_its_directory(owned: Path) -> None:
+    store = open_store(f"sqlite:///{owned}/soda.db")
+    made = [(owned / name).stat() for name in ("soda.db", "soda.db-wal", "soda.db-shm")]
+    store.close()
+    assert {(one.st_uid, one.st_gid) for one in made} == {(12345, 12346)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")
+@pytest.mark.parametrize("there", [True, False], ids=["a file of root's", "nothing yet"])
+def test_root_follows_no_link_to_what_the_directory_s_owner_cannot_write(owned: Path, there: bool) -> None:
+    secret = owned.parent / "root-only"
+    secret.mkdir(mode=0o700)
+    target = secret / "soda.db"
+    if there:
+        open_store(f"sqlite:///{target}").close()
+    (owned / "soda.db").symlink_to(target)
+    with pytest.raises(StoreError) as caught:
+        open_store(f"sqlite:///{owned}/soda.db")
+    assert "\n" not in str(caught.value)
+    assert target.exists() == there
+    assert os.geteuid() == 0
+
+
+@pytest.fixture
+def owned() -> Iterator[Path]:
+    """A directory of user 12345 that he can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="soda-store-") as place:
+        Path(place).chmod(0o711)
+        home = Path(place) / "var"
+        home.mkdir()
+        os.chown(home, 12345, 12346)
+        yield home
 
 
 def test_two_processes_may_make_the_same_store(tmp_path: Path) -> None:
@@ -290,16 +316,23 @@ def test_a_reader_without_rights_to_write_still_reads(store: Store, tmp_path: Pa
 
 
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(name=st.binary(max_size=200).map(lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")))
+@given(
+    name=(st.binary(max_size=200) | st.text("\uef00\uefff\ueeff a", max_size=30).map(str.encode)).map(
+        lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    )
+)
 def test_any_bytes_that_slurm_hands_on_come_back(store: Store, name: str) -> None:
     with store.write() as session:
-        job = Job(job_id=1, submit_s=1.5, user="alice", state="PENDING", name=name, hints={"model": name})
+        job = Job(
+            job_id=1, submit_s=1.5, user=name[:80], account=name[:80], state="PENDING", name=name, hints={"model": name}
+        )
         session.add(job)
         session.flush()
         key = job.id
     with store.read() as session:
         kept = session.scalars(select(Job).where(Job.id == key)).one()
-        assert kept.name == name
+        assert (kept.name, kept.user, kept.account) == (name, name[:80], name[:80])
+        assert session.scalar(select(Job.id).where(Job.account == name[:80])) == key
         assert kept.hints == {"model": name}
     with store.write() as session:
         session.delete(session.get_one(Job, key))

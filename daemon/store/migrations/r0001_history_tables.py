@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from slurm_soda.daemon.store.tables.scheduling import RawText
+from slurm_soda.daemon.store.tables.column_types import RawText
 
 HISTORY_TABLES = (
     "cpu_measurement",

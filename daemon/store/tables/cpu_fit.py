@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import JSON, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slurm_soda.daemon.store.tables.column_types import SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
@@ -55,7 +56,7 @@ class CpuFitRow(Base):
     node: Mapped[str] = mapped_column(String(255))
     at_s: Mapped[float] = mapped_column(index=True)
     search: Mapped[int]
-    user: Mapped[str] = mapped_column(String(255))
+    user: Mapped[str] = mapped_column(SlurmName(255))
     category: Mapped[str] = mapped_column(String(16), default="")
     """Empty: the job named none."""
     model: Mapped[str] = mapped_column(String(64), default="")

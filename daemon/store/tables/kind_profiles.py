@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.scheduling import Base, RawText
+from slurm_soda.daemon.store.tables.column_types import RawText
+from slurm_soda.daemon.store.tables.scheduling import Base
 
 
 class ProfileValueRow(Base):

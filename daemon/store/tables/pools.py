@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.scheduling import Base, RawText
+from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
+from slurm_soda.daemon.store.tables.scheduling import Base
 
 
 class PoolRunRow(Base):
@@ -18,7 +19,7 @@ class PoolRunRow(Base):
     submit_s: Mapped[float]
     """First submission: with the id it names the job for ever."""
     restart: Mapped[int]
-    user: Mapped[str] = mapped_column(String(255))
+    user: Mapped[str] = mapped_column(SlurmName(255))
     base: Mapped[str] = mapped_column(RawText)
     """The site's partition that is divided."""
     kind: Mapped[str] = mapped_column(String(8))

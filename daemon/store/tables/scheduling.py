@@ -1,30 +1,17 @@
 """Tables of the store. Times are Unix seconds (float), so that they compare with Slurm's without time zones.
 
-Text that users chose (job names, comments) is kept as :class:`RawText`: bytes, because Slurm hands on any byte but NUL
-while databases insist on valid Unicode.
+Text that Slurm hands on may hold any byte but NUL, while databases insist on valid Unicode: what users chose freely (job
+names, comments) is kept as :class:`RawText`, names of users and accounts as :class:`SlurmName`.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
-from sqlalchemy.engine import Dialect
+from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
 
-
-class RawText(TypeDecorator[str]):
-    """Text with surrogate-escaped bytes, stored as the original bytes."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else value.encode("utf-8", "surrogateescape")
-
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
-        return None if value is None else bytes(value).decode("utf-8", "surrogateescape")
+from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
 
 
 class Base(DeclarativeBase):
@@ -88,11 +75,11 @@ class Job(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(index=True)
     submit_s: Mapped[float] = mapped_column(index=True)
-    user: Mapped[str] = mapped_column(String(255))
-    account: Mapped[str] = mapped_column(String(255), default="")
+    user: Mapped[str] = mapped_column(SlurmName(255))
+    account: Mapped[str] = mapped_column(SlurmName(255), default="")
     partition: Mapped[str] = mapped_column(RawText, default="")
     name: Mapped[str] = mapped_column(RawText, default="")
-    state: Mapped[str] = mapped_column(String(32), index=True)
+    state: Mapped[str] = mapped_column(SlurmName(32), index=True)
     """Slurm's base state when last seen."""
     reason: Mapped[str] = mapped_column(RawText, default="")
     gpus: Mapped[int] = mapped_column(default=0)
@@ -104,7 +91,7 @@ class Job(Base):
     first_start_s: Mapped[float | None]
     end_s: Mapped[float | None] = mapped_column(index=True)
     """End of the last run, once the job has ended for good."""
-    exit_code: Mapped[str] = mapped_column(String(16), default="")
+    exit_code: Mapped[str] = mapped_column(SlurmName(16), default="")
     executed_s: Mapped[float] = mapped_column(default=0.0)
     """Run time of ended runs since the last promotion; the present run is in no counter yet."""
     waited_since_s: Mapped[float | None]

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from slurm_soda.daemon.store.migrations.r0001_history_tables import HISTORY_TABLES, create_history_tables
-from slurm_soda.daemon.store.tables.scheduling import RawText
+from slurm_soda.daemon.store.tables.column_types import RawText
 
 revision = "0001"
 down_revision = None
