@@ -59,6 +59,10 @@ class HostLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
+    def touch(self) -> None:
+        """Date the file: the last heartbeat, also for those who cannot read the store."""
+        os.utime(self._fd)
+
     def release(self) -> None:
         """Let go; the file stays, because removing it would let two processes lock two files of one name."""
         os.close(self._fd)

@@ -81,17 +81,15 @@ class PlanExecutor:
         """Send what is recorded, and take in what became of it.
 
         Raises:
-            SupersededError: a newer daemon has taken over; nothing was sent.
+            SupersededError: a newer daemon has taken over; nothing more is sent, and it finds out what became of the rest.
+            LeaseLapsedError: this daemon was paused; nothing more is sent.
         """
         if not recorded:
             return
         context, preemption_step_of = self._context, result.preemption_step_of
-        with context.store.read() as session:
-            context.daemon_epoch.check(session)
         with watch("act.send"):
-            for outcome, (action_id, change) in zip(
-                send_recorded_changes(context.client, recorded), recorded, strict=True
-            ):
+            outcomes = send_recorded_changes(context.client, recorded, context.lease.check)
+            for outcome, (action_id, change) in zip(outcomes, recorded, strict=True):
                 result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
