@@ -76,6 +76,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "release-all": LazyCommand(
             f"{_HERE}.control.release_all:release_all", "Undo all changes, even with sodad down."
         ),
+        "release-lifts": LazyCommand(
+            f"{_HERE}.control.release_lifts:release_lifts", "Reset all SiteFactors, for a sodad that died."
+        ),
         "snapshot": LazyCommand(f"{_HERE}.control.snapshot:snapshot", "Write one decision of sodad to a file."),
         "decide": LazyCommand(
             f"{_HERE}.control.decide:decide", "Repeat a decision from a file, without Slurm or sodad."

@@ -177,6 +177,16 @@ def rewrites_in_force(session: Session, job_ids: Sequence[int]) -> list[Action]:
     return sorted(found, key=lambda action: -action.id)
 
 
+def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str]:
+    """The newest SiteFactor that was recorded for each of these jobs, whatever became of it; by job id."""
+    found: dict[int, str] = {}
+    for at in range(0, len(job_ids), _IDS_PER_QUERY):
+        part = job_ids[at : at + _IDS_PER_QUERY]
+        query = select(Action.job_id, Action.new).where(Action.job_id.in_(part)).order_by(Action.id)
+        found |= {job_id: new["SiteFactor"] for job_id, new in session.execute(query) if "SiteFactor" in new}
+    return found
+
+
 def later_actions(session: Session, action: Action) -> Sequence[Action]:
     """Changes of the same job that were made after this one and still stand, oldest first."""
     query = select(Action).where(

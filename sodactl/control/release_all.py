@@ -58,7 +58,7 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
         store = None if dry_run else _set_observe_mode(stack, site, warnings)
         client = site.slurm()
         jobs = client.jobs()
-        submit_s = _first_submit_times(store, jobs)
+        submit_s = first_submit_times(store, jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
             for change in job_changes.release_changes(jobs, client.site_factors(), now_s=site.now_s())
@@ -101,7 +101,7 @@ def _pool_warnings(site: SiteAccess) -> list[str]:
     return [f"pools of {', '.join(divided)} stay in force; `sodactl pools revert` takes them back"] if divided else []
 
 
-def _first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
+def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
     """First submission by job id, which with the id names a job in the store; Slurm moves it at every requeue."""
     known: dict[int, list[Job]] = {}
     if store is not None:
