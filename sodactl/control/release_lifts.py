@@ -27,8 +27,8 @@ from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
 WATCH_S = 120.0
-"""So long after Slurm first showed no lift it is looked at again: a command that the dead sodad had begun may still have reached
-slurmctld, and a slurmctld that is killed forgets its last seconds."""
+"""So long after Slurm first showed no lift it is looked at again: a command that the dead sodad had begun may still have
+reached slurmctld, and a slurmctld that is killed forgets its last seconds."""
 
 _MOST_PASSES = 3
 
@@ -41,11 +41,11 @@ _REASON = "release-lifts: sodad shows no life, so its lifts end"
 def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int:
     """Reset all SiteFactors, for a sodad that died.
 
-    sodad's lifts are a lease. This command ends it: it takes the right to send from every sodad that was started before, also
-    from one that is paused, and then resets the SiteFactor of every waiting job. sodad.service runs it whenever sodad has
-    ended, and sodad-expiry.timer when its heartbeat is older than cycle.lease_s; a sodad that is started again lifts anew.
-    Without a usable store it does the same, and records nothing. To leave slurm-soda use `sodactl release-all`. Only root and
-    SlurmUser may run it.
+    sodad's lifts are a lease. This command ends it: it takes the right to send from every sodad that was started before,
+    also from one that is paused, and then resets the SiteFactor of every waiting job. sodad.service runs it whenever sodad
+    has ended, and sodad-expiry.timer when its heartbeat is older than cycle.lease_s; a sodad that is started again lifts
+    anew. Without a usable store it resets them too, and records nothing. To leave slurm-soda use `sodactl release-all`.
+    Only root and SlurmUser may run it.
     Exit status: 0 if no SiteFactor is left, or if sodad lives, else 1.
 
     \b
@@ -73,7 +73,7 @@ def _check_user(site: SiteAccess) -> None:
         allowed.add(Path(site.settings.state_dir).stat().st_uid)
     if site.context.uid() not in allowed:
         raise SodaError(
-            f"{site.context.who()} may not end sodad's lifts, only root and SlurmUser may, who owns {site.settings.state_dir}"
+            f"{site.context.who()} may not end sodad's lifts; only root and SlurmUser may (owner of {site.settings.state_dir})"
         )
 
 
