@@ -73,7 +73,7 @@ def _check_user(site: SiteAccess) -> None:
         allowed.add(Path(site.settings.state_dir).stat().st_uid)
     if site.context.uid() not in allowed:
         raise SodaError(
-            f"{site.context.who()} may not end sodad's lifts; only root and SlurmUser may (owner of {site.settings.state_dir})"
+            f"{site.context.who()} may not end lifts; only root and SlurmUser may, who owns {site.settings.state_dir}"
         )
 
 
