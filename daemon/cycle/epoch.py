@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,8 @@ class HostLock:
 
     def touch(self) -> None:
         """Date the file: the last heartbeat, also for those who cannot read the store."""
-        os.utime(self._fd)
+        with suppress(OSError):  # whoever finds it old asks the store
+            os.utime(self._fd)
 
     def release(self) -> None:
         """Let go; the file stays, because removing it would let two processes lock two files of one name."""

@@ -177,6 +177,11 @@ def rewrites_in_force(session: Session, job_ids: Sequence[int]) -> list[Action]:
     return sorted(found, key=lambda action: -action.id)
 
 
+def has_ordered(session: Session) -> bool:
+    """Whether sodad ever changed the order of jobs, or where they may start."""
+    return session.scalar(select(Action.id).where(Action.kind.in_(("order", "rewrite"))).limit(1)) is not None
+
+
 def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str]:
     """The newest SiteFactor that was recorded for each of these jobs, whatever became of it; by job id."""
     found: dict[int, str] = {}

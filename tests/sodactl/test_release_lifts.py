@@ -76,6 +76,12 @@ def test_without_sodad_lifts_end(site: Bench, end: dict[str, object]) -> None:
     begin_epoch(site.store, host="other", pid=2, version="0", now_s=NOW_S)  # another host need not wait
 
 
+def test_a_site_where_sodad_only_observed_keeps_its_site_factors(site: Bench) -> None:
+    site.daemon(pid=1)
+    assert site(*AUTOMATIC).document["released"] is False
+    assert (released(site), len(epochs(site))) == ({}, 1)
+
+
 def test_a_daemon_of_another_host_lives_by_its_heartbeat(site: Bench) -> None:
     lifted_by_daemon(site, host="ctl2", pid=1)
     assert site(*AUTOMATIC).document["released"] is False
@@ -156,10 +162,10 @@ def test_without_a_store_the_lock_file_tells(
 def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
     lifted_by_daemon(site, pid=1)
     with site.store.engine.connect() as other:
-        other.exec_driver_sql("ALTER TABLE action RENAME TO gone")
+        other.exec_driver_sql("CREATE TRIGGER full BEFORE INSERT ON action BEGIN SELECT RAISE(ABORT, 'full'); END")
         other.commit()
-    assert "not recorded: no such table: action" in site(*AUTOMATIC).document["warnings"][0]
-    assert site.slurm.factors == {7: 0, 8: 0, 11: 0, 12: 0}
+    assert "not recorded: full" in site(*AUTOMATIC).document["warnings"][0]
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
 
 
 def test_others_than_root_and_slurm_user_are_refused(site: Bench, tmp_path: Path) -> None:
