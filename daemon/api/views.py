@@ -19,7 +19,6 @@ from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import (
-    NO_DAEMON,
     Action,
     AgentHeartbeat,
     Cycle,
@@ -100,9 +99,7 @@ class JobDetailView:
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
     """Whether a daemon with a cycle every ``interval_s`` has written a heartbeat lately and has not ended."""
-    if epoch is None or epoch.pid == NO_DAEMON or epoch.ended_s is not None:
-        return False
-    return now_s - epoch.heartbeat_s <= max(30.0, 3 * interval_s)
+    return epoch is not None and epoch.ended_s is None and now_s - epoch.heartbeat_s <= max(30.0, 3 * interval_s)
 
 
 def view_header(

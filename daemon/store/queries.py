@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.tables.scheduling import (
+    NO_DAEMON,
     Action,
     AdminSetting,
     AgentHeartbeat,
@@ -34,8 +35,8 @@ CLOCK_SLACK_S = 60.0
 
 
 def latest_epoch(session: Session) -> Epoch | None:
-    """The newest daemon epoch."""
-    return session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+    """The newest epoch that a daemon began."""
+    return session.scalars(select(Epoch).where(Epoch.pid != NO_DAEMON).order_by(Epoch.id.desc()).limit(1)).first()
 
 
 def recent_cycles(session: Session, limit: int) -> Sequence[Cycle]:
