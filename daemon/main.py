@@ -107,7 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _serve(settings, arguments, lock)
     except (SodaError, PolicyError) as error:
         sys.stderr.write(f"sodad: {error}\n")
-        return {AnotherDaemonError: EXIT_REFUSED, SupersededError: EXIT_SUPERSEDED}.get(type(error), EXIT_ERROR)
+        if isinstance(error, AnotherDaemonError):
+            return EXIT_REFUSED
+        return EXIT_SUPERSEDED if isinstance(error, SupersededError) else EXIT_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
