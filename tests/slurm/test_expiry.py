@@ -7,18 +7,26 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import ENFORCE, DaemonSite
+from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
-SHORT_LEASE = ENFORCE.replace("[cycle]", "[cycle]\nlease_s = 12")
+SMALL_FIRST = """
+mode = "enforce"
+[policy]
+name = "smallest"
+[cycle]
+interval_s = 1
+retry_s = 0.5
+lease_s = 12
+"""
 
 
 @pytest.fixture
 def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     """All GPUs are taken, and small jobs were submitted after large ones: sodad lifts them."""
     site = DaemonSite(cluster)
-    site.start(SHORT_LEASE)
+    site.start(SMALL_FIRST)
     site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])
     for gpus in (4, 4, 1, 2, 1):
         site.train("bob", gpus, 300, consents=False)
