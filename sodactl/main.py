@@ -84,7 +84,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
             f"{_HERE}.control.decide:decide", "Repeat a decision from a file, without Slurm or sodad."
         ),
         "pools": LazyCommand(
-            f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
+            f"{_HERE}.pools.commands:pools", "Divide a partition among CPU, small and large GPU jobs."
         ),
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
     },

@@ -73,7 +73,7 @@ def test_without_sodad_lifts_end(site: Bench, end: dict[str, object]) -> None:
         with pytest.raises(SupersededError):
             DaemonEpoch(1).check(session)
     assert kept == [(7, {"SiteFactor": "500"}), (8, {"SiteFactor": "3"}), (11, {})]
-    assert site("status", "--json", status=3).document["daemon"]["epoch"] == 1, "people are told of daemons"
+    assert site("status", "--json", status=None).document["daemon"]["epoch"] == 1, "people are told of daemons"
     begin_epoch(site.store, host="other", pid=2, version="0", now_s=NOW_S)  # another host need not wait
 
 
