@@ -79,7 +79,7 @@ ON_CONTROLLER := $(filter all controller,$(ROLE))
 ON_NODE := $(filter all agent,$(ROLE))
 LUA := soda_hints.lua soda_routes.lua soda.lua
 HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
-SERVICES := $(if $(ON_CONTROLLER),daemon/sodad.service) $(if $(ON_NODE),agent/soda-agent.service)
+SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda

@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def elapsed_s(self) -> float:
-        """Seconds since some instant; never jumps. For durations."""
+        """Seconds since some instant; never jumps, and goes on while the machine sleeps. For durations."""
         ...
 
 
@@ -25,4 +25,4 @@ class SystemClock:
         return time.time()
 
     def elapsed_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -47,6 +47,8 @@ class CycleSettings(_Section):
     """Time to the next attempt after a cycle that failed."""
     debounce_s: float = Field(default=0.1, ge=0)
     """Events this close together share one cycle."""
+    lease_s: float = Field(default=60.0, ge=5)
+    """What sodad lifted is taken back when its heartbeat is so old."""
     order_depth: int = Field(default=1000, ge=1)
     """How many pending jobs get a place of their own; those behind keep Slurm's own order."""
 

@@ -9,10 +9,13 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
@@ -25,6 +28,7 @@ from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
@@ -63,7 +67,9 @@ def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
 
 EXIT_ERROR = 1
 EXIT_REFUSED = 3
-"""Another sodad is active, or has taken over."""
+"""Another sodad is active: a restart would be refused as well."""
+EXIT_SUPERSEDED = 4
+"""Another sodad has taken over, or this one was silent for so long that its lifts were taken back: a restart tells."""
 
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
@@ -94,19 +100,18 @@ class SignalFlags:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 1 for other errors."""
+    """Run sodad; gives 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 1 for other errors."""
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings(arguments)
         set_up_logging(settings.log_level)
-        with HostLock(Path(settings.state_dir)):
-            return _serve(settings, arguments)
-    except (AnotherDaemonError, SupersededError) as error:
-        sys.stderr.write(f"sodad: {error}\n")
-        return EXIT_REFUSED
+        with HostLock(Path(settings.state_dir)) as lock:
+            return _serve(settings, arguments, lock)
     except (SodaError, PolicyError) as error:
         sys.stderr.write(f"sodad: {error}\n")
-        return EXIT_ERROR
+        if isinstance(error, AnotherDaemonError):
+            return EXIT_REFUSED
+        return EXIT_SUPERSEDED if isinstance(error, SupersededError) else EXIT_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,7 +136,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
-def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
+def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) -> int:
     clock, notifier = SystemClock(), SystemdNotifier()
     store = open_store(settings.store.url)
     daemon_epoch = begin_epoch(
@@ -146,7 +151,8 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
         store=store.url,
     )
     accounting_lookup = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
-    context = DaemonContext(store, make_slurm_client(settings.slurm), daemon_epoch, clock, accounting_lookup)
+    lease = Lease(store, daemon_epoch, clock, settings.cycle.lease_s, on_heartbeat=lock.touch)
+    context = DaemonContext(store, make_slurm_client(settings.slurm), lease, clock, accounting_lookup)
     cycles = CycleRunner(settings, context)
     try:
         if arguments.once:
@@ -165,7 +171,7 @@ def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
 def _loop(
     cycles: CycleRunner, context: DaemonContext, notifier: SystemdNotifier, arguments: argparse.Namespace
 ) -> None:
-    store, clock = context.store, context.clock
+    store, clock, lease = context.store, context.clock, context.lease
     waker = WakeEvent(Path(cycles.settings.wake_path))
     signal_flags = SignalFlags(waker)
     signal_flags.listen()
@@ -179,6 +185,12 @@ def _loop(
     shares = ShareSchedule(
         context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.send_outside_plan
     )
+
+    def alive() -> None:
+        notifier.alive()
+        with suppress(SQLAlchemyError):  # the next cycle says what is wrong with the store
+            lease.renew()
+
     try:
         server.start()
         notifier.ready()
@@ -190,7 +202,7 @@ def _loop(
             rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
             sleep_s = max(report.next_s - clock.now_s(), MIN_PAUSE_S)
             if not signal_flags.stop:
-                waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=notifier.alive)
+                waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
             if signal_flags.reload:
                 signal_flags.reload = False
                 _reload(cycles, arguments)

@@ -76,12 +76,15 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "release-all": LazyCommand(
             f"{_HERE}.control.release_all:release_all", "Undo all changes, even with sodad down."
         ),
+        "release-lifts": LazyCommand(
+            f"{_HERE}.control.release_lifts:release_lifts", "Reset all SiteFactors, for a sodad that died."
+        ),
         "snapshot": LazyCommand(f"{_HERE}.control.snapshot:snapshot", "Write one decision of sodad to a file."),
         "decide": LazyCommand(
             f"{_HERE}.control.decide:decide", "Repeat a decision from a file, without Slurm or sodad."
         ),
         "pools": LazyCommand(
-            f"{_HERE}.pools.commands:pools", "Divide a partition between CPU jobs, small and large GPU jobs."
+            f"{_HERE}.pools.commands:pools", "Divide a partition among CPU, small and large GPU jobs."
         ),
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
     },

@@ -34,7 +34,7 @@ class CycleRunner:
         self.settings = settings
         self._context, self._clock = context, context.clock
         self._settings_reader, self._observer = (
-            EffectiveSettingsReader(context.store, context.daemon_epoch),
+            EffectiveSettingsReader(context.store, context.lease.daemon_epoch),
             SnapshotReader(context),
         )
         self._actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
@@ -51,12 +51,13 @@ class CycleRunner:
         self._state.use(settings)
         self._actor.use(settings)
         self._breaker.settings = settings.change_limits
+        self._context.lease.duration_s = settings.cycle.lease_s
 
     def close(self) -> None:
         """End this daemon epoch in good order."""
         self._context.accounting_lookup.close()
         with self._context.store.write() as session:
-            self._context.daemon_epoch.end(session, self._clock.now_s())
+            self._context.lease.daemon_epoch.end(session, self._clock.now_s())
 
     def send_outside_plan(
         self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
@@ -78,6 +79,7 @@ class CycleRunner:
         """
         now_s, watch, effective = self._clock.now_s(), Stopwatch(self._clock), None
         try:
+            self._context.lease.renew()
             if self._stale:
                 self._recall()
             effective = self._settings_reader.read(self.settings, now_s)

@@ -12,7 +12,7 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
-from slurm_soda.daemon.cycle.epoch import DaemonEpoch
+from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.store.engine import Store
@@ -28,7 +28,7 @@ class DaemonContext:
 
     store: Store
     client: SlurmClient
-    daemon_epoch: DaemonEpoch
+    lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
 

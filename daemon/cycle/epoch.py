@@ -10,6 +10,8 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +21,7 @@ from sqlalchemy import Table, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.tables.scheduling import Epoch
+from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 
 LOCK_NAME = "sodad.lock"
@@ -73,6 +75,11 @@ class HostLock:
             ) from error
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def touch(self) -> None:
+        """Date the file: the last heartbeat, also for those who cannot read the store."""
+        with suppress(OSError):  # whoever finds it old asks the store
+            os.utime(self._fd)
 
     def release(self) -> None:
         """Let go; the file stays, because removing it would let two processes lock two files of one name."""
@@ -132,4 +139,32 @@ def begin_epoch(store: Store, *, host: str, pid: int, version: str, now_s: float
 
 
 def _lives_elsewhere(last: Epoch, host: str, now_s: float) -> bool:
-    return last.ended_s is None and last.host != host and now_s - last.heartbeat_s < HEARTBEAT_TIMEOUT_S
+    lives = last.pid != NO_DAEMON and last.ended_s is None
+    return lives and last.host != host and now_s - last.heartbeat_s < HEARTBEAT_TIMEOUT_S
+
+
+def supersede_daemon(
+    store: Store, *, host: str, version: str, now_s: float, unless: Callable[[Epoch], bool]
+) -> DaemonEpoch | None:
+    """Begin an epoch of no daemon: every daemon before it, also one that is paused, sends nothing more.
+
+    Args:
+        store: where.
+        host: this host.
+        version: of the program that does it.
+        now_s: the instant, Unix seconds.
+        unless: asked about the newest epoch; where it holds, that epoch stays the newest.
+
+    Returns:
+        The epoch, an earlier one where no daemon has begun since; ``None`` where no daemon ever began, or ``unless`` held.
+    """
+    with store.write() as session:
+        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+        if last is None or unless(last):
+            return None
+        if last.pid == NO_DAEMON:
+            return DaemonEpoch(last.id)
+        epoch = Epoch(host=host, pid=NO_DAEMON, version=version, started_s=now_s, heartbeat_s=last.heartbeat_s)
+        session.add(epoch)
+        session.flush()
+        return DaemonEpoch(epoch.id)

@@ -94,15 +94,15 @@ class PlanExecutor:
         """Send what is recorded, and take in what became of it.
 
         Raises:
-            SupersededError: a newer daemon has taken over; nothing was sent.
+            SupersededError: a newer daemon has taken over; nothing more is sent, and it finds out what became of the rest.
+            LeaseLapsedError: this daemon was paused; nothing more is sent.
         """
         if not recorded:
             return
         context, preemption_step_of = self._context, result.preemption_step_of
-        with context.store.read() as session:
-            context.daemon_epoch.check(session)
         with watch("act.send"):
-            for outcome, (_, change) in zip(send_recorded_changes(context.client, recorded), recorded, strict=True):
+            outcomes = send_recorded_changes(context.client, recorded, context.lease.check)
+            for outcome, (_, change) in zip(outcomes, recorded, strict=True):
                 result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
@@ -133,20 +133,22 @@ class PlanExecutor:
             One result for each change that was sent, in order.
 
         Raises:
-            SupersededError: a newer daemon has taken over; nothing was recorded or sent.
+            SupersededError: a newer daemon has taken over; nothing more was sent.
+            LeaseLapsedError: this daemon was paused too long; nothing more was sent.
         """
-        context, now_s = self._context, self._context.clock.now_s()
+        context, now_s, daemon_epoch = self._context, self._context.clock.now_s(), self._context.lease.daemon_epoch
         admitted = self._limits.admit([], changes, now_s, already=self._sent).changes
         if not admitted:
             return []
         self._sent += len(admitted)
         intents = [IntendedChange(each, job_cache.first_submit_s(jobs[each.job_id])) for each in admitted]
         with context.store.write() as session:
-            context.daemon_epoch.check(session)
+            daemon_epoch.check(session)
             keys = audit_log.record_intents(
-                session, intents, epoch_id=context.daemon_epoch.epoch_id, cycle_id=None, now_s=now_s
+                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=None, now_s=now_s
             )
-        outcomes = list(send_recorded_changes(context.client, list(zip(keys, admitted, strict=True))))
+        recorded = list(zip(keys, admitted, strict=True))
+        outcomes = list(send_recorded_changes(context.client, recorded, context.lease.check))
         if any(outcome.state == "sent" for outcome in outcomes):
             self._settle_s = float("-inf")
         with context.store.write() as session:

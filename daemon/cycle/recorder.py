@@ -128,18 +128,16 @@ class CycleRecorder:
 
         Raises:
             SupersededError: a newer daemon has taken over; nothing was written.
+            LeaseLapsedError: this daemon was paused since it read Slurm; nothing was written.
         """
-        daemon_epoch, job_cache, preemption_step_of = (
-            self.context.daemon_epoch,
-            state.job_cache,
-            result.preemption_step_of,
-        )
+        lease, job_cache, preemption_step_of = self.context.lease, state.job_cache, result.preemption_step_of
         with self.context.store.write() as session:
-            daemon_epoch.check(session)
-            daemon_epoch.write_heartbeat(session, now_s)
+            if result.admitted.changes:
+                lease.check_age()
+            lease.write_heartbeat(session)
             result.cycle_id = audit_log.open_cycle(
                 session,
-                epoch_id=daemon_epoch.epoch_id,
+                epoch_id=lease.daemon_epoch.epoch_id,
                 started_s=now_s,
                 mode=effective.mode,
                 policy=effective.policy.name,
@@ -161,7 +159,7 @@ class CycleRecorder:
                     )
                 )
             keys = audit_log.record_intents(
-                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=result.cycle_id, now_s=now_s
+                session, intents, epoch_id=lease.daemon_epoch.epoch_id, cycle_id=result.cycle_id, now_s=now_s
             )
         state.saved()
         return list(zip(keys, result.admitted.changes, strict=True))
@@ -228,12 +226,11 @@ class CycleRecorder:
             log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=self.breaker.cause)
 
     def _write_failure(self, now_s: float, mode: str, policy: str, columns: Mapping[str, Any]) -> None:
-        daemon_epoch = self.context.daemon_epoch
+        lease = self.context.lease
         with self.context.store.write() as session:
-            daemon_epoch.check(session)
-            daemon_epoch.write_heartbeat(session, now_s)
+            lease.write_heartbeat(session)
             cycle_id = audit_log.open_cycle(
-                session, epoch_id=daemon_epoch.epoch_id, started_s=now_s, mode=mode, policy=policy
+                session, epoch_id=lease.daemon_epoch.epoch_id, started_s=now_s, mode=mode, policy=policy
             )
             audit_log.close_cycle(session, cycle_id, **columns)
 

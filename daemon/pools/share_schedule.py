@@ -93,8 +93,7 @@ class ShareSchedule:
             return False
         if plan.wanted.shares == record.shares and not unfinished and not record.leaving:
             return False
-        with self.context.store.read() as session:
-            self.context.daemon_epoch.check(session)
+        self.context.lease.check()
         context, state_dir = self.context, Path(settings.state_dir)
         arranger = PoolInstaller(context.client, port, state_dir, context.clock.now_s, CHANGED_BY, self.send)
         outcome = arranger.apply(replace(plan.wanted, include_path=Path(record.include_path)))

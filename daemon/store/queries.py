@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
 from slurm_soda.daemon.store.tables.scheduling import (
+    NO_DAEMON,
     Action,
     AdminSetting,
     AgentHeartbeat,
@@ -39,8 +40,8 @@ CLOCK_SLACK_S = 60.0
 
 
 def latest_epoch(session: Session) -> Epoch | None:
-    """The newest daemon epoch."""
-    return session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+    """The newest epoch that a daemon began."""
+    return session.scalars(select(Epoch).where(Epoch.pid != NO_DAEMON).order_by(Epoch.id.desc()).limit(1)).first()
 
 
 def recent_cycles(session: Session, limit: int) -> Sequence[Cycle]:
@@ -181,6 +182,21 @@ def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
         query = select(Action).where(Action.kind == "rewrite", Action.state.in_(STANDING_STATES), among)
         found += [action for action in session.scalars(query) if "Partition" not in action.new]
     return sorted(found, key=lambda action: -action.id)
+
+
+def has_ordered(session: Session) -> bool:
+    """Whether sodad ever changed the order of jobs, or where they may start."""
+    return session.scalar(select(Action.id).where(Action.kind.in_(("order", "rewrite"))).limit(1)) is not None
+
+
+def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str]:
+    """The newest SiteFactor that was recorded for each of these jobs, whatever became of it; by job id."""
+    found: dict[int, str] = {}
+    for at in range(0, len(job_ids), _IDS_PER_QUERY):
+        part = job_ids[at : at + _IDS_PER_QUERY]
+        query = select(Action.job_id, Action.new).where(Action.job_id.in_(part)).order_by(Action.id)
+        found |= {job_id: new["SiteFactor"] for job_id, new in session.execute(query) if "SiteFactor" in new}
+    return found
 
 
 def later_actions(session: Session, action: Action) -> Sequence[Action]:

@@ -67,6 +67,14 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
         "set SchedulerType=sched/backfill, so that small jobs may pass a large one that waits",
     ),
     SlurmConfRule(
+        "reservations",
+        "SchedulerParameters",
+        lambda v: "bf_min_prio_reserve=1000000000" not in v.split(","),
+        "warn",
+        "replace bf_min_prio_reserve=1000000000 by bf_min_age_reserve=600: with sodad down no job reaches that priority, "
+        "Slurm reserves nodes for nobody, and jobs on several nodes may wait for ever",
+    ),
+    SlurmConfRule(
         "priority",
         "PriorityType",
         lambda v: v.startswith("priority/multifactor"),

@@ -32,7 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @click.group()
 def pools() -> None:
-    """Divide a partition between CPU jobs, small and large GPU jobs.
+    """Divide a partition among CPU, small and large GPU jobs.
 
     A partition keeps its name and its settings. Pool partitions are created beside it: PARTITION_cpu may hold some cores of
     each node, PARTITION_small is for jobs with fewer than 4 GPUs, PARTITION_large for jobs with 4 or more, and jobs in the

@@ -12,7 +12,10 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 NODE = {"prolog", "epilog", "soda-deliver-event", "soda-agent.service"}
-CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"}
+CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"} | {
+    "sodad-expiry.service",
+    "sodad-expiry.timer",
+}
 EVERYWHERE = {"soda_spank.so"}
 
 
@@ -63,7 +66,10 @@ def test_other_machines_need_no_user_slurm(role: str) -> None:
     assert "-o slurm" not in commands(role)
 
 
-@pytest.mark.parametrize(("role", "units"), [("agent", ["soda-agent"]), ("controller", ["sodad"]), ("login", [])])
+@pytest.mark.parametrize(
+    ("role", "units"),
+    [("agent", ["soda-agent"]), ("controller", ["sodad", "sodad-expiry", "sodad-expiry"]), ("login", [])],
+)
 def test_units_start_from_the_prefix(role: str, units: list[str]) -> None:
     adapted = re.findall(r"sed -i 's\|=/opt/slurm-soda/\|=/prefix/\|' (.*)", commands(role))
     assert [Path(word).stem for line in adapted for word in line.split()] == units

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
+import time
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
 
@@ -14,10 +17,13 @@ from slurm_soda.agent.network.net_cls import OWN_MOUNT
 from slurm_soda.agent.settings.agent_config import STATE_DIRECTORY
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cycle.epoch import LOCK_NAME
 from slurm_soda.wire.event_delivery import AGENT_SOCKET
 
 TOP = Path(__file__).parents[2]
 SODAD = TOP / "daemon" / "sodad.service"
+EXPIRY = TOP / "daemon" / "sodad-expiry.service"
+TIMER = TOP / "daemon" / "sodad-expiry.timer"
 AGENT = TOP / "agent" / "soda-agent.service"
 PARENTS = {
     "RuntimeDirectory": "/run",
@@ -46,11 +52,11 @@ def user(unit: Path) -> str:
 
 def test_no_directory_belongs_to_units_of_different_users() -> None:
     owners: dict[PurePosixPath, set[str]] = defaultdict(set)
-    for unit in (SODAD, AGENT):
+    for unit in (SODAD, EXPIRY, AGENT):
         for directory in directories(unit):
             owners[directory].add(user(unit))
     assert {directory: users for directory, users in owners.items() if len(users) > 1} == {}
-    assert {user(SODAD), user(AGENT)} == {"slurm", "root"}
+    assert (user(SODAD), user(EXPIRY), user(AGENT)) == ("slurm", "slurm", "root")
 
 
 @pytest.mark.parametrize("unit", [SODAD, AGENT], ids=lambda unit: unit.stem)
@@ -98,8 +104,27 @@ def test_each_writes_only_to_its_own_directories(unit: Path) -> None:
     assert not [path for path in written for foreign in other if foreign.is_relative_to(path)]
 
 
+def test_lifts_end_however_sodad_ends() -> None:
+    sodad = dict(entries(SODAD))
+    assert sodad["ExecStopPost"] == dict(entries(EXPIRY))["ExecStart"]
+    assert TIMER.name in sodad["Wants"].split()
+
+
+@pytest.mark.parametrize(("age_s", "looks"), [(0, False), (8, False), (11, True), (-60, True), (None, True)])
+def test_the_store_is_opened_only_for_an_old_heartbeat(tmp_path: Path, age_s: int | None, looks: bool) -> None:
+    # systemd takes $$ for $.
+    argv = shlex.split(dict(entries(EXPIRY))["ExecCondition"].replace("$$", "$"))
+    there, lock = str(PurePosixPath(Settings().state_dir, LOCK_NAME)), tmp_path / LOCK_NAME
+    assert there in argv[2]
+    if age_s is not None:
+        lock.touch()
+        os.utime(lock, (time.time() - age_s,) * 2)
+    done = subprocess.run([*argv[:2], argv[2].replace(there, str(lock))], check=False)
+    assert (done.returncode == 0) is looks
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
-@pytest.mark.parametrize("unit", [SODAD, AGENT], ids=lambda unit: unit.stem)
+@pytest.mark.parametrize("unit", [SODAD, EXPIRY, AGENT], ids=lambda unit: unit.stem)
 def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
     there = tmp_path / unit.name
     # The programs are not installed here, and what a unit starts must exist.

@@ -13,6 +13,7 @@ from slurm_soda.containers.cluster import ContainerCluster
 LONG_FIRST = (
     "sodactl",
     "faults",
+    "expiry",
     "daemon",
     "pools",
     "demo",

@@ -52,11 +52,11 @@ class DaemonSite:
         )  # fmt: skip
         return int(self.cluster.exec(user, argv, input=script).check().stdout)
 
-    def start(self) -> None:
+    def start(self, configuration: str = ENFORCE) -> None:
         """Start an enforcing sodad with an empty store and wait for its first cycle."""
         # An earlier test may have left a mode or a policy in the store, which would override the configuration.
         self.cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
-        self.cluster.start_daemon(ENFORCE)
+        self.cluster.start_daemon(configuration)
         newest = "(select max(id) from epoch where ended_s is null)"
         alive = f"select 1 from cycle where epoch_id = {newest} and length(error) = 0"
         self.wait(lambda: bool(self.store(alive)), "sodad has run a cycle")

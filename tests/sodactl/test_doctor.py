@@ -88,7 +88,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         (f["check"], f["state"], f["found"]) for f in document["findings"] if f["state"] not in ("ok", "skip")
     ] == []
     assert [f["check"] for f in document["findings"]] == [
-        "slurmctld", "Slurm versions", "scheduler", "priority", "site factor", "prolog flags",
+        "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time", "private jobs",
         "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
@@ -96,13 +96,14 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "26 ok, 1 skip" in out
+    assert "27 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
     ("old", "new", "check", "state"),
     [
         ("sched/backfill", "sched/builtin", "scheduler", "warn"),
+        ("bf_continue,", "bf_continue,bf_min_prio_reserve=1000000000,", "reservations", "warn"),
         ("priority/multifactor", "priority/basic", "priority", "fail"),
         ("PrioritySiteFactorPlugin = (null)", "PrioritySiteFactorPlugin = site_factor/x", "site factor", "fail"),
         ("= Alloc", "= (null)", "prolog flags", "fail"),

@@ -32,8 +32,15 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {float: Double()}
 
 
+NO_DAEMON = 0
+"""Process id in an epoch that no daemon began, but ``sodactl release-lifts``, so that no earlier daemon acts any more."""
+
+
 class Epoch(Base):
-    """One start of a daemon. The newest live one alone may act: the others are fenced off."""
+    """One start of a daemon. The newest live one alone may act: the others are fenced off.
+
+    An epoch of :data:`NO_DAEMON` keeps the heartbeat of the daemon before it, and has ended once no lift is left.
+    """
 
     __tablename__ = "epoch"
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -1,0 +1,68 @@
+"""Lifts end with sodad, however it ends, and a sodad that was paused meanwhile stops by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_soda.containers.cluster import ContainerCluster
+from tests.slurm.daemon_site import DaemonSite
+
+pytestmark = pytest.mark.slurm
+
+SMALL_FIRST = """
+mode = "enforce"
+[policy]
+name = "smallest"
+[cycle]
+interval_s = 1
+retry_s = 0.5
+lease_s = 12
+"""
+
+
+@pytest.fixture
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+    """All GPUs are taken, and small jobs were submitted after large ones: sodad lifts them."""
+    site = DaemonSite(cluster)
+    site.start(SMALL_FIRST)
+    site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])
+    for gpus in (4, 4, 1, 2, 1):
+        site.train("bob", gpus, 300, consents=False)
+    site.wait(lambda: lifts(site) > 0, "sodad has lifted jobs")
+    yield site
+    site.clear()
+
+
+def lifts(site: DaemonSite) -> int:
+    """Waiting jobs with a SiteFactor, as Slurm shows them."""
+    shown = site.cluster.exec("root", ("sprio", "--noheader", "--format=%i %S")).check().stdout
+    return sum(int(line.split()[1]) != 0 for line in shown.splitlines())
+
+
+def sodad(site: DaemonSite, signal: str) -> None:
+    site.cluster.exec("root", ("sh", "-c", f"kill -{signal} $(cat /run/cluster/sodad.pid)")).check()
+
+
+def test_lifts_end_with_sodad(site: DaemonSite) -> None:
+    refused = site.cluster.exec("alice", ("sodactl", "release-lifts"))
+    assert (refused.status, "only root and SlurmUser" in refused.stderr) == (1, True)
+    assert lifts(site) > 0
+
+    site.cluster.kill("sodad", restart=False)
+    site.wait(lambda: lifts(site) == 0, "the lifts of a dead sodad are gone", 60)
+    assert site.store("select 1 from action where kind = 'release' and state = 'done'")
+
+    site.cluster.start("sodad")
+    site.wait(lambda: lifts(site) > 0, "the next sodad lifts again")
+    mine = site.store("select max(id) as id from epoch where pid > 0")[0]["id"]
+    sodad(site, "STOP")
+    site.wait(lambda: lifts(site) == 0, "the lifts of a paused sodad are gone", 60)
+    last = site.store("select max(id) as id from action")[0]["id"]
+    site.cluster.exec("root", ("rm", "/run/cluster/sodad.keep")).check()  # no other is started in its place
+    sodad(site, "CONT")
+    site.wait(lambda: not site.cluster.alive("sodad"), "the paused sodad stops by itself")
+    assert f"epoch {mine} of this sodad is superseded" in site.cluster.logs(20)["ctl/sodad"]
+    assert not site.store(f"select 1 from action where id > {last} and epoch_id = {mine}")
+    assert lifts(site) == 0

@@ -1,0 +1,179 @@
+"""``sodactl release-lifts``: what a dead or paused sodad lifted, taken back by somebody else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
+from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
+from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
+
+from .conftest import NOW_S, Bench, record
+
+AUTOMATIC = ("release-lifts", "--unless-alive", "--json")
+
+
+@pytest.fixture
+def site(soda: Bench) -> Bench:
+    """7 and 8 are lifted, and 11 was before it was held; 12 is held and was never lifted, 13 runs."""
+    soda.slurm.queue = [
+        record(7), record(8), record(11, reason="JobHeldUser", priority=0), record(12, reason="JobHeldAdmin", priority=0),
+        record(13, state="RUNNING"),
+    ]  # fmt: skip
+    soda.slurm.factors = {7: 500, 8: 3, 11: 77}
+    return soda
+
+
+def lifted_by_daemon(site: Bench, **values: object) -> None:
+    site.daemon(**values)  # type: ignore[arg-type]  # columns of epoch
+    for job_id, factor in site.slurm.factors.items():
+        site.action(job_id, new={"SiteFactor": str(factor)})
+
+
+def released(site: Bench) -> dict[int, int]:
+    return {update.job_id: int(dict(update.fields)["SiteFactor"]) for update in site.slurm.sent}
+
+
+def epochs(site: Bench) -> list[tuple[int, float, float | None]]:
+    with site.store.read() as session:
+        return [(e.pid, e.heartbeat_s, e.ended_s) for e in session.scalars(select(Epoch).order_by(Epoch.id))]
+
+
+def test_while_sodad_shows_life_nothing_is_done(site: Bench) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - 59)
+    assert site(*AUTOMATIC).document["released"] is False
+    assert (released(site), len(epochs(site))) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"heartbeat_s": NOW_S - 60},
+        {"heartbeat_s": NOW_S + 60},
+        {"pid": 1},
+        {"ended_s": NOW_S - 1},
+        {"host": "ctl2", "heartbeat_s": NOW_S - 60},
+    ],
+    ids=["paused", "clock set back", "dead", "stopped", "dead elsewhere"],
+)
+def test_without_sodad_lifts_end(site: Bench, end: dict[str, object]) -> None:
+    lifted_by_daemon(site, **end)
+    document = site(*AUTOMATIC).document
+    assert (document["released"], document["complete"], document["epoch"]) == (True, True, 2)
+    assert released(site) == {7: 0, 8: 0, 11: 0}, "12 was never lifted"
+    (_, heartbeat_s, _), last = epochs(site)
+    assert last == (0, heartbeat_s, NOW_S)
+    with site.store.read() as session:
+        kept = [(a.job_id, a.old) for a in session.scalars(select(Action).where(Action.kind == "release"))]
+        with pytest.raises(SupersededError):
+            DaemonEpoch(1).check(session)
+    assert kept == [(7, {"SiteFactor": "500"}), (8, {"SiteFactor": "3"}), (11, {})]
+    assert site("status", "--json", status=None).document["daemon"]["epoch"] == 1, "people are told of daemons"
+    begin_epoch(site.store, host="other", pid=2, version="0", now_s=NOW_S)  # another host need not wait
+
+
+def test_a_site_where_sodad_only_observed_keeps_its_site_factors(site: Bench) -> None:
+    site.daemon(pid=1)
+    assert site(*AUTOMATIC).document["released"] is False
+    assert (released(site), len(epochs(site))) == ({}, 1)
+
+
+def test_a_daemon_of_another_host_lives_by_its_heartbeat(site: Bench) -> None:
+    lifted_by_daemon(site, host="ctl2", pid=1)
+    assert site(*AUTOMATIC).document["released"] is False
+
+
+def test_by_hand_a_living_sodad_is_superseded(site: Bench) -> None:
+    lifted_by_daemon(site)
+    assert "3 SiteFactors reset" in site("release-lifts").out
+    assert len(epochs(site)) == 2
+
+
+def test_the_lease_is_the_configurations(site: Bench) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - 10)
+    site.config.write_text(site.config.read_text() + "[cycle]\nlease_s = 10\n")
+    assert site(*AUTOMATIC).document["released"] is True
+
+
+def test_it_is_looked_at_again_for_a_while_and_then_no_more(site: Bench) -> None:
+    lifted_by_daemon(site, pid=1)
+    site(*AUTOMATIC)
+    site.slurm.factors[8] = 3  # by a command that was on its way
+    assert site(*AUTOMATIC).document["epoch"] == 2
+    assert site.slurm.factors[8] == 0
+    with site.store.write() as session:
+        session.get_one(Epoch, 2).ended_s = NOW_S - 121
+    assert site(*AUTOMATIC).document["released"] is False
+
+
+def test_while_slurm_is_down_it_stays_to_be_done(site: Bench) -> None:
+    lifted_by_daemon(site, pid=1)
+    site.slurm.down = True
+    assert "Unable to contact" in site(*AUTOMATIC, status=1).err
+    assert [ended_s for _, _, ended_s in epochs(site)] == [None, None]
+    site.slurm.down = False
+    assert site(*AUTOMATIC).document["complete"] is True
+    assert released(site) == {7: 0, 8: 0, 11: 0}
+
+
+def test_what_slurm_refuses_is_tried_again_later(site: Bench) -> None:
+    lifted_by_daemon(site, pid=1)
+    site.slurm.refuse = {8: "Access/permission denied"}
+    shown = site(*AUTOMATIC, status=1).document
+    assert [row["error"] for row in shown["changes"]] == ["", "Access/permission denied", ""]
+    assert epochs(site)[-1][2] is None
+
+
+def test_a_sodad_that_is_started_meanwhile_keeps_its_lifts(site: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job_id in range(100, 220):
+        site.slurm.queue.append(record(job_id))
+        site.slurm.factors[job_id] = 9
+    lifted_by_daemon(site, pid=1)
+    send = site.slurm.update
+
+    def update(updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
+        monkeypatch.setattr(site.slurm, "update", send)
+        begin_epoch(site.store, host="ctl", pid=2, version="0", now_s=NOW_S)
+        return send(updates)
+
+    monkeypatch.setattr(site.slurm, "update", update)
+    document = site(*AUTOMATIC).document
+    assert "was started meanwhile" in document["warnings"][0]
+    assert 0 < len(released(site)) <= 50
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "sqlite:////etc/hostname"])
+@pytest.mark.parametrize(("age_s", "pid", "ends"), [(60, 4242, True), (1, 1, True), (1, 4242, False), (None, 0, False)])
+def test_without_a_store_the_lock_file_tells(
+    site: Bench, tmp_path: Path, url: str, age_s: int | None, pid: int, ends: bool
+) -> None:
+    site.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "{url}"\n')
+    if age_s is not None:
+        (tmp_path / "sodad.lock").write_text(f"{pid}\n")
+        os.utime(tmp_path / "sodad.lock", (NOW_S - age_s, NOW_S - age_s))
+    assert site(*AUTOMATIC).document["released"] is ends
+    assert released(site) == ({7: 0, 8: 0, 11: 0, 12: 0} if ends else {})
+
+
+def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
+    lifted_by_daemon(site, pid=1)
+    with site.store.engine.connect() as other:
+        other.exec_driver_sql("CREATE TRIGGER full BEFORE INSERT ON action BEGIN SELECT RAISE(ABORT, 'full'); END")
+        other.commit()
+    assert "not recorded: full" in site(*AUTOMATIC).document["warnings"][0]
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+def test_others_than_root_and_slurm_user_are_refused(site: Bench, tmp_path: Path) -> None:
+    site.uid = 2001
+    assert "only root and SlurmUser" in site(*AUTOMATIC, status=1).err
+    assert released(site) == {}
+    site.config.write_text(site.config.read_text().replace("[store]", f'state_dir = "{tmp_path}"\n[store]'))
+    site.uid = tmp_path.stat().st_uid
+    lifted_by_daemon(site, pid=1)
+    assert site(*AUTOMATIC).document["released"] is True
