@@ -51,7 +51,8 @@ class Case:
         names = dict(self.partitions)
         jobs = build_job_table(
             [
-                {"job_id": i, "priority": max(1, n + f), "site_factor": f, "gpus": g, "gpus_per_node": g, "partition": names.get(i, "main")}
+                {"job_id": i, "priority": max(1, n + f), "site_factor": f, "gpus": g, "gpus_per_node": g,
+             "partition": names.get(i, "main")}
                 for i, (n, f, g) in self.rows.items()
             ]
         )  # fmt: skip
