@@ -33,7 +33,6 @@ from slurm_soda.demo.cpu_burst.burst_settings import (
     BurstSettings,
     daemon_configuration,
 )
-from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 
 APPLY_COMMAND = ("pools", "apply", f"--cpu-cores={CPU_CORES}", f"--large-nodes={LARGE_NODES}")
 """Words of sodactl that put the demo's pools in force."""
@@ -102,7 +101,7 @@ def apply_pools(cluster: ContainerCluster) -> dict[str, Any]:
 
 def add_scheduler_parameters(slurm_conf: str) -> str:
     """slurm.conf with the scheduler's parameters that pools want."""
-    wanted = f",preempt_youngest_first,bf_min_prio_reserve={BF_MIN_PRIO_RESERVE}"
+    wanted = ",preempt_youngest_first"
     lines = [
         line + wanted if line.startswith("SchedulerParameters=") and wanted not in line else line
         for line in slurm_conf.splitlines()

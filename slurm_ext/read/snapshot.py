@@ -26,7 +26,7 @@ from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.slurm_ext.write.site_factors import UNKNOWN_SITE_FACTOR
+from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR
 
 Allocation = list[tuple[str, int, int]]
 """``(node, gpus, cpus)`` per node."""

@@ -6,6 +6,7 @@ must leave partitions of pools are moved outside of any plan (:func:`.move_jobs`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,13 +24,8 @@ from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
-from slurm_soda.slurm_ext.write.site_factors import (
-    PRIORITY_CEILING,
-    PRIORITY_SPACING,
-    UNKNOWN_SITE_FACTOR,
-    WaitingQueue,
-    compute_site_factors,
-)
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
 JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release"]
 
@@ -140,11 +136,14 @@ def _cpu_fields(
     return fields
 
 
-def order_changes(plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH) -> list[JobChange]:
+def order_changes(
+    plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH, passing_limit_s: float = math.inf
+) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
     What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue. At most
-    ``depth`` jobs of a queue are lifted; everybody else has SiteFactor 0. A second run changes nothing.
+    ``depth`` jobs of a queue are lifted, and none past one that has waited for ``passing_limit_s``; everybody else has
+    SiteFactor 0. A second run changes nothing.
     """
     changes: list[JobChange] = []
     starts = plan.starts
@@ -160,17 +159,18 @@ def order_changes(plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT
         queue = WaitingQueue(
             leading=np.concatenate((ids[first], ids[then])),
             waiting=ids[~(first | then | hopeless)],
+            unranked=action.unranked,
             never=ids[hopeless],
             others=action.others,
         )
-        changes += _lift_changes(action, queue, set(starts.tolist()), snapshot, depth)
+        wanted = compute_site_factors(queue, snapshot, depth=depth, passing_limit_s=passing_limit_s)
+        changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
     return changes
 
 
 def _lift_changes(
-    action: OrderJobs, queue: WaitingQueue, starts: set[int], snapshot: ClusterSnapshot, depth: int
+    action: OrderJobs, queue: WaitingQueue, wanted: Mapping[int, int], starts: set[int], jobs: JobTable
 ) -> list[JobChange]:
-    wanted = compute_site_factors(queue, snapshot, depth=depth)
     ranked = np.concatenate((queue.leading, queue.waiting, queue.never)).tolist()
     rank = {job_id: place for place, job_id in enumerate(ranked)}
     changes = []
@@ -180,7 +180,7 @@ def _lift_changes(
         else:
             word = "starts now" if job_id in starts else "waits"
             reason = f"{action.reason}: {word}, place {rank[job_id] + 1} of {len(ranked)}"
-        old = int(snapshot.jobs.site_factor[snapshot.jobs.row(job_id)])
+        old = int(jobs.site_factor[jobs.row(job_id)])
         new = {"SiteFactor": str(wanted[job_id])}
         changes.append(JobChange(job_id, "order", new, {"SiteFactor": str(old)}, reason, action.id))
     return changes

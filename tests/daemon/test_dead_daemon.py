@@ -41,6 +41,7 @@ def test_sodad_dies_and_every_job_starts_about_as_soon_as_if_its_lifts_had_died_
     ours, written = run_with(policy, seed, dies_s)
     assert written, "sodad had something to do"
     assert min(written) >= 0
+    assert max(written) < 5_000, "no more than QOS and age account for"
     left = [at for at, job in enumerate(ours) if not job.start_s < dies_s]
     alone, _ = run_with(policy, seed, dies_s, lifts_stay=False)
     for found, control in zip(waits(ours, left), waits(alone, left), strict=True):

@@ -10,8 +10,8 @@ import pytest
 from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, RefusedPoolUpdates
 from slurm_soda.policies.pools.stages.in_force import SAME_LIST
 from slurm_soda.slurm_ext.write.job_changes import release_changes
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_SPACING
 from slurm_soda.slurm_ext.write.sending import apply_changes
-from slurm_soda.slurm_ext.write.site_factors import PRIORITY_SPACING
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
 from tests.daemon.pool_slurm import BOTH, LEND, OWN, PoolSlurm

@@ -133,8 +133,5 @@ def test_the_page_says_what_holds() -> None:
 def test_parameters_for_pools_are_added_once() -> None:
     conf = "ClusterName=soda\nSchedulerParameters=bf_interval=1\n"
     once = add_scheduler_parameters(conf)
-    assert (
-        once.splitlines()[1]
-        == "SchedulerParameters=bf_interval=1,preempt_youngest_first,bf_min_prio_reserve=1000000000"
-    )
+    assert once.splitlines()[1] == "SchedulerParameters=bf_interval=1,preempt_youngest_first"
     assert add_scheduler_parameters(once) == once

@@ -25,8 +25,8 @@ from slurm_soda.slurm_ext.write.job_changes import (
     signal_change,
     start_now_change,
 )
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING
 from slurm_soda.slurm_ext.write.sending import apply_changes
-from slurm_soda.slurm_ext.write.site_factors import PRIORITY_CEILING
 from tests.slurm_ext.records import job
 
 

@@ -16,13 +16,8 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
-from slurm_soda.slurm_ext.write.site_factors import (
-    PRIORITY_CEILING,
-    PRIORITY_SPACING,
-    UNKNOWN_SITE_FACTOR,
-    WaitingQueue,
-    compute_site_factors,
-)
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
 
 Pair = tuple[int, int]
@@ -41,6 +36,8 @@ class Case:
     waiting: tuple[int, ...] = ()
     never: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
+    unranked: tuple[int, ...] = ()
+    overdue: tuple[int, ...] = ()
     nodes: int = 100
     depth: int = 1000
     partitions: tuple[tuple[int, str], ...] = ()
@@ -52,7 +49,7 @@ class Case:
         jobs = build_job_table(
             [
                 {"job_id": i, "priority": max(1, n + f), "site_factor": f, "gpus": g, "gpus_per_node": g,
-             "partition": names.get(i, "main")}
+             "partition": names.get(i, "main"), "waited_s": 9.0 * (i in self.overdue)}
                 for i, (n, f, g) in self.rows.items()
             ]
         )  # fmt: skip
@@ -61,10 +58,12 @@ class Case:
 
     @property
     def queue(self) -> WaitingQueue:
-        return WaitingQueue(ids(*self.leading), ids(*self.waiting), ids(*self.never), ids(*self.others))
+        return WaitingQueue(
+            ids(*self.leading), ids(*self.waiting), ids(*self.unranked), ids(*self.never), ids(*self.others)
+        )
 
     def changes(self) -> dict[int, int]:
-        return compute_site_factors(self.queue, self.snapshot, depth=self.depth)
+        return compute_site_factors(self.queue, self.snapshot, depth=self.depth, passing_limit_s=5.0)
 
     def after(self) -> Case:
         """As Slurm shows it once the changes are made."""
@@ -129,6 +128,18 @@ def test_the_plans_order_is_kept_without_a_negative_site_factor(case: Case) -> N
     assert [(a, b) for a, b in case.pairs() if after.key(a) > after.key(b)] == []
     assert min(after.factors().values()) >= 0
     assert all(after.rows[i][1] == 0 for i in (*case.never, *case.others))
+
+
+@given(cases(), st.data())
+@settings(max_examples=examples(200), deadline=None)
+def test_nobody_is_lifted_past_a_job_that_has_waited_long(case: Case, data: st.DataObject) -> None:
+    overdue = data.draw(st.lists(st.sampled_from([0, *case.waiting, *case.unranked])))
+    case = replace(case, overdue=tuple(overdue))
+    after, natural = case.after(), case.natural()
+    for one in {*overdue} - {0}:
+        behind = [i for i in case.rows if natural.key(one) < natural.key(i)]
+        assert all(natural.key(one) < after.key(i) for i in behind)
+    assert min(after.factors().values()) >= 0
 
 
 @given(cases())
@@ -210,6 +221,11 @@ def test_no_job_that_nothing_can_hold_is_passed_by_one_that_waits() -> None:
     rows = {1: (10, 0, 1), 2: (90_000, 0, 4)}
     assert Case(rows, waiting=(1,), never=(2,)).changes() == {}
     assert Case(rows, leading=(1,), never=(2,)).changes() == {1: 89_990 + PRIORITY_SPACING}
+
+
+def test_what_the_policy_says_nothing_about_keeps_its_priority_and_is_passed_by_what_starts_alone() -> None:
+    case = Case({1: (10, 0, 1), 2: (20, 0, 1), 3: (30, 9, 1)}, (1,), (2,), unranked=(3,))
+    assert case.changes() == {1: 20 + PRIORITY_SPACING, 3: 0}
 
 
 def test_a_job_that_is_not_eligible_is_not_passed_and_not_lifted() -> None:
