@@ -56,6 +56,8 @@ class SlurmModel:
     """After its death; else somebody takes them back at once."""
     waiting: dict[int, ModelJob] = field(default_factory=dict)
     running: dict[int, ModelJob] = field(default_factory=dict)
+    changed: bool = True
+    """Since the last backfill, which else would find nothing new."""
 
     def run(self, until_s: float = math.inf) -> None:
         """Run until every job has started, or until an instant."""
@@ -64,24 +66,31 @@ class SlurmModel:
         while (coming or self.waiting) and now_s < until_s:
             for job in [job for job in self.running.values() if job.start_s + job.run_s <= now_s]:
                 del self.running[job.job_id]
+                self.changed = True
             while coming and coming[0].submit_s <= now_s:
                 job = coming.pop(0)
                 self.waiting[job.job_id] = job
+                self.changed = True
             if not self.lifts_stay and now_s >= self.dies_s:
                 for job in self.waiting.values():
                     job.site_factor = 0
-            self._start(now_s, backfill=now_s >= next_backfill_s)
-            if now_s >= next_backfill_s:
-                next_backfill_s = now_s + BACKFILL_INTERVAL_S
+            if now_s >= next_backfill_s and self.changed:
+                self._start(now_s, backfill=True)
+                next_backfill_s, self.changed = now_s + BACKFILL_INTERVAL_S, False
+            else:
+                self._start(now_s, backfill=False)
             if next_cycle_s <= now_s < self.dies_s and self.waiting:
                 next_cycle_s = now_s + self.cycle_s
                 for job_id, factor in self.cycle(self.snapshot(now_s)).items():
                     self.waiting[job_id].site_factor = factor
+                    self.changed = True
                 self._start(now_s, backfill=False)
             ahead = [job.start_s + job.run_s for job in self.running.values()]
             ahead += [coming[0].submit_s] if coming else []
             if self.waiting:
-                ahead += [next_backfill_s] + ([next_cycle_s] if next_cycle_s < self.dies_s else [])
+                ahead += ([next_backfill_s] if self.changed else []) + (
+                    [next_cycle_s] if next_cycle_s < self.dies_s else []
+                )
             now_s = max(min(ahead, default=now_s), now_s + 1e-3)
 
     def snapshot(self, now_s: float) -> ClusterSnapshot:
