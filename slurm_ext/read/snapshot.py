@@ -168,6 +168,7 @@ def _own_columns(live: Sequence[SlurmJob], partitions: tuple[str, ...], gpu_type
         "priority": _ints([job.priority for job in live]),
         "preemptible": np.array([is_preemptible(job) for job in live], dtype=np.bool_),
         "remaining_s": np.full(len(live), NEVER),
+        "nice": _ints([job.nice for job in live]),
         "skew": _floats([_skew(job.hints) for job in live]),
         "users": users,
         "partitions": partitions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,9 +65,11 @@ class LiftWalk:
     """For each partition those whose jobs may take its nodes, itself included."""
     larger: Mapping[int, list[int]]
     """For each size those that fit nowhere where it does not, itself included."""
+    nice: list[int]
     barriers: Mapping[int, list[int]]
     """For each partition the keys of jobs that nobody is lifted past, ascending."""
     table_length: int
+    known_less_nice: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queue: WaitingQueue, snapshot: ClusterSnapshot, depth: int, limit_s: float) -> LiftWalk | None:
@@ -104,6 +106,7 @@ class LiftWalk:
             size[kept].tolist(),
             find_rivals(np.unique(partition[kept]), snapshot),
             find_larger(np.unique(size[kept]).tolist(), demand.shapes),
+            jobs.nice[rows[kept]].tolist() if len(jobs.nice) else [0] * len(kept),
             _keys_by_partition(natural, rows, partition, len(jobs), overdue),
             len(jobs),
         )
@@ -117,7 +120,11 @@ class LiftWalk:
     def _limit(self, at: int) -> int:
         """Key of the first job above this one past which it may not be lifted, or that of the ceiling."""
         key = self._key(self.natural[at], at)
-        above = [self.barriers.get(rival, []) for rival in self.rivals[self.partition[at]]]
+        rivals = self.rivals[self.partition[at]]
+        above = [self.barriers.get(rival, []) for rival in rivals]
+        if self.nice[at] > min(self.nice):
+            less_nice = self._less_nice(self.nice[at])
+            above += [less_nice.get(rival, []) for rival in rivals]
         found = [keys[place] for keys in above if (place := bisect_right(keys, key)) < len(keys)]
         return min(found, default=self._key(PRIORITY_CEILING, 0))
 
@@ -133,6 +140,17 @@ class LiftWalk:
         """Largest priority that puts a job behind a key."""
         priority = key // self.table_length
         return priority if self._key(priority, at) < key else priority - 1
+
+    def _less_nice(self, nice: int) -> Mapping[int, list[int]]:
+        """For each partition the keys of jobs that are less nice, ascending."""
+        if nice not in self.known_less_nice:
+            keys = self.known_less_nice.setdefault(nice, {})
+            for at, other in enumerate(self.nice):
+                if other < nice:
+                    keys.setdefault(self.partition[at], []).append(self._key(self.natural[at], at))
+            for found in keys.values():
+                found.sort()
+        return self.known_less_nice[nice]
 
     def _lifted(self, limits: Sequence[int]) -> tuple[list[bool], list[bool], list[int]]:
         """Who must be lifted, who then has its place, and the largest natural priority that each passes; from the last job.

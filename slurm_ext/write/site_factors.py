@@ -10,7 +10,8 @@ as much of the same nodes: what does not suffice for it does not suffice for the
 lifted job that does not fit, it would have stopped at the job that was passed: a lift never stops a partition that would
 have gone on, also where nobody takes it back.
 
-A job that has waited for longer than a limit is not passed by a lift at all: what Slurm reserves for it stays reserved.
+A job that has waited for longer than a limit is not passed by a lift at all: what Slurm reserves for it stays reserved. And
+no job is lifted past one that was submitted with a smaller ``--nice``.
 
 **Least lifts.** These pairs are a partial order along the plan. From the last job to the first, each gets the least priority
 that is above those that it passes, but not less than its natural one. That is the least solution: a job that it lifts is

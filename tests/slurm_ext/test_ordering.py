@@ -228,6 +228,18 @@ def test_what_the_policy_says_nothing_about_keeps_its_priority_and_is_passed_by_
     assert case.changes() == {1: 20 + PRIORITY_SPACING, 3: 0}
 
 
+def test_no_job_is_lifted_past_one_that_is_less_nice() -> None:
+    case = Case({1: (10, 0, 1), 2: (20, 0, 1), 3: (5, 0, 1)}, (1, 3), (2,))
+    snapshot = case.snapshot
+    for nice, changes in (
+        (ids(0, 0, 0), {1: 42, 3: 31}),
+        (ids(100, 0, 0), {3: 31}),
+        (ids(100, 100, 0), {1: 42, 3: 31}),
+    ):
+        jobs = snapshot.jobs.with_columns(nice=nice)
+        assert compute_site_factors(case.queue, replace(snapshot, jobs=jobs), depth=9) == changes
+
+
 def test_a_job_that_is_not_eligible_is_not_passed_and_not_lifted() -> None:
     assert Case({1: (10, 0, 1), 2: (900, 7, 1)}, leading=(1,), others=(2,)).changes() == {2: 0}
 
