@@ -29,7 +29,7 @@ def wide_job_waits_s(of_node: dict[str, int], *, enforces: bool, passing_limit_s
         return ModelJob(job_id, submit_s, 20.0, 40.0, nodes=nodes, **asked)
 
     wide = job(WIDE, 25.0, 2)
-    jobs = [job(at, 9.0 * at, 1) for at in range(1, 120)]
+    jobs = [job(at, 9.0 * at, 1) for at in range(1, 40)]
     SlurmModel([*jobs, wide], NodeTable.uniform(2, 4, cpus=4), cycle, dies_s=1e9 if enforces else 0.0).run(3600.0)
     return wide.waited_s
 
