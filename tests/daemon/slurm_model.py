@@ -103,22 +103,39 @@ class SlurmModel:
                 gpus[node] -= some_gpus
                 cpus[node] -= some_cpus
         nodes = NodeTable(
-            self.nodes.name, self.nodes.usable, self.nodes.gpus, gpus, self.nodes.gpu_type, self.nodes.cpus, cpus,
-            self.nodes.memory_mib, self.nodes.memory_mib, self.nodes.in_partition,
-        )  # fmt: skip
+            self.nodes.name,
+            self.nodes.usable,
+            self.nodes.gpus,
+            gpus,
+            self.nodes.gpu_type,
+            self.nodes.cpus,
+            cpus,
+            self.nodes.memory_mib,
+            self.nodes.memory_mib,
+            self.nodes.in_partition,
+        )
         return ClusterSnapshot(now_s, table, nodes)
 
     def _row(self, job: ModelJob, now_s: float) -> dict[str, Any]:
         natural = 1 + job.rank - job.nice + int((now_s - job.submit_s) * AGE_PER_S)
         runs = job.job_id in self.running
         return {
-            "job_id": job.job_id, "state": JobState.RUNNING if runs else JobState.PENDING, "submit_s": job.submit_s,
-            "start_s": job.start_s, "first_start_s": job.start_s, "time_limit_s": job.limit_s, "gpus": job.gpus,
-            "gpus_per_node": job.gpus // job.nodes, "nodes": job.nodes, "cpus": job.cpus or job.gpus,
-            "priority": natural + job.site_factor, "site_factor": job.site_factor,
+            "job_id": job.job_id,
+            "state": JobState.RUNNING if runs else JobState.PENDING,
+            "submit_s": job.submit_s,
+            "start_s": job.start_s,
+            "first_start_s": job.start_s,
+            "time_limit_s": job.limit_s,
+            "gpus": job.gpus,
+            "gpus_per_node": job.gpus // job.nodes,
+            "nodes": job.nodes,
+            "cpus": job.cpus or job.gpus,
+            "priority": natural + job.site_factor,
+            "site_factor": job.site_factor,
             "waited_s": 0.0 if runs else now_s - job.submit_s,
-            "remaining_s": job.run_s, "alloc": job.held,
-        }  # fmt: skip
+            "remaining_s": job.run_s,
+            "alloc": job.held,
+        }
 
     def _start(self, now_s: float, *, backfill: bool) -> None:
         if not self.waiting:
@@ -144,8 +161,14 @@ def saturating_jobs(seed: int, count: int, *, gpus: int, until_s: float) -> list
     runs *= gpus * until_s / float((runs * sizes).sum())
     submits = np.sort(rng.uniform(0.0, until_s, count)) * np.linspace(0.3, 1.0, count)
     return [
-        ModelJob(at + 1, float(submits[at]), float(runs[at]), 2 * float(runs[at]), int(sizes[at]),
-                 2 if sizes[at] == 8 else 1,
-                 rank=int(rng.choice([0, 0, 500, 2_000])))
+        ModelJob(
+            at + 1,
+            float(submits[at]),
+            float(runs[at]),
+            2 * float(runs[at]),
+            int(sizes[at]),
+            2 if sizes[at] == 8 else 1,
+            rank=int(rng.choice([0, 0, 500, 2_000])),
+        )
         for at in range(count)
-    ]  # fmt: skip
+    ]

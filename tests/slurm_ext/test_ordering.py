@@ -48,11 +48,18 @@ class Case:
         names = dict(self.partitions)
         jobs = build_job_table(
             [
-                {"job_id": i, "priority": max(1, n + f), "site_factor": f, "gpus": g, "gpus_per_node": g,
-             "partition": names.get(i, "main"), "waited_s": 9.0 * (i in self.overdue)}
+                {
+                    "job_id": i,
+                    "priority": max(1, n + f),
+                    "site_factor": f,
+                    "gpus": g,
+                    "gpus_per_node": g,
+                    "partition": names.get(i, "main"),
+                    "waited_s": 9.0 * (i in self.overdue),
+                }
                 for i, (n, f, g) in self.rows.items()
             ]
-        )  # fmt: skip
+        )
         count = len(jobs.partitions)
         return ClusterSnapshot(0.0, jobs, NodeTable.uniform(self.nodes, 8, cpus=64, partitions=count), jobs.partitions)
 
