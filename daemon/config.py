@@ -50,7 +50,9 @@ class CycleSettings(_Section):
     lease_s: float = Field(default=60.0, ge=5)
     """What sodad lifted is taken back when its heartbeat is so old."""
     order_depth: int = Field(default=1000, ge=1)
-    """How many pending jobs get a place of their own; those behind keep Slurm's own order."""
+    """How many pending jobs of a queue are lifted at most; the others keep Slurm's own order."""
+    passing_limit_s: float = Field(default=14_400.0, ge=0)
+    """No job is lifted past one that has waited so long, so what Slurm reserves for that one stays reserved."""
 
 
 class ChangeLimitSettings(_Section):

@@ -129,6 +129,9 @@ class JobTable:
     skew: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Largest tensor of the job's model / the whole model, a ratio; :data:`NEVER` where nobody knows; empty: of no job."""
 
+    nice: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """What the user took from the job's priority (``--nice``); empty: 0 for all."""
+
     def __len__(self) -> int:
         return len(self.job_id)
 

@@ -70,7 +70,8 @@ class PlanExecutor:
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, now_s)
         ordinary: list[JobChange] = []
         if plan is not None:
-            orders = order_changes(plan, snapshot, depth=self._settings.cycle.order_depth)
+            cycle = self._settings.cycle
+            orders = order_changes(plan, snapshot, depth=cycle.order_depth, passing_limit_s=cycle.passing_limit_s)
             ordinary = request_changes(plan, snapshot) + orders
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:

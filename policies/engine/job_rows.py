@@ -33,6 +33,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "preemptions": 0,
     "remaining_s": NEVER,
     "skew": NEVER,
+    "nice": 0,
     "alloc": (),
 }
 _NAMES = ("users", "partitions", "gpu_types")

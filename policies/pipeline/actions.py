@@ -32,8 +32,10 @@ class OrderJobs:
     """Eligible jobs, most urgent first."""
     others: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Waiting jobs of the same queue that are not eligible: an old order of theirs must not put them in front."""
+    unranked: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Eligible jobs about which the policy has nothing to say: they keep Slurm's own priority."""
     reserving: int = 0
-    """For so many at the head of :attr:`job_ids` Slurm's backfill may reserve nodes; counts in a pool alone."""
+    """So many at the head of :attr:`job_ids` pass smaller jobs too, although they wait; counts in a pool alone."""
 
     @property
     def id(self) -> str:

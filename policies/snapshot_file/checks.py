@@ -15,7 +15,7 @@ from slurm_soda.policies.snapshot_file.values import EncodingError, unexpected
 
 MOST = 2**40
 """Larger counts, and times in seconds, are no cluster's; sums of them could overflow."""
-_OF_SLURM = ("priority", "site_factor")
+_OF_SLURM = ("priority", "site_factor", "nice")
 """Numbers of Slurm's that nothing is summed of; an unknown one is far below 0."""
 _CODES = {"gpu_type": -1}
 """Columns that may hold this where there is none."""

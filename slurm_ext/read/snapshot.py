@@ -26,7 +26,7 @@ from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.slurm_ext.write.site_factors import UNKNOWN_SITE_FACTOR
+from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR
 
 Allocation = list[tuple[str, int, int]]
 """``(node, gpus, cpus)`` per node."""
@@ -169,6 +169,7 @@ def _own_columns(live: Sequence[SlurmJob], partitions: tuple[str, ...], gpu_type
         "priority": _ints([job.priority for job in live]),
         "preemptible": np.array([is_preemptible(job) for job in live], dtype=np.bool_),
         "remaining_s": np.full(len(live), NEVER),
+        "nice": _ints([job.nice for job in live]),
         "skew": _floats([_skew(job.hints) for job in live]),
         "users": users,
         "partitions": partitions,

@@ -6,6 +6,7 @@ must leave partitions of pools are moved outside of any plan, but recorded and s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,23 +15,17 @@ from typing import Literal
 import numpy as np
 
 from slurm_soda.policies.pipeline.actions import (
-    WHOLE_QUEUE,
     OrderJobs,
     ResizeRequest,
     RouteJob,
     preemption_id,
 )
-from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
-from slurm_soda.slurm_ext.write.site_factors import (
-    BF_MIN_PRIO_RESERVE,
-    PRIORITY_CEILING,
-    PRIORITY_SPACING,
-    UNKNOWN_SITE_FACTOR,
-    compute_site_factors,
-)
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
 JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
 
@@ -38,7 +33,6 @@ REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
 
 DEFAULT_ORDER_DEPTH = 1000
-DEFAULT_PRIORITY_BASE = 1_000_000
 
 ChangeKey = tuple[str, int]
 
@@ -77,7 +71,7 @@ def _route_changes(routes: Sequence[RouteJob], plan: Plan, jobs: JobTable) -> li
         if action.first_in is not None:
             if action.first_in not in tops:
                 tops[action.first_in] = _top_priority(action.first_in, plan, jobs)
-            top = tops[action.first_in] = min(tops[action.first_in] + PRIORITY_SPACING, _ceiling(action.first_in))
+            top = tops[action.first_in] = min(tops[action.first_in] + PRIORITY_SPACING, PRIORITY_CEILING)
         known = int(jobs.site_factor[jobs.row(action.job_id)]) if action.first_in is not None else UNKNOWN_SITE_FACTOR
         changes.append(route_change(action, top, None if known == UNKNOWN_SITE_FACTOR else known))
     return changes[::-1]
@@ -90,12 +84,7 @@ def _top_priority(pool: str, plan: Plan, jobs: JobTable) -> int:
         [column for action in orders for column in (action.job_ids, action.others)] or [jobs.job_id[:0]]
     )
     found = int(jobs.priority[np.searchsorted(jobs.job_id, ids)].max()) if len(ids) else 1
-    return min(found, _ceiling(pool) - 2 * PRIORITY_SPACING)
-
-
-def _ceiling(pool: str) -> int:
-    """No job of the pool for which nothing is reserved gets a larger priority."""
-    return PRIORITY_CEILING if pool == WHOLE_QUEUE else BF_MIN_PRIO_RESERVE - 1
+    return min(found, PRIORITY_CEILING - 2 * PRIORITY_SPACING)
 
 
 def route_change(action: RouteJob, site_factor: int = 0, known: int | None = None) -> JobChange:
@@ -148,61 +137,53 @@ def _cpu_fields(
 
 
 def order_changes(
-    plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH, base: int = DEFAULT_PRIORITY_BASE
+    plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH, passing_limit_s: float = math.inf
 ) -> list[JobChange]:
-    """SiteFactors after which Slurm's order equals the plan's for the first ``depth`` jobs (0: all) of each queue.
+    """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    Most urgent first. An order that is right already needs no change. Jobs behind ``depth`` are left alone unless an old
-    SiteFactor would put them in front. Each pool has its own band of priorities: jobs of different pools are in different
-    partitions, so nothing is written to order them against each other, but only those at the head of a pool for which
-    backfill may reserve nodes get :data:`.BF_MIN_PRIO_RESERVE` or more.
+    What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue. At most
+    ``depth`` jobs of a queue are lifted, and none past one that has waited for ``passing_limit_s``; everybody else has
+    SiteFactor 0. A second run changes nothing.
     """
-    starts, changes = set(plan.starts.tolist()), []
+    changes: list[JobChange] = []
+    starts = plan.starts
+    awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
+    never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
     for action in plan.actions:
-        if isinstance(action, OrderJobs):
-            queue = _Queue(action, snapshot.jobs, starts, depth)
-            reserving = action.job_ids[: action.reserving]
-            if len(reserving):
-                changes += queue.changes(reserving, reserving[:0], base=BF_MIN_PRIO_RESERVE, least=BF_MIN_PRIO_RESERVE)
-            rest = action.job_ids[action.reserving :]
-            changes += queue.changes(rest, action.others, base=base, ceiling=_ceiling(action.pool))
+        if not isinstance(action, OrderJobs):
+            continue
+        ids = action.job_ids
+        hopeless = np.isin(ids, never)
+        first = np.isin(ids, starts)
+        then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
+        queue = WaitingQueue(
+            leading=np.concatenate((ids[first], ids[then])),
+            waiting=ids[~(first | then | hopeless)],
+            unranked=action.unranked,
+            never=ids[hopeless],
+            others=action.others,
+        )
+        wanted = compute_site_factors(queue, snapshot, depth=depth, passing_limit_s=passing_limit_s)
+        changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
     return changes
 
 
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    action: OrderJobs
-    jobs: JobTable
-    starts: set[int]
-    depth: int
-
-    def changes(
-        self, order: IntColumn, others: IntColumn, *, base: int, least: int = 0, ceiling: int = PRIORITY_CEILING
-    ) -> list[JobChange]:
-        rows = np.searchsorted(self.jobs.job_id, np.sort(np.concatenate((order, others))))
-        jobs, ranked = self.jobs.only(rows), order.tolist()
-        depth = self.depth or len(ranked)
-        wanted = compute_site_factors(jobs, ranked, depth=depth, base=base, least=least, ceiling=ceiling)
-        present = dict(zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True))
-        rank = {job_id: position for position, job_id in enumerate(ranked)}
-        return [
-            JobChange(
-                job_id=job_id,
-                kind="order",
-                new={"SiteFactor": str(wanted[job_id])},
-                old={"SiteFactor": str(present[job_id])},
-                reason=self._reason(job_id, rank, depth),
-                action=self.action.id,
-            )
-            for job_id in sorted(wanted, key=lambda i: rank.get(i, len(ranked)))
-            if wanted[job_id] != present[job_id]
-        ]
-
-    def _reason(self, job_id: int, rank: Mapping[int, int], depth: int) -> str:
-        if rank.get(job_id, depth) >= depth:
-            return f"{self.action.reason}: behind the first {depth} jobs, an old order is withdrawn"
-        word = "starts now" if job_id in self.starts else "waits"
-        return f"{self.action.reason}: {word}, place {rank[job_id] + 1} of {len(rank)}"
+def _lift_changes(
+    action: OrderJobs, queue: WaitingQueue, wanted: Mapping[int, int], starts: set[int], jobs: JobTable
+) -> list[JobChange]:
+    ranked = np.concatenate((queue.leading, queue.waiting, queue.never)).tolist()
+    rank = {job_id: place for place, job_id in enumerate(ranked)}
+    changes = []
+    for job_id in sorted(wanted, key=lambda one: rank.get(one, len(ranked))):
+        if not wanted[job_id]:
+            reason = f"{action.reason}: an earlier lift is withdrawn, its own priority will do"
+        else:
+            word = "starts now" if job_id in starts else "waits"
+            reason = f"{action.reason}: {word}, place {rank[job_id] + 1} of {len(ranked)}"
+        old = int(jobs.site_factor[jobs.row(job_id)])
+        new = {"SiteFactor": str(wanted[job_id])}
+        changes.append(JobChange(job_id, "order", new, {"SiteFactor": str(old)}, reason, action.id))
+    return changes
 
 
 def start_now_change(job_id: int, reason: str) -> JobChange:

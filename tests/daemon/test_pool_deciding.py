@@ -23,7 +23,6 @@ from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
 from slurm_soda.slurm_ext.write.job_changes import order_changes
-from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 from tests.daemon.records import record
 
 NOW = 10_000.0
@@ -151,24 +150,25 @@ def orders(
     return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 
 
-def test_priorities_stay_below_those_for_which_slurm_books_nodes() -> None:
-    waiting = [as_running(gpu_job(9, 4, 4)), *(gpu_job(i, 1, 2, submit_s=NOW - i) for i in range(1, 5))]
-    waiting += [cpu_job(i, 20, submit_s=NOW - i) for i in range(11, 15)]
+def test_jobs_of_a_pool_are_lifted_above_their_own_pool_alone() -> None:
+    waiting = [as_running(gpu_job(9, 4, 4)), *(gpu_job(i, 1, 2, submit_s=NOW - i, priority=5) for i in range(1, 5))]
+    waiting += [cpu_job(i, 20, submit_s=NOW - i, priority=9_000) for i in range(11, 15)]
     factors = orders(waiting)
     placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
     assert placed == sorted(placed, reverse=True)
     assert len(set(placed)) == 4
-    assert max(factors.values()) < BF_MIN_PRIO_RESERVE
+    assert min(factors.values()) > 0
+    assert max(placed) < 100
 
 
-def test_the_next_gpu_job_books_once_it_has_waited_long() -> None:
+def test_the_next_gpu_job_passes_smaller_ones_once_it_has_waited_long() -> None:
     waiting = [
         as_running(gpu_job(9, 4, 4)),
-        gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700),
-        gpu_job(2, 4, 2, submit_s=NOW - 650, eligible_s=NOW - 650),
+        gpu_job(1, 4, 2, submit_s=NOW - 700, eligible_s=NOW - 700, priority=5),
+        gpu_job(2, 2, 2, submit_s=NOW - 650, eligible_s=NOW - 650, priority=70),
     ]
-    assert [i for i, factor in orders(waiting).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == [1]
-    assert [i for i, factor in orders(waiting, reserve_after_s=800).items() if factor >= BF_MIN_PRIO_RESERVE - 1] == []
+    assert orders(waiting).get(1, 0) > 65
+    assert orders(waiting, reserve_after_s=800) == {}
 
 
 def test_rows_of_a_table_keep_what_they_hold() -> None:

@@ -10,6 +10,7 @@ import pytest
 from slurm_soda.daemon.pools.refused_updates import FIRST_PAUSE_S, RefusedPoolUpdates
 from slurm_soda.policies.pools.stages.in_force import SAME_LIST
 from slurm_soda.slurm_ext.write.job_changes import release_changes
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_SPACING
 from slurm_soda.slurm_ext.write.sending import apply_changes
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
@@ -98,13 +99,14 @@ def test_while_slurm_does_not_tell_the_request_the_job_does_not_borrow_again(
 def test_a_refused_list_keeps_nobody_from_being_first_in_line(slurm: PoolSlurm, fresh_store: Path) -> None:
     slurm.refused_lists.add(BOTH)
     sodad = aborted(slurm, fresh_store, max_aborts=3)
-    slurm.submit_cpu(2).reason = "Resources"
+    slurm.submit_cpu(2, priority=500).reason = "Resources"
     look(slurm, sodad, 10)
     tried = [(action.state, "StartTime" in action.new) for action in sodad.actions("rewrite") if action.job_id == 1]
     assert tried == [("failed", True), ("done", True)]
     assert "Slurm refused" in sodad.actions("rewrite")[-1].reason
     assert slurm.all[1].reason != "BeginTime"
-    assert slurm.all[1].site_factor > slurm.all[2].site_factor
+    first, second = (slurm.all[job_id].priority + slurm.all[job_id].site_factor for job_id in (1, 2))
+    assert first > second > 400
     slurm.refused_lists.clear()
     look(slurm, sodad, int(FIRST_PAUSE_S))
     assert slurm.lists[1] == BOTH, "asked for again after the pause"
@@ -168,6 +170,7 @@ def test_refusals_are_remembered_longer_each_time() -> None:
 
 def test_release_all_takes_the_place_in_line_back(slurm: PoolSlurm, fresh_store: Path) -> None:
     sodad = aborted(slurm, fresh_store, max_aborts=3)
+    slurm.submit_cpu(2, priority=500).reason = "Resources"
     look(slurm, sodad, 4)
     assert slurm.all[1].site_factor > 0
     apply_changes(slurm, release_changes(slurm.jobs(), slurm.site_factors(), now_s=slurm.clock.now_s()))
@@ -185,7 +188,7 @@ def test_release_all_also_knows_it_before_slurm_tells(slurm: PoolSlurm, fresh_st
     assert slurm.all[1].site_factor == 0
 
 
-def test_no_job_gets_a_priority_above_its_pools(slurm: PoolSlurm, fresh_store: Path) -> None:
+def test_no_job_goes_higher_than_just_above_its_pool(slurm: PoolSlurm, fresh_store: Path) -> None:
     for job_id in range(1, 8):
         slurm.submit_cpu(job_id, cpus=1)
     top = slurm.submit_cpu(9, cpus=1)
@@ -200,4 +203,4 @@ def test_no_job_gets_a_priority_above_its_pools(slurm: PoolSlurm, fresh_store: P
     look(slurm, sodad, 4)
     sent = [int(action.new["SiteFactor"]) for action in sodad.actions("rewrite")]
     assert len(sent) == 7
-    assert 999_000_000 < max(sent) < 1_000_000_000
+    assert 999_999_998 < max(sent) <= 999_999_998 + 7 * PRIORITY_SPACING

@@ -11,7 +11,7 @@ import pytest
 import slurm_soda
 from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob
-from slurm_soda.policies.plan import JobNotes, Plan
+from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.errors import SlurmCommandError
@@ -25,8 +25,8 @@ from slurm_soda.slurm_ext.write.job_changes import (
     signal_change,
     start_now_change,
 )
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING
 from slurm_soda.slurm_ext.write.sending import apply_changes
-from slurm_soda.slurm_ext.write.site_factors import BF_MIN_PRIO_RESERVE
 from tests.slurm_ext.records import job
 
 
@@ -43,27 +43,39 @@ def snapshot(*rows: dict[str, int]) -> ClusterSnapshot:
 
 def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> None:
     world = snapshot(
-        {"job_id": 1, "priority": 12, "site_factor": 2}, {"job_id": 2, "priority": 5}, {"job_id": 3, "priority": 4}
+        {"job_id": 1, "priority": 12}, {"job_id": 2, "priority": 5}, {"job_id": 3, "priority": 6, "site_factor": 2}
     )
-    changes = order_changes(plan([3, 2, 1], starts=[3]), world, base=1000)
+    changes = order_changes(plan([3, 2, 1], starts=[3]), world)
     assert [change.job_id for change in changes] == [3, 2]
-    assert changes[0].old == {"SiteFactor": "0"}
+    assert changes[0].old == {"SiteFactor": "2"}
     assert changes[0].reason == "fifo: starts now, place 1 of 3"
     assert changes[1].reason == "fifo: waits, place 2 of 3"
-    assert int(changes[0].new["SiteFactor"]) > int(changes[1].new["SiteFactor"]) > 12
+    assert int(changes[0].new["SiteFactor"]) + 4 > int(changes[1].new["SiteFactor"]) + 5 > 12
 
 
-@pytest.mark.parametrize(("depth", "written"), [(0, 4), (2, 2), (4, 4)])
-def test_depth_bounds_how_many_jobs_are_put_in_order(depth: int, written: int) -> None:
+@pytest.mark.parametrize(("depth", "written"), [(1, 1), (2, 2), (1000, 4)])
+def test_depth_bounds_how_many_jobs_are_lifted(depth: int, written: int) -> None:
     world = snapshot(*({"job_id": i, "priority": i} for i in range(1, 6)))
     assert len(order_changes(plan([1, 2, 3, 4, 5]), world, depth=depth)) == written
 
 
-def test_a_withdrawn_order_says_so() -> None:
+def test_a_withdrawn_lift_says_so() -> None:
     world = snapshot({"job_id": 1, "priority": 9}, {"job_id": 2, "priority": 900, "site_factor": 899})
-    (change,) = order_changes(plan([1, 2]), world, depth=1)
+    (change,) = order_changes(plan([1, 2]), world)
     assert (change.job_id, change.new, change.old) == (2, {"SiteFactor": "0"}, {"SiteFactor": "899"})
-    assert "behind the first 1 jobs" in change.reason
+    assert "an earlier lift is withdrawn" in change.reason
+
+
+def test_who_starts_goes_first_then_who_gets_vacated_places_then_the_rest() -> None:
+    world = snapshot(*({"job_id": i, "priority": 10 * i, "gpus": 4 - i} for i in (1, 2, 3)))
+    verdicts = (JobVerdict.WAIT, JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.START)
+    whole = plan([1, 2, 3], starts=[3])
+    notes = replace(whole.notes, job_id=world.jobs.job_id, verdict=np.array(verdicts, dtype=np.int8))
+    assert order_changes(replace(whole, notes=notes), world) == []
+    swapped = replace(notes, verdict=notes.verdict[::-1].copy())
+    changes = order_changes(replace(plan([3, 2, 1], starts=[1]), notes=swapped), world)
+    assert [change.job_id for change in changes] == [1, 2]
+    assert int(changes[0].new["SiteFactor"]) + 10 > int(changes[1].new["SiteFactor"]) + 20 > 30
 
 
 def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
@@ -164,23 +176,23 @@ def test_of_several_requeued_jobs_the_first_in_the_plan_goes_first() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_no_job_of_a_pool_goes_above_where_backfill_reserves() -> None:
-    world = snapshot({"job_id": 1, "priority": 1}, {"job_id": 2, "priority": BF_MIN_PRIO_RESERVE - 1})
+def test_a_job_that_goes_first_in_its_pool_stays_below_the_ceiling() -> None:
+    world = snapshot({"job_id": 1, "priority": 1}, {"job_id": 2, "priority": PRIORITY_CEILING})
     actions = (
         RouteJob(1, "back", first_in="main/cpu", ends_wait=True),
         OrderJobs("fifo", "main/cpu", world.jobs.job_id),
     )
     (change,) = request_changes(replace(plan([1, 2]), actions=actions), world)
-    assert int(change.new["SiteFactor"]) < BF_MIN_PRIO_RESERVE
+    assert int(change.new["SiteFactor"]) < PRIORITY_CEILING
 
 
-def test_the_next_jobs_of_a_pool_are_lifted_to_where_backfill_reserves() -> None:
-    world = snapshot(*({"job_id": i, "priority": 9 - i} for i in range(1, 5)))
+def test_a_pools_next_job_that_has_waited_long_passes_smaller_ones_too() -> None:
+    world = snapshot(*({"job_id": i, "priority": i, "gpus": 5 - i} for i in range(1, 5)))
     pool = OrderJobs("fifo", "main/large", world.jobs.job_id, reserving=2)
     changes = order_changes(replace(plan([1, 2, 3, 4]), actions=(pool,)), world)
     factors = {change.job_id: int(change.new["SiteFactor"]) for change in changes}
-    assert [job_id for job_id, factor in factors.items() if factor + 8 >= BF_MIN_PRIO_RESERVE] == [1, 2]
-    assert factors[1] > factors[2]
+    assert list(factors) == [1, 2]
+    assert factors[1] + 1 > factors[2] + 2 > 4
 
 
 def test_changes_are_made_in_one_place_and_sent_by_another() -> None:

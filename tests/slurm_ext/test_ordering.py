@@ -1,4 +1,10 @@
+"""Lifts: order, no negative ones, no needless ones, no high ones, few updates."""
+
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,198 +12,299 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.job_rows import build_job_table
-from slurm_soda.policies.snapshot import JobState, JobTable
-from slurm_soda.slurm_ext.write.site_factors import (
-    PRIORITY_CEILING,
-    SITE_FACTOR_LIMIT,
-    UNKNOWN_SITE_FACTOR,
-    compute_site_factors,
-)
+from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
+from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
+from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
 
-BASE = 1000
+Pair = tuple[int, int]
 
 
-def table(rows: list[tuple[int, int, int]], blocked: frozenset[int] = frozenset()) -> JobTable:
-    """Rows of ``(job_id, other, site_factor)``; Slurm never lets a priority fall below 1."""
-    return build_job_table(
-        [
-            {"job_id": i, "priority": max(1, o + f), "site_factor": f,
-             "state": JobState.BLOCKED if i in blocked else JobState.PENDING}
-            for i, o, f in rows
-        ]
-    )  # fmt: skip
+def ids(*job_ids: int) -> Any:
+    return np.array(job_ids, dtype=np.int64)
 
 
-def rows_of(jobs: JobTable) -> list[tuple[int, int, int]]:
-    """The inverse of :func:`table`."""
-    columns = (jobs.job_id, jobs.priority - jobs.site_factor, jobs.site_factor)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+@dataclass(frozen=True)
+class Case:
+    """A queue with jobs by id: natural priority, present SiteFactor, GPUs."""
+
+    rows: dict[int, tuple[int, int, int]]
+    leading: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    never: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+    unranked: tuple[int, ...] = ()
+    overdue: tuple[int, ...] = ()
+    nodes: int = 100
+    depth: int = 1000
+    partitions: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """Nodes of eight GPUs; every job on one node."""
+        names = dict(self.partitions)
+        jobs = build_job_table(
+            [
+                {
+                    "job_id": i,
+                    "priority": max(1, n + f),
+                    "site_factor": f,
+                    "gpus": g,
+                    "gpus_per_node": g,
+                    "partition": names.get(i, "main"),
+                    "waited_s": 9.0 * (i in self.overdue),
+                }
+                for i, (n, f, g) in self.rows.items()
+            ]
+        )
+        count = len(jobs.partitions)
+        return ClusterSnapshot(0.0, jobs, NodeTable.uniform(self.nodes, 8, cpus=64, partitions=count), jobs.partitions)
+
+    @property
+    def queue(self) -> WaitingQueue:
+        return WaitingQueue(
+            ids(*self.leading), ids(*self.waiting), ids(*self.unranked), ids(*self.never), ids(*self.others)
+        )
+
+    def changes(self) -> dict[int, int]:
+        return compute_site_factors(self.queue, self.snapshot, depth=self.depth, passing_limit_s=5.0)
+
+    def after(self) -> Case:
+        """As Slurm shows it once the changes are made."""
+        changes = self.changes()
+        return replace(self, rows={i: (n, changes.get(i, f), g) for i, (n, f, g) in self.rows.items()})
+
+    def natural(self) -> Case:
+        return replace(self, rows={i: (n, 0, g) for i, (n, _, g) in self.rows.items()})
+
+    def factors(self) -> dict[int, int]:
+        return {i: f for i, (_, f, _) in self.rows.items()}
+
+    def key(self, job_id: int) -> Pair:
+        """Sorts as Slurm tries jobs."""
+        natural, factor, _ = self.rows[job_id]
+        return (-natural - factor, job_id)
+
+    def order(self) -> list[int]:
+        return sorted(self.rows, key=self.key)
+
+    def pairs(self) -> list[Pair]:
+        """Who must stand before whom, in the words of the documentation."""
+        plan = [*self.leading, *self.waiting, *self.never]
+        found = []
+        for at, job in enumerate(plan):
+            for other in plan[at + 1 :]:
+                larger = self.rows[other][2] >= self.rows[job][2] and other not in self.never
+                if job in self.leading or (job in self.waiting and larger):
+                    found.append((job, other))
+        return found
 
 
-def applied(jobs: JobTable, changes: dict[int, int]) -> JobTable:
-    """What Slurm shows after the writes."""
-    factor = np.array([changes.get(i, f) for i, f in zip(jobs.job_id.tolist(), jobs.site_factor.tolist(), strict=True)])
-    return jobs.with_columns(priority=jobs.priority - jobs.site_factor + factor, site_factor=factor)
-
-
-def slurm_order(jobs: JobTable) -> list[int]:
-    """Job ids as Slurm would try them."""
-    return [i for _, i in sorted(zip((-jobs.priority).tolist(), jobs.job_id.tolist(), strict=True))]
+def least_priorities(case: Case) -> dict[int, int]:
+    """The least priorities that no solution without negative SiteFactors can be below; by trying, one by one."""
+    wanted = {i: n for i, (n, _, _) in case.rows.items()}
+    pairs = case.pairs()
+    while True:
+        wrong = [(a, b) for a, b in pairs if (-wanted[a], a) > (-wanted[b], b)]
+        if not wrong:
+            return wanted
+        for a, b in wrong:
+            wanted[a] = max(wanted[a], wanted[b] + (a > b))
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> tuple[JobTable, list[int], int]:
-    ids = draw(st.lists(st.integers(1, 500), unique=True, min_size=1, max_size=40))
-    others = st.integers(1, 50) | st.integers(1, 10**6)
-    factors = st.just(0) | st.integers(0, 200) | st.integers(0, 10**8)
-    jobs = table([(i, draw(others), draw(factors)) for i in ids])
-    order = draw(st.permutations(ids))
-    return jobs, order, draw(st.integers(1, 45))
+def cases(draw: st.DrawFn) -> Case:
+    found = draw(st.lists(st.integers(1, 500), unique=True, min_size=1, max_size=14))
+    naturals = st.integers(1, 30) | st.integers(1, 10**6)
+    factors = st.just(0) | st.integers(-50, 200) | st.integers(0, 10**8)
+    drawn = {i: (draw(naturals), draw(factors), draw(st.sampled_from((1, 2, 4)))) for i in found}
+    rows = {i: (n, max(f, 1 - n), g) for i, (n, f, g) in drawn.items()}  # below 1 Slurm does not tell how far
+    order = draw(st.permutations(found))
+    cuts = sorted(draw(st.integers(0, len(order))) for _ in range(3))
+    parts = [tuple(order[a:b]) for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
+    return Case(rows, parts[0], parts[1], parts[2], parts[3])
 
 
-@given(queues())
-@settings(max_examples=examples(300), deadline=None)
-def test_after_the_writes_slurms_order_is_the_plans(queue: tuple[JobTable, list[int], int]) -> None:
-    jobs, order, depth = queue
-    after = applied(jobs, compute_site_factors(jobs, order, depth=depth, base=BASE))
-    assert slurm_order(after)[:depth] == order[:depth]
-
-
-@given(queues())
-@settings(max_examples=examples(200), deadline=None)
-def test_ten_cycles_over_an_unchanged_queue_write_nothing(queue: tuple[JobTable, list[int], int]) -> None:
-    jobs, order, depth = queue
-    after = applied(jobs, compute_site_factors(jobs, order, depth=depth, base=BASE))
-    for age in range(10):
-        older = after.with_columns(priority=after.priority + 7 * age)
-        assert compute_site_factors(older, order, depth=depth, base=BASE) == {}
-
-
-@given(queues(), st.data())
-@settings(max_examples=examples(200), deadline=None)
-def test_a_new_job_costs_one_write_while_there_is_room(
-    queue: tuple[JobTable, list[int], int], data: st.DataObject
-) -> None:
-    jobs, order, _ = queue
-    jobs = applied(jobs, compute_site_factors(applied(jobs, {}), order, depth=99, base=BASE))
-    jobs = applied(jobs, _spread_wide(jobs, order))
-    place = data.draw(st.integers(0, len(order)))
-    grown = table([*rows_of(jobs), (501, 1, 0)])
-    wanted = [*order[:place], 501, *order[place:]]
-    changes = compute_site_factors(grown, wanted, depth=99, base=BASE)
-    assert set(changes) <= {501}
-    assert slurm_order(applied(grown, changes)) == wanted
-
-
-def _spread_wide(jobs: JobTable, order: list[int]) -> dict[int, int]:
-    """Priorities a million apart, in order."""
-    other = dict(zip(jobs.job_id.tolist(), (jobs.priority - jobs.site_factor).tolist(), strict=True))
-    return {i: (len(order) - rank) * 1_000_000 + 10**7 - other[i] for rank, i in enumerate(order)}
-
-
-@given(queues())
+@given(cases())
 @settings(max_examples=examples(100), deadline=None)
-def test_jobs_in_the_right_relative_order_are_never_written_twice_as_often_as_needed(
-    queue: tuple[JobTable, list[int], int],
-) -> None:
-    jobs, order, depth = queue
-    changes = compute_site_factors(jobs, order, depth=depth, base=BASE)
-    assert len(changes) <= len(order)
-    assert all(abs(factor) <= SITE_FACTOR_LIMIT for factor in changes.values())
+def test_the_plans_order_is_kept_without_a_negative_site_factor(case: Case) -> None:
+    after = case.after()
+    assert [(a, b) for a, b in case.pairs() if after.key(a) > after.key(b)] == []
+    assert min(after.factors().values()) >= 0
+    assert all(after.rows[i][1] == 0 for i in (*case.never, *case.others))
 
 
-def test_an_order_that_slurm_has_already_needs_no_write() -> None:
-    jobs = table([(1, 5, 0), (2, 5, 0), (3, 5, 0), (4, 9, 0)])
-    assert compute_site_factors(jobs, [4, 1, 2, 3], depth=1000, base=BASE) == {}
+@given(cases(), st.data())
+@settings(max_examples=examples(100), deadline=None)
+def test_nobody_is_lifted_past_a_job_that_has_waited_long(case: Case, data: st.DataObject) -> None:
+    overdue = data.draw(st.lists(st.sampled_from([0, *case.waiting, *case.unranked])))
+    case = replace(case, overdue=tuple(overdue))
+    after, natural = case.after(), case.natural()
+    for one in {*overdue} - {0}:
+        behind = [i for i in case.rows if natural.key(one) < natural.key(i)]
+        assert all(natural.key(one) < after.key(i) for i in behind)
+    assert min(after.factors().values()) >= 0
 
 
-def test_one_job_moved_to_the_front_is_one_write() -> None:
-    jobs = table([(i, 100, 0) for i in range(1, 201)])
-    changes = compute_site_factors(jobs, [150, *(i for i in range(1, 201) if i != 150)], depth=1000, base=BASE)
-    assert list(changes) == [150]
+@given(cases())
+@settings(max_examples=examples(100), deadline=None)
+def test_no_job_is_lifted_that_could_stay(case: Case) -> None:
+    """From Slurm's own order: who is lifted is lifted in every solution, and by no more than the spacing of those below."""
+    case = case.natural()
+    after, least = case.after(), least_priorities(case)
+    lifted = [i for i, factor in after.factors().items() if factor]
+    assert lifted == [i for i, (natural, _, _) in case.rows.items() if least[i] > natural]
+    for i in lifted:
+        natural, factor, _ = after.rows[i]
+        assert least[i] <= natural + factor <= least[i] + PRIORITY_SPACING * len(lifted)
 
 
-def test_only_the_first_jobs_are_written_and_all_others_stay_behind_them() -> None:
-    jobs = table([(i, i, 0) for i in range(1, 10_001)])
-    order = list(range(1, 10_001))
-    changes = compute_site_factors(jobs, order, depth=50, base=BASE)
-    assert len(changes) == 50
-    assert slurm_order(applied(jobs, changes))[:50] == order[:50]
+@given(cases())
+@settings(max_examples=examples(100), deadline=None)
+def test_no_lift_goes_higher_than_just_above_those_that_it_passes(case: Case) -> None:
+    after, least = case.after(), least_priorities(case)
+    lifted = [i for i, factor in after.factors().items() if factor]
+    for i in lifted:
+        assert sum(after.rows[i][:2]) <= least[i] + PRIORITY_SPACING * (len(lifted) + 2)
+        assert case.rows[i][0] <= least[i] + PRIORITY_SPACING * (len(lifted) + 2), (
+            "a lift that nobody needs is withdrawn"
+        )
 
 
-def test_a_first_numbering_leaves_room_below_and_between() -> None:
-    changes = compute_site_factors(table([(1, 0, 0), (2, 0, 0), (3, 0, 0)]), [3, 2, 1], depth=10, base=100_000)
-    values = sorted(changes.values())
-    assert len(values) == 2 or values[0] >= 100_000
-    assert min(np.diff(values)) >= 65_536
+@given(cases())
+@settings(max_examples=examples(100), deadline=None)
+def test_an_unchanged_queue_needs_no_update_as_it_grows_older(case: Case) -> None:
+    case = case.after()
+    for age in range(10):
+        older = replace(case, rows={i: (n + 7 * age, f, g) for i, (n, f, g) in case.rows.items()})
+        assert older.changes() == {}
 
 
-def test_an_old_high_factor_behind_the_depth_is_withdrawn() -> None:
-    jobs = table([(1, 10, 0), (2, 10, 0), (3, 10, 5_000_000)])
-    changes = compute_site_factors(jobs, [1, 2, 3], depth=2, base=BASE)
-    after = applied(jobs, changes)
-    assert slurm_order(after) == [1, 2, 3]
-    assert changes == {3: 0}
+@given(cases())
+@settings(max_examples=examples(100), deadline=None)
+def test_a_lifted_job_that_does_not_fit_stops_nobody_that_slurm_would_have_started(case: Case) -> None:
+    """In the main loop, which stops at the first job that does not fit; natural priorities are far enough apart."""
+    rows = {i: (1000 * n, 0, g) for i, (n, _, g) in case.rows.items()}
+    case = replace(case, rows=rows, leading=(), waiting=(*case.leading, *case.waiting))
+    after = case.after()
+    waiting = set(case.waiting)
+    for free in (0, 1, 2, 3):
+        stock, ours = (
+            next((i for i in one.order() if i in waiting and rows[i][2] > free), None) for one in (case, after)
+        )
+        if stock is not None and ours is not None:
+            tried = [i for i in after.order() if i in waiting and after.key(i) < after.key(ours)]
+            reached = [i for i in case.order() if i in waiting and case.key(i) < case.key(stock)]
+            assert set(reached) <= set(tried)
 
 
-def test_a_harmless_old_factor_behind_the_depth_is_left_alone() -> None:
-    jobs = table([(1, 10, 9_000), (2, 10, 8_000), (3, 10, 70)])
-    assert compute_site_factors(jobs, [1, 2, 3], depth=2, base=BASE) == {}
+def test_an_order_that_slurm_has_already_needs_no_lift() -> None:
+    case = Case({1: (5, 0, 1), 2: (5, 0, 1), 3: (5, 0, 1), 4: (9, 0, 1)}, (4, 1), (2, 3))
+    assert case.changes() == {}
 
 
-def test_a_blocked_job_that_becomes_eligible_later_would_not_overtake() -> None:
-    jobs = table([(1, 10, 0), (2, 900_000, 0)], blocked=frozenset({2}))
-    after = applied(jobs, compute_site_factors(jobs, [1], depth=10, base=BASE))
-    assert slurm_order(after) == [1, 2]
+def test_one_job_that_goes_first_is_one_small_lift() -> None:
+    rows = dict.fromkeys(range(1, 201), (100, 0, 1))
+    case = Case(rows, (150,), tuple(i for i in rows if i != 150))
+    assert case.changes() == {150: PRIORITY_SPACING}
+
+
+def test_a_waiting_job_does_not_pass_smaller_ones() -> None:
+    rows = {1: (30, 0, 1), 2: (20, 0, 4), 3: (10, 0, 2)}
+    assert Case(rows, waiting=(3, 2, 1)).after().order() == [1, 3, 2]
+    assert Case(rows, leading=(3,), waiting=(2, 1)).after().order() == [3, 1, 2]
+
+
+def test_of_each_size_no_more_are_lifted_than_the_nodes_have_room_for() -> None:
+    rows = {i: (i, 0, 4) for i in range(1, 101)}
+    assert len(Case(rows, waiting=tuple(rows), nodes=3).changes()) == 6
+    assert len(Case(rows, waiting=tuple(rows), depth=5).changes()) == 5
+
+
+def test_no_job_that_nothing_can_hold_is_passed_by_one_that_waits() -> None:
+    rows = {1: (10, 0, 1), 2: (90_000, 0, 4)}
+    assert Case(rows, waiting=(1,), never=(2,)).changes() == {}
+    assert Case(rows, leading=(1,), never=(2,)).changes() == {1: 89_990 + PRIORITY_SPACING}
+
+
+def test_what_the_policy_says_nothing_about_keeps_its_priority_and_is_passed_by_what_starts_alone() -> None:
+    case = Case({1: (10, 0, 1), 2: (20, 0, 1), 3: (30, 9, 1)}, (1,), (2,), unranked=(3,))
+    assert case.changes() == {1: 20 + PRIORITY_SPACING, 3: 0}
+
+
+def test_no_job_is_lifted_past_one_that_is_less_nice() -> None:
+    case = Case({1: (10, 0, 1), 2: (20, 0, 1), 3: (5, 0, 1)}, (1, 3), (2,))
+    snapshot = case.snapshot
+    for nice, changes in (
+        (ids(0, 0, 0), {1: 42, 3: 31}),
+        (ids(100, 0, 0), {3: 31}),
+        (ids(100, 100, 0), {1: 42, 3: 31}),
+    ):
+        jobs = snapshot.jobs.with_columns(nice=nice)
+        assert compute_site_factors(case.queue, replace(snapshot, jobs=jobs), depth=9) == changes
+
+
+def test_a_job_that_is_not_eligible_is_not_passed_and_not_lifted() -> None:
+    assert Case({1: (10, 0, 1), 2: (900, 7, 1)}, leading=(1,), others=(2,)).changes() == {2: 0}
 
 
 def test_a_job_whose_factor_slurm_does_not_tell_is_passed_over() -> None:
-    jobs = build_job_table(
-        [{"job_id": 1, "priority": 900, "site_factor": UNKNOWN_SITE_FACTOR}, {"job_id": 2, "priority": 5}]
-    )
-    assert compute_site_factors(jobs, [1, 2], depth=10, base=BASE) == {}
+    case = Case({1: (900, 0, 1), 2: (5, 0, 1)}, (2, 1))
+    table = case.snapshot.jobs
+    unknown = table.with_columns(site_factor=ids(UNKNOWN_SITE_FACTOR, 0))
+    assert compute_site_factors(case.queue, replace(case.snapshot, jobs=unknown), depth=10) == {}
 
 
-def test_endless_insertions_at_the_front_stay_below_the_ceiling() -> None:
-    rows = [(1, 10, PRIORITY_CEILING - 100), (2, 10, PRIORITY_CEILING - 50)]
-    jobs = table([*rows, (3, 10, 0)])
-    order = [3, 2, 1]
-    after = applied(jobs, compute_site_factors(jobs, order, depth=10, base=BASE))
-    assert slurm_order(after) == order
-    assert int(after.priority.max()) <= PRIORITY_CEILING
+def test_whoever_stands_above_the_ceiling_is_not_passed() -> None:
+    assert Case({1: (4_000_000_000, 0, 1), 2: (5, 0, 1), 3: (9, 0, 1)}, (2, 3, 1)).after().order() == [1, 2, 3]
+    top = Case({1: (PRIORITY_CEILING - 100, 0, 1), 2: (5, 0, 1)}, (2, 1)).after()
+    assert top.order() == [2, 1]
 
 
-@pytest.mark.parametrize("insertions", [40])
-def test_repeated_insertions_at_one_place_stay_right_and_cheap(insertions: int) -> None:
-    jobs = table([(1, 10, 0), (2, 10, 0)])
-    order, written = [2, 1], 0
-    for job_id in range(3, 3 + insertions):
-        jobs = table([*rows_of(jobs), (job_id, 10, 0)])
-        order.insert(1, job_id)
-        changes = compute_site_factors(jobs, order, depth=1000, base=BASE)
-        written += len(changes)
-        jobs = applied(jobs, changes)
-        assert slurm_order(jobs) == order
-    assert written <= 3 * insertions
+def test_partitions_without_a_common_node_or_tier_are_not_compared() -> None:
+    case = Case({1: (10, 0, 1), 2: (90, 0, 1)}, (1,), (2,), partitions=((1, "a"), (2, "b")))
+    snapshot = case.snapshot
+    assert case.changes() == {1: 80 + PRIORITY_SPACING}
+    apart = replace(snapshot.nodes, in_partition=np.arange(100)[:, None] % 2 == np.arange(2))
+    assert compute_site_factors(case.queue, replace(snapshot, nodes=apart), depth=9) == {}
+    node_class = NodeClass("", 8, 64)
+    parts = [
+        PoolPartition(name, "main", PoolKind.SMALL, node_class, False, ("n1",), tier, 8)
+        for name, tier in (("a", 2), ("b", 1))
+    ]
+    tiers = replace(snapshot, pools=PoolsInForce(PoolTable({part.name: part for part in parts})))
+    assert compute_site_factors(case.queue, tiers, depth=9) == {}
 
 
-def test_no_pending_job_is_no_write() -> None:
-    assert compute_site_factors(build_job_table([]), [], depth=10, base=BASE) == {}
+@pytest.mark.parametrize("place", [lambda n: 0, lambda n: n // 2, lambda n: n])
+def test_jobs_that_come_one_by_one_cost_few_updates(place: Callable[[int], int]) -> None:
+    case, written = Case({1: (10, 0, 1), 2: (11, 0, 1)}, waiting=(1, 2)), 0
+    for job_id in range(3, 43):
+        waiting = list(case.waiting)
+        waiting.insert(place(len(waiting)), job_id)
+        case = replace(case, rows={**case.rows, job_id: (10, 0, 1)}, waiting=tuple(waiting))
+        written += len(case.changes())
+        case = case.after()
+        assert case.order() == list(case.waiting)
+    assert written <= 4 * 40
 
 
-BAND = 1_000_000_000
-"""Where the GPU arrays' priorities begin."""
+def test_no_pending_job_is_no_lift() -> None:
+    assert Case({}).changes() == {}
 
 
-@given(queues())
-@settings(max_examples=examples(200), deadline=None)
-def test_a_band_holds_the_whole_head_and_keeps_its_order(queue: tuple[JobTable, list[int], int]) -> None:
-    jobs, order, _ = queue
-    above = applied(jobs, compute_site_factors(jobs, order, depth=99, base=BAND, least=BAND))
-    assert slurm_order(above) == order
-    assert above.priority.min() >= BAND
-    assert compute_site_factors(above, order, depth=99, base=BAND, least=BAND) == {}
-    below = applied(above, compute_site_factors(above, order, depth=99, base=BASE, ceiling=BAND - 1))
-    assert slurm_order(below) == order
-    assert below.priority.max() < BAND
+def test_priorities_that_waver_with_rounding_cost_no_updates() -> None:
+    rng = np.random.default_rng(7)
+    rows = {i: (int(rng.integers(1000, 1030)), 0, 1) for i in range(1, 60)}
+    case = Case(rows, waiting=tuple(rng.permutation(np.arange(1, 60)).tolist())).after()
+    written = []
+    for _ in range(30):
+        wavering: Sequence[int] = rng.integers(0, 2, 60).tolist()
+        case = replace(case, rows={i: (n + wavering[i], f, g) for i, (n, f, g) in case.rows.items()})
+        written.append(len(case.changes()))
+        case = case.after()
+        case = replace(case, rows={i: (n - wavering[i], f, g) for i, (n, f, g) in case.rows.items()})
+    assert sum(written[10:]) <= 20

@@ -1,4 +1,7 @@
-"""The order of waiting jobs, queue by queue: each pool's own, or that of the one queue."""
+"""The order of waiting jobs, queue by queue: each pool's own, or that of the one queue.
+
+Policies are about GPUs: outside pools, jobs without GPUs keep Slurm's own priority.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +27,31 @@ class OrderWaitingJobs:
         jobs, members = snapshot.jobs, members_of(snapshot)
         if members is None:
             others = jobs.job_id[_waiting_besides(plan.order, jobs)]
-            return replace(plan, actions=(*plan.actions, OrderJobs(plan.policy, WHOLE_QUEUE, plan.order, others)))
+            return replace(plan, actions=(*plan.actions, _whole_queue(plan.policy, plan.order, others, jobs)))
         ordered, others = np.searchsorted(jobs.job_id, plan.order), _waiting_besides(plan.order, jobs)
         number = members.pool_of(jobs.partition)
         orders = []
         for at in np.unique(number[np.concatenate((ordered, others))]).tolist():
             pool = members.pools[at] if at >= 0 else None
             ids = plan.order[number[ordered] == at]
+            if pool is None:
+                orders.append(_whole_queue(plan.policy, ids, jobs.job_id[others[number[others] == at]], jobs))
+                continue
             orders.append(
                 OrderJobs(
                     reason=plan.policy,
-                    pool=WHOLE_QUEUE if pool is None else pool.name,
+                    pool=pool.name,
                     job_ids=ids,
                     others=jobs.job_id[others[number[others] == at]],
                     reserving=_reserving(pool, ids, snapshot, plan),
                 )
             )
         return replace(plan, actions=(*plan.actions, *orders))
+
+
+def _whole_queue(policy: str, order: IntColumn, others: IntColumn, jobs: JobTable) -> OrderJobs:
+    on_gpus = jobs.gpus[np.searchsorted(jobs.job_id, order)] > 0
+    return OrderJobs(policy, WHOLE_QUEUE, order[on_gpus], others, order[~on_gpus])
 
 
 def _waiting_besides(order: IntColumn, jobs: JobTable) -> IntColumn:
@@ -52,9 +63,9 @@ def _waiting_besides(order: IntColumn, jobs: JobTable) -> IntColumn:
     return np.flatnonzero(blocked)
 
 
-def _reserving(pool: PoolGroup | None, order: IntColumn, snapshot: ClusterSnapshot, plan: Plan) -> int:
-    """How many at the head may have nodes reserved: the next job, if it has waited long, and those before it."""
-    if pool is None or pool.kind is PoolKind.CPU:
+def _reserving(pool: PoolGroup, order: IntColumn, snapshot: ClusterSnapshot, plan: Plan) -> int:
+    """How many at the head pass smaller jobs too: the next job, if it has waited long, and those before it."""
+    if pool.kind is PoolKind.CPU:
         return 0
     waits = np.flatnonzero(~np.isin(order, plan.starts))
     if not len(waits):

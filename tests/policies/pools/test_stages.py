@@ -153,7 +153,8 @@ def test_every_queue_gets_its_own_order_and_its_own_idle_jobs() -> None:
     }  # fmt: skip
     (whole,) = OrderWaitingJobs().apply(replace(snapshot, pools=PoolsInForce()), ordered(4, 3, 1)).actions
     assert isinstance(whole, OrderJobs)
-    assert (whole.pool, whole.job_ids.tolist(), whole.others.tolist()) == ("", [4, 3, 1], [2, 5])
+    assert (whole.pool, whole.job_ids.tolist(), whole.others.tolist()) == ("", [4, 3], [2, 5])
+    assert whole.unranked.tolist() == [1], "outside pools, jobs without GPUs keep Slurm's own priority"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,11 @@ def test_ids_of_actions_are_unique_and_stay_the_same(snapshot: ClusterSnapshot, 
     assert ids == [action.id for action in again.actions]
     waiting = set(snapshot.jobs.job_id[snapshot.jobs.state <= JobState.BLOCKED].tolist())
     queued = [
-        i for one in plan.actions if isinstance(one, OrderJobs) for i in (*one.job_ids.tolist(), *one.others.tolist())
+        i
+        for one in plan.actions
+        if isinstance(one, OrderJobs)
+        for column in (one.job_ids, one.others, one.unranked)
+        for i in column.tolist()
     ]
     assert sorted(queued) == sorted(waiting), "every waiting job is in one queue"
     for action in plan.actions:
