@@ -51,7 +51,7 @@ def test_a_victim_that_slurm_always_refuses_is_asked_less_and_less(slurm: FakeSl
     sodad.follow(400, every_s=4.0)
     at_s = [action.created_s for action in sodad.actions("requeue")]
     assert 5 <= len(at_s) <= 7, "about 100 without a pause"
-    pauses_s = [after - before for before, after in pairwise(at_s)]
+    pauses_s = [after - before for before, after in pairwise(at_s)][1:]  # the first is shorter than a cycle
     assert all(later > 1.5 * sooner for sooner, later in pairwise(pauses_s))
     assert {action.state for action in sodad.actions("requeue")} == {"failed"}
     assert refused.state == "RUNNING"

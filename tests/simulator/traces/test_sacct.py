@@ -301,7 +301,7 @@ GOOD = line("1", "COMPLETED", 100, 110, 120)
         (text_of(line("x", "COMPLETED", 100, 110, 120)), 2, "JobID 'x' is no job id"),
         (text_of(line("1", "FINE", 100, 110, 120)), 2, "State is 'FINE', which is no state of Slurm"),
         (text_of(line("1", "COMPLETED", 100, 110, 120, "four GPUs", "n1", "0")), 2, "TRES 'four GPUs' cannot be read"),
-        (text_of(line("1", "COMPLETED", 100, 110, 120, f"gres/gpu={10**20}", "n1", "0")), 2, "out of range"),
+        (text_of(line("1", "COMPLETED", 100, 110, 120, f"gres/gpu={10**20}", "n1", "0")), 2, f"read at '{10**20}'"),
         ("JobID|Cluster|State|Submit|Start|End|NCPUS\n1|a|COMPLETED|1|2|3|4\n2|b|COMPLETED|1|2|3|4\n", 3,
          "job 2 is of cluster 'b', those before it of 'a'; run sacct with --clusters=a"),
     ],
