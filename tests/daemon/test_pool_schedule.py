@@ -75,7 +75,7 @@ class Site:
     def next_life(self) -> ShareSchedule:
         """A new sodad, whose cycles only observe."""
         epoch = begin_epoch(self.store, host="ctl", pid=1, version="0", now_s=self.clock.now_s())
-        lease = Lease(self.store, epoch, self.clock, self.settings.cycle.lease_s)
+        lease = Lease(self.store, epoch, self.clock, 1000 * DAY_S)  # days pass between steps, without a cycle
         context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0))
         self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
         send = self.cycles.send_outside_plan
