@@ -21,6 +21,7 @@ from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQue
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import MungeError, RecordError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -54,7 +55,7 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: V
         except RecordError as error:
             log(logging.WARNING, "report-unreadable", error=error)
             raise HTTPException(422, str(error)) from error
-        except (ReportQueueFullError, ReportNotWrittenError, FutureTimeoutError, SQLAlchemyError) as error:
+        except (ReportQueueFullError, ReportNotWrittenError, FutureTimeoutError, SQLAlchemyError, StoreError) as error:
             raise HTTPException(503, f"not written: {error}; send it again later") from error
         return answer.to_dict()
 

@@ -6,9 +6,12 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
@@ -20,6 +23,8 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -52,8 +57,11 @@ class CycleRunner:
     def close(self) -> None:
         """End this daemon epoch in good order."""
         self._context.accounting_lookup.close()
-        with self._context.store.write() as session:
-            self._context.daemon_epoch.end(session, self._clock.now_s())
+        try:
+            with self._context.store.write() as session:
+                self._context.daemon_epoch.end(session, self._clock.now_s())
+        except (StoreError, SQLAlchemyError) as error:
+            log(logging.ERROR, "end-not-recorded", error=error)
 
     def _recall(self) -> None:
         """Read from the store what a daemon must know to go on."""

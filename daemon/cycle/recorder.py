@@ -26,6 +26,7 @@ from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import prune_measurements, save_proposals
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
@@ -218,8 +219,9 @@ class CycleRecorder:
         columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(now_s)}
         try:
             self._write_failure(now_s, mode, policy, columns)
-        except SQLAlchemyError as second:
-            log(logging.ERROR, "store-unusable", error=second)
+        except (SQLAlchemyError, StoreError) as second:
+            if str(second) != text:
+                log(logging.ERROR, "store-unusable", error=second)
         return text
 
     def note_success(self, watch: Stopwatch, now_s: float) -> None:

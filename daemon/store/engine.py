@@ -11,15 +11,17 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Dialect, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0001"
@@ -34,9 +36,17 @@ _WRITE = "soda_write"
 class StoreError(SodaError):
     """The store cannot be opened or used; names the database and the remedy."""
 
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__("; ".join(filter(None, (found, remedy))))
+        self.found, self.remedy = found, remedy
+
 
 class StoreMissingError(StoreError):
     """There is no store yet, and the caller did not want to make one."""
+
+
+class StoreRemovedError(StoreError):
+    """The store was removed or replaced while sodad had it open: nobody would see what is written now."""
 
 
 class StoreVersionError(StoreError):
@@ -50,6 +60,8 @@ class Store:
     engine: Engine
     url: str
     """As a person may see it: the password is hidden."""
+    file: StoreFile | None = field(default=None, kw_only=True)
+    """What was opened; ``None`` where it is no file."""
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -59,7 +71,16 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that commits when the block ends well, and leaves no trace when it raises."""
+        """A session that commits when the block ends well, and leaves no trace when it raises.
+
+        Raises:
+            StoreRemovedError: the file is no longer at its path.
+        """
+        if self.file is not None and not self.file.is_in_place():
+            raise StoreRemovedError(
+                f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
+                "restart sodad: it goes on with the store that is there then, or makes a new one",
+            )
         engine = self.engine.execution_options(**{_WRITE: True})
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
@@ -84,7 +105,7 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     """
     parsed = _parse(url)
     shown = parsed.render_as_string(hide_password=True)
-    _prepare_file(parsed, shown, create=create)
+    file = _prepare_file(parsed, shown, create=create)
     try:
         engine = _engine(parsed)
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
@@ -97,7 +118,7 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     except SodaError:
         engine.dispose()
         raise
-    return Store(engine, shown)
+    return Store(engine, shown, file=file)
 
 
 def version_of(engine: Engine) -> str | None:
@@ -116,33 +137,25 @@ def _parse(url: str) -> URL:
         ) from error
 
 
-def _sqlite_file(url: URL) -> Path | None:
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        return None
-    return None if url.database.startswith("file:") else Path(url.database)
-
-
-def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
+def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
     """Make the SQLite file with narrow rights, for the directory's owner: root must not lock out a daemon of SlurmUser."""
-    path = _sqlite_file(url)
+    path = sqlite_path(url)
     if path is None:
-        return
+        return None
     try:
-        if path.exists():
-            # SQLite itself would only say that it is unable to open the file.
-            os.close(os.open(path, os.O_RDONLY))
-            return
-        if not create:
-            raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
-        owner = path.parent.stat()
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o640))
-        if os.geteuid() == 0:
-            os.chown(path, owner.st_uid, owner.st_gid)
+        if not path.exists():
+            if not create:
+                raise StoreMissingError(f"store {shown} does not exist", "sodad makes it at its first start")
+            owner = path.parent.stat()
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o640))
+            if os.geteuid() == 0:
+                os.chown(path, owner.st_uid, owner.st_gid)
+        return StoreFile.at(path)
     except PermissionError as error:
-        raise StoreError(f"store {shown} may not be read by this user; run this as root or SlurmUser") from error
+        raise StoreError(f"store {shown} may not be read by this user", "run this as root or SlurmUser") from error
     except OSError as error:
         raise StoreError(
-            f"store {shown} cannot be opened: {error.strerror}; make its directory, owned by SlurmUser"
+            f"store {shown} cannot be opened: {error.strerror}", "make its directory, owned by SlurmUser"
         ) from error
 
 
@@ -150,9 +163,16 @@ def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
+    if sqlite_path(url) is not None:
+        event.listen(engine, "do_connect", _connect_existing)
     event.listen(engine, "connect", _prepare_connection)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _connect_existing(dialect: Dialect, _record: Any, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
+    """Open a file that is there. SQLite would make a missing one: an empty store that everybody may read."""
+    return dialect.connect(f"{Path(arguments[0]).as_uri()}?mode=rw", **{**options, "uri": True})
 
 
 def _prepare_connection(connection: sqlite3.Connection, _record: Any) -> None:

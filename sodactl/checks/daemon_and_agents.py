@@ -29,10 +29,10 @@ def check_store_parts(site: SiteAccess, gpu_nodes: Sequence[str]) -> Iterator[Ch
             with store.write():
                 pass  # takes and gives back the right to write
     except StoreMissingError as error:
-        yield CheckResult("store", "warn", str(error), "start sodad")
+        yield CheckResult("store", "warn", error.found, "start sodad")
         return
     except StoreError as error:
-        yield CheckResult("store", "fail", str(error), "run this as root or SlurmUser")
+        yield CheckResult("store", "fail", error.found, error.remedy)
         return
     yield CheckResult("store", "ok", f"{store.url} can be read and written")
     yield from found
