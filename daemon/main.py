@@ -29,7 +29,7 @@ from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
@@ -62,6 +62,8 @@ def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
 EXIT_ERROR = 1
 EXIT_REFUSED = 3
 """Another sodad is active, or has taken over."""
+EXIT_STORE_DAMAGED = 4
+"""Neither of the two is mended by a restart, so systemd does not try one (``RestartPreventExitStatus``)."""
 
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
@@ -92,7 +94,9 @@ class SignalFlags:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 1 for other errors."""
+    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 4 if the
+    store is damaged, 1 for other errors.
+    """
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings(arguments)
@@ -104,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     except (SodaError, PolicyError) as error:
         sys.stderr.write(f"sodad: {error}\n")
-        return EXIT_ERROR
+        return EXIT_STORE_DAMAGED if isinstance(error, StoreDamagedError) else EXIT_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,8 +134,13 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
-    clock, notifier = SystemClock(), SystemdNotifier()
     store = open_store(settings.store.url)
+    with store.explained():
+        return _schedule(settings, arguments, store)
+
+
+def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store) -> int:
+    clock, notifier = SystemClock(), SystemdNotifier()
     daemon_epoch = begin_epoch(
         store, host=socket.gethostname(), pid=os.getpid(), version=version("slurm-soda"), now_s=clock.now_s()
     )
@@ -172,7 +181,7 @@ def _loop(
     )
     cycles.problems = writer.problems
     api_settings = cycles.settings.api
-    views = ViewRoutes(store, clock, lambda: cycles.settings)
+    views = ViewRoutes(store, clock, lambda: cycles.settings, lambda: cycles.last_error)
     server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
     shares = ShareSchedule(
         store,

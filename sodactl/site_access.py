@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
 from slurm_soda.daemon.cycle.epoch import lock_owner
@@ -99,12 +98,8 @@ class SiteAccess:
                 raise _removed(error, pid) from error
             raise
         try:
-            yield store
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).split("\n", 1)[0]
-            raise StoreError(
-                f"store {store.url}: {reason}; check your rights, and that its disk is not full"
-            ) from error
+            with store.explained():
+                yield store
         finally:
             store.close()
 

@@ -124,9 +124,10 @@ class ReportWriter:
                 for waiting in batch:
                     store_report(session, waiting.report, now_s)
         except (OperationalError, StoreError) as error:  # the store, not a report
-            log(logging.ERROR, "reports-not-written", count=len(batch), error=error)
+            failure = error if isinstance(error, StoreError) else self._store.error_of(error)
+            log(logging.ERROR, "reports-not-written", count=len(batch), error=failure)
             for waiting in batch:
-                waiting.done.set_exception(error)
+                waiting.done.set_exception(failure)
             return
         except Exception as error:  # noqa: BLE001 - the other reports are not to blame
             if len(batch) == 1:

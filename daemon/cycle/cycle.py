@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -44,6 +42,8 @@ class CycleRunner:
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
+        self.last_error = ""
+        """Why the last cycle did nothing; empty if it went well."""
         self._stale = False
         self._recall()
 
@@ -58,9 +58,9 @@ class CycleRunner:
         """End this daemon epoch in good order."""
         self._context.accounting_lookup.close()
         try:
-            with self._context.store.write() as session:
+            with self._context.store.explained(), self._context.store.write() as session:
                 self._context.daemon_epoch.end(session, self._clock.now_s())
-        except (StoreError, SQLAlchemyError) as error:
+        except StoreError as error:
             log(logging.ERROR, "end-not-recorded", error=error)
 
     def _recall(self) -> None:
@@ -113,6 +113,7 @@ class CycleRunner:
             with watch("record.learn"):
                 observer.learn(state, slurm_state)
         self._recorder.note_success(watch, now_s)
+        self.last_error = ""
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(now_s))
 
     def _failed(
@@ -121,5 +122,5 @@ class CycleRunner:
         """A cycle without action: say why, everywhere where somebody may look."""
         mode = effective.mode if effective else self.settings.mode
         policy = effective.policy.name if effective else self.settings.policy.name
-        text = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
-        return CycleReport(mode, error=text, next_s=now_s + self.settings.cycle.retry_s)
+        self.last_error = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
+        return CycleReport(mode, error=self.last_error, next_s=now_s + self.settings.cycle.retry_s)

@@ -21,6 +21,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, rights_remedy
 from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
 
@@ -47,6 +48,10 @@ class StoreMissingError(StoreError):
 
 class StoreRemovedError(StoreError):
     """The store was removed or replaced while sodad had it open: nobody would see what is written now."""
+
+
+class StoreDamagedError(StoreError):
+    """The file is not a sound database: only a person can help."""
 
 
 class StoreVersionError(StoreError):
@@ -85,6 +90,27 @@ class Store:
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
 
+    def try_write(self) -> None:
+        """Write to the disk without changing anything, to see whether that works."""
+        with self.write() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """A block whose database errors are told as people need them.
+
+        Raises:
+            StoreError: in place of the database's own error.
+        """
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self.error_of(error) from error
+
+    def error_of(self, error: SQLAlchemyError) -> StoreError:
+        """A database error with its cause and remedy, in one line."""
+        return _store_error(self.url, self.file, error)
+
     def close(self) -> None:
         """Close every pooled connection."""
         self.engine.dispose()
@@ -109,12 +135,12 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     try:
         engine = _engine(parsed)
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
-        raise StoreError(f"store {shown}: {_first_line(error)}; install the driver or correct store.url") from error
+        raise StoreError(f"store {shown}: {first_line(error)}; install the driver or correct store.url") from error
     try:
         _check_version(engine, shown, migrate=migrate)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise StoreError(f"store {shown} cannot be used: {_cause(error)}; check store.url and your rights") from error
+        raise _store_error(shown, file, error) from error
     except SodaError:
         engine.dispose()
         raise
@@ -152,7 +178,7 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
                 os.chown(path, owner.st_uid, owner.st_gid)
         return StoreFile.at(path)
     except PermissionError as error:
-        raise StoreError(f"store {shown} may not be read by this user", "run this as root or SlurmUser") from error
+        raise StoreError(f"store {shown} may not be opened by this user", rights_remedy(path)) from error
     except OSError as error:
         raise StoreError(
             f"store {shown} cannot be opened: {error.strerror}", "make its directory, owned by SlurmUser"
@@ -246,9 +272,7 @@ def _upgrade(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def _cause(error: SQLAlchemyError) -> str:
-    return _first_line(getattr(error, "orig", None) or error)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+def _store_error(shown: str, file: StoreFile | None, error: SQLAlchemyError) -> StoreError:
+    cause, remedy = explain_failure(error, None if file is None else file.path)
+    kind = StoreDamagedError if is_damaged(error) else StoreError
+    return kind(f"store {shown} cannot be used: {cause}", remedy)

@@ -95,6 +95,6 @@ def _code(error: SQLAlchemyError) -> int:
 
 def _replacement_remedy(path: Path) -> str:
     return (
-        f"stop sodad, restore the backup of {path} or move {path}* aside, and start sodad, which then makes a new store; lost "
-        "without a backup: mode and policy set by sodactl, history, attained service, the old values of changed requests"
+        f"stop sodad, restore the backup of {path} or move {path}* aside, and start sodad, which then makes a new store; "
+        "lost without a backup: mode and policy set by sodactl, history, attained service, old values of changed requests"
     )
