@@ -77,6 +77,7 @@ class CycleRunner:
         """
         now_s, watch, effective = self._clock.now_s(), Stopwatch(self._clock), None
         try:
+            self._context.store.check_in_place()
             if self._stale:
                 self._recall()
             effective = self._settings_reader.read(self.settings, now_s)

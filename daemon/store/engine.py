@@ -68,6 +68,18 @@ class Store:
     file: StoreFile | None = field(default=None, kw_only=True)
     """What was opened; ``None`` where it is no file."""
 
+    def check_in_place(self) -> None:
+        """Make sure that what is written here is seen by whoever opens the store.
+
+        Raises:
+            StoreRemovedError: the file is no longer at its path.
+        """
+        if self.file is not None and not self.file.is_in_place():
+            raise StoreRemovedError(
+                f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
+                "restart sodad: it goes on with the store that is there then, or makes a new one",
+            )
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session over one consistent picture of the store; changes made in it are thrown away."""
@@ -81,11 +93,7 @@ class Store:
         Raises:
             StoreRemovedError: the file is no longer at its path.
         """
-        if self.file is not None and not self.file.is_in_place():
-            raise StoreRemovedError(
-                f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
-                "restart sodad: it goes on with the store that is there then, or makes a new one",
-            )
+        self.check_in_place()
         engine = self.engine.execution_options(**{_WRITE: True})
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session

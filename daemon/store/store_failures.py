@@ -30,9 +30,16 @@ def explain_failure(error: SQLAlchemyError, path: Path | None) -> tuple[str, str
         error: what the database said.
         path: the SQLite file; ``None`` for another database.
     """
-    cause, code = first_line(getattr(error, "orig", None) or error), _code(error)
+    cause = first_line(getattr(error, "orig", None) or error)
     if path is None:
         return cause, "check store.url and the database server"
+    try:
+        return _explain_by_code(cause, _code(error), path)
+    except OSError:
+        return cause, f"make {path.parent}, owned by SlurmUser, and restart sodad"
+
+
+def _explain_by_code(cause: str, code: int, path: Path) -> tuple[str, str]:
     if code in _DAMAGED:
         check = "check store.url; if it is right, " if code == sqlite3.SQLITE_NOTADB else ""
         return cause, check + _replacement_remedy(path)
@@ -58,7 +65,11 @@ def free_mib(path: Path) -> int:
 
 def rights_remedy(path: Path) -> str:
     """What to do for a user who may not use a store. It belongs to the user whose directory it is in."""
-    if os.geteuid() != path.parent.stat().st_uid:
+    try:
+        owner = path.parent.stat().st_uid
+    except PermissionError:
+        owner = -1
+    if os.geteuid() != owner:
         return "run this as root or SlurmUser, who must own that directory and what is in it"
     commands = ownership_commands(path, os.geteuid()) or [f"chmod u+rwx {path.parent}"]
     return f"as root: {'; '.join(commands)}"

@@ -98,11 +98,12 @@ def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
         return ""
     api = site.settings.api
     host = "127.0.0.1" if here and api.host in ("0.0.0.0", "::") else api.host if here else epoch.host  # noqa: S104 - compared
+    url = api.url.rstrip("/") or f"http://{host}:{api.port}"
     try:
-        said = decode_view(StatusView, _get(f"{api.url or f'http://{host}:{api.port}'}/v1/status", {"cycles": "0"}))
+        said = decode_view(StatusView, _get(f"{url}/v1/status", {"cycles": "0"}))
     except (_ApiUnavailableError, ViewJsonError):
         return "it does not answer over HTTP either; its log says why (journalctl -u sodad)" if here else ""
-    return said.head.stall
+    return said.head.stall or "it has just begun again"
 
 
 def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,10 @@ def replace(store: Path) -> None:
     open_store(f"sqlite:///{store}").close()
 
 
+def remove_folder(store: Path) -> None:
+    shutil.rmtree(store.parent)
+
+
 def preempting(slurm: FakeSlurm, daemon: Start) -> Daemon:
     """A daemon that would preempt job 1 in its next cycle."""
     slurm.submit(1, gpus=4, work_s=500.0)
@@ -37,7 +42,7 @@ def preempting(slurm: FakeSlurm, daemon: Start) -> Daemon:
     return sodad
 
 
-@pytest.mark.parametrize("lose", [remove, replace])
+@pytest.mark.parametrize("lose", [remove, replace, remove_folder])
 def test_without_its_store_sodad_changes_nothing_more(
     slurm: FakeSlurm, daemon: Start, fresh_store: Path, lose: Callable[[Path], None]
 ) -> None:
@@ -49,6 +54,9 @@ def test_without_its_store_sodad_changes_nothing_more(
         assert "soda.db was removed or replaced" in report.error
         assert "restart sodad" in report.error
         assert (report.sent, report.acts) == (0, False)
+    assert slurm.jobs() == before
+    sodad.store.close()
+    assert "soda.db" in sodad.run().error
     assert slurm.jobs() == before
     sodad.cycles.close()
 
