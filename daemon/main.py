@@ -33,7 +33,7 @@ from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
@@ -70,6 +70,8 @@ EXIT_REFUSED = 3
 """Another sodad is active: a restart would be refused as well."""
 EXIT_SUPERSEDED = 4
 """Another sodad has taken over, or this one was silent for so long that its lifts were taken back: a restart tells."""
+EXIT_STORE_DAMAGED = 5
+"""The store is damaged, which no restart mends: systemd does not try one (``RestartPreventExitStatus``)."""
 
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
@@ -100,7 +102,9 @@ class SignalFlags:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run sodad; gives 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 1 for other errors."""
+    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 5 if the
+    store is damaged, 1 for other errors.
+    """
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings(arguments)
@@ -111,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"sodad: {error}\n")
         if isinstance(error, AnotherDaemonError):
             return EXIT_REFUSED
+        if isinstance(error, StoreDamagedError):
+            return EXIT_STORE_DAMAGED
         return EXIT_SUPERSEDED if isinstance(error, SupersededError) else EXIT_ERROR
 
 
@@ -137,8 +143,13 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) -> int:
-    clock, notifier = SystemClock(), SystemdNotifier()
     store = open_store(settings.store.url)
+    with store.explained():
+        return _schedule(settings, arguments, store, lock)
+
+
+def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store, lock: HostLock) -> int:
+    clock, notifier = SystemClock(), SystemdNotifier()
     daemon_epoch = begin_epoch(
         store, host=socket.gethostname(), pid=os.getpid(), version=version("slurm-soda"), now_s=clock.now_s()
     )
@@ -180,7 +191,7 @@ def _loop(
     )
     cycles.problems = writer.problems
     api_settings = cycles.settings.api
-    views = ViewRoutes(store, clock, lambda: cycles.settings)
+    views = ViewRoutes(store, clock, lambda: cycles.settings, lambda: cycles.last_error)
     server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
     shares = ShareSchedule(
         context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.send_outside_plan

@@ -8,16 +8,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
-from slurm_soda.daemon.store.engine import Store, StoreError, open_store
+from slurm_soda.daemon.cycle.epoch import lock_owner
+from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError, StoreRemovedError, open_store
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
 from slurm_soda.sodactl.output import warn
@@ -44,6 +44,15 @@ def _user_name() -> str:
     return f"{name} (sudo by {sudo_user})"[:255] if uid == 0 and sudo_user else name
 
 
+def _is_sodad(pid: int) -> bool:
+    """Whether this process lives and is a sodad, not another one that got its number."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.endswith((b"/sodad", b"slurm_soda.daemon.main")) or word == b"sodad" for word in words)
+
+
 @dataclass(frozen=True, slots=True)
 class CommandContext:
     """The world around sodactl; tests put their own in place."""
@@ -56,7 +65,7 @@ class CommandContext:
     host: Callable[[], str] = socket.gethostname
     url: Callable[[], str] = lambda: os.environ.get("SODA_URL", "")
     """Where sodad answers, if the user says so."""
-    pid_lives: Callable[[int], bool] = field(default=lambda pid: Path(f"/proc/{pid}").exists())
+    pid_lives: Callable[[int], bool] = _is_sodad
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +91,29 @@ class SiteAccess:
         Raises:
             StoreError: it is not there, not readable for this user, or of another version.
         """
-        store = open_store(self.settings.store.url, migrate=False, create=False)
         try:
-            yield store
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).split("\n", 1)[0]
-            raise StoreError(
-                f"store {store.url}: {reason}; check your rights, and that its disk is not full"
-            ) from error
+            store = open_store(self.settings.store.url, migrate=False, create=False)
+        except StoreMissingError as error:
+            if pid := self.local_daemon_pid():
+                raise _removed(error, pid) from error
+            raise
+        try:
+            with store.explained():
+                yield store
         finally:
             store.close()
+
+    def local_daemon_pid(self) -> int | None:
+        """Process id of the sodad that runs on this host, by its lock file; ``None`` if none does."""
+        pid = lock_owner(Path(self.settings.state_dir))
+        return pid if pid is not None and self.context.pid_lives(pid) else None
+
+
+def _removed(error: StoreError, pid: int) -> StoreRemovedError:
+    return StoreRemovedError(
+        f"{error.found}, but sodad (pid {pid}) runs: it was removed under it, and sodad changes nothing more",
+        "restart sodad (systemctl restart sodad): it makes a new store; or first put a backup in its place",
+    )
 
 
 def wake_daemon(site: SiteAccess) -> None:

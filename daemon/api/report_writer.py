@@ -18,7 +18,7 @@ from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store.agent_reports import store_report
-from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.core_tuning import CoreOrder, ReportAnswer
 from slurm_soda.wire.records import NodeReport
@@ -123,10 +123,11 @@ class ReportWriter:
             with self._store.write() as session:
                 for waiting in batch:
                     store_report(session, waiting.report, now_s)
-        except OperationalError as error:  # the store, not a report
-            log(logging.ERROR, "reports-not-written", count=len(batch), error=error)
+        except (OperationalError, StoreError) as error:  # the store, not a report
+            failure = error if isinstance(error, StoreError) else self._store.error_of(error)
+            log(logging.ERROR, "reports-not-written", count=len(batch), error=failure)
             for waiting in batch:
-                waiting.done.set_exception(error)
+                waiting.done.set_exception(failure)
             return
         except Exception as error:  # noqa: BLE001 - the other reports are not to blame
             if len(batch) == 1:

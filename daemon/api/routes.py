@@ -82,9 +82,13 @@ class _KeptAnswers:
 class ViewRoutes:
     """API views of the store, as JSON."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Callable[[], Settings]) -> None:
-        """``settings`` gives the configuration in force, which may be read anew while sodad runs."""
-        self._store, self._clock, self._settings = store, clock, settings
+    def __init__(
+        self, store: Store, clock: Clock, settings: Callable[[], Settings], cycle_error: Callable[[], str] = str
+    ) -> None:
+        """``settings`` gives the configuration in force, which may be read anew while sodad runs; ``cycle_error`` why the
+        last cycle did nothing, which the store does not say where it cannot be written.
+        """
+        self._store, self._clock, self._settings, self._cycle_error = store, clock, settings, cycle_error
         self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
         self._pairing = asyncio.Lock()
         self._job_lists, self._fits = _KeptAnswers(clock, 1), _KeptAnswers(clock, MAX_KEPT_FITS)
@@ -164,13 +168,14 @@ class ViewRoutes:
             with self._store.read() as session:
                 return encode_view(read_view(session))
         except SQLAlchemyError as error:
-            log(logging.WARNING, "view-failed", error=error)
+            log(logging.WARNING, "view-failed", error=self._store.error_of(error))
             raise HTTPException(503, "the store cannot be read; ask again later") from error
 
     def _head(self, session: Session) -> views.ViewHeader:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
-        return views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive)
+        stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
+        return views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)
 
     def _admit(self, request: Request) -> None:
         if not self._settings().api.public and not _is_same_host(request):

@@ -22,6 +22,7 @@ from slurm_soda.daemon.api.connection_limits import ConnectionLimits, LimitedApp
 from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQueueFullError, ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import MungeError, RecordError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge, MungeMessage
@@ -75,7 +76,14 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: V
             headers = {CREDENTIAL_HEADER: munge.encode(answer, body)}
         except RecordError as error:
             raise HTTPException(422, str(error)) from error
-        except (ReportQueueFullError, ReportNotWrittenError, FutureTimeoutError, SQLAlchemyError, MungeError) as error:
+        except (
+            ReportQueueFullError,
+            ReportNotWrittenError,
+            FutureTimeoutError,
+            SQLAlchemyError,
+            StoreError,
+            MungeError,
+        ) as error:
             raise HTTPException(503, f"not taken: {error}; send it again later") from error
         return Response(answer, headers=headers, media_type="application/json")
 

@@ -39,6 +39,9 @@ class ViewHeader:
 
     epoch: Epoch | None
     daemon_alive: bool
+    """Its heart beats: it records cycles."""
+    stall: str
+    """Why a daemon that lives records no cycle; empty if it does, or does not live."""
     mode: str
     policy: str
     parameters: dict[str, Any]
@@ -103,13 +106,14 @@ def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> boo
 
 
 def view_header(
-    epoch: Epoch | None, chosen: Mapping[str, str], settings: Settings, *, daemon_alive: bool
+    epoch: Epoch | None, chosen: Mapping[str, str], settings: Settings, *, daemon_alive: bool, stall: str = ""
 ) -> ViewHeader:
     """Combine the configuration with what admins chose at run time, by key."""
     policy = chosen.get("policy", settings.policy.name)
     return ViewHeader(
         epoch=epoch,
         daemon_alive=daemon_alive,
+        stall=stall,
         mode=chosen.get("mode", settings.mode),
         policy=policy,
         parameters=dict(settings.policy.parameters) if policy == settings.policy.name else {},

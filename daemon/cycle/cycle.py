@@ -6,6 +6,7 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -42,6 +45,8 @@ class CycleRunner:
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
+        self.last_error = ""
+        """Why the last cycle did nothing; empty if it went well."""
         self._stale = False
         self._recall()
 
@@ -56,8 +61,11 @@ class CycleRunner:
     def close(self) -> None:
         """End this daemon epoch in good order."""
         self._context.accounting_lookup.close()
-        with self._context.store.write() as session:
-            self._context.lease.daemon_epoch.end(session, self._clock.now_s())
+        try:
+            with self._context.store.explained(), self._context.store.write() as session:
+                self._context.lease.daemon_epoch.end(session, self._clock.now_s())
+        except StoreError as error:
+            log(logging.ERROR, "end-not-recorded", error=error)
 
     def send_outside_plan(
         self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
@@ -79,6 +87,7 @@ class CycleRunner:
         """
         now_s, watch, effective = self._clock.now_s(), Stopwatch(self._clock), None
         try:
+            self._context.store.check_in_place()
             self._context.lease.renew()
             if self._stale:
                 self._recall()
@@ -116,6 +125,7 @@ class CycleRunner:
             with watch("record.learn"):
                 observer.learn(state, slurm_state)
         self._recorder.note_success(watch, now_s)
+        self.last_error = ""
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(now_s))
 
     def _failed(
@@ -124,5 +134,5 @@ class CycleRunner:
         """A cycle without action: say why, everywhere where somebody may look."""
         mode = effective.mode if effective else self.settings.mode
         policy = effective.policy.name if effective else self.settings.policy.name
-        text = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
-        return CycleReport(mode, error=text, next_s=now_s + self.settings.cycle.retry_s)
+        self.last_error = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
+        return CycleReport(mode, error=self.last_error, next_s=now_s + self.settings.cycle.retry_s)

@@ -92,6 +92,21 @@ class HostLock:
         self.release()
 
 
+def lock_owner(state_dir: Path) -> int | None:
+    """Process id in a state directory's lock file, which may be that of an earlier daemon; ``None`` if there is none."""
+    try:
+        fd = os.open(state_dir / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, 32).strip()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return int(text) if text.isdigit() else None
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonEpoch:
     """This daemon's own epoch."""

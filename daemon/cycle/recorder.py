@@ -26,6 +26,7 @@ from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import prune_measurements, save_proposals
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
@@ -206,19 +207,25 @@ class CycleRecorder:
 
     def fail(self, error: Exception, watch: Stopwatch, *, now_s: float, mode: str, policy: str) -> str:
         """Write down and count a cycle that did nothing; gives the reason for people."""
-        text = str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
-        expected = isinstance(error, SodaError | SQLAlchemyError)
-        log(logging.WARNING if expected else logging.ERROR, "no-action", error=text)
-        if not expected:
-            LOGGER.exception("unexpected")
+        text = self._text(error)
         if self.breaker.note_failure(now_s, text):
             log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=text)
         columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(now_s)}
         try:
             self._write_failure(now_s, mode, policy, columns)
-        except SQLAlchemyError as second:
-            log(logging.ERROR, "store-unusable", error=second)
+        except (SQLAlchemyError, StoreError) as second:
+            # Whoever asks why no cycle is recorded needs this cause first.
+            text = "; then: ".join(dict.fromkeys((self._text(second), text)))
+        expected = isinstance(error, SodaError | SQLAlchemyError)
+        log(logging.WARNING if expected else logging.ERROR, "no-action", error=text)
+        if not expected:
+            LOGGER.error("unexpected", exc_info=error)
         return text
+
+    def _text(self, error: Exception) -> str:
+        if isinstance(error, SQLAlchemyError):
+            return str(self.context.store.error_of(error))
+        return str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
 
     def note_success(self, watch: Stopwatch, now_s: float) -> None:
         """Count a cycle that went well, unless Slurm was slow in it."""

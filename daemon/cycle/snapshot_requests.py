@@ -15,7 +15,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.queries import put_admin_setting
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
 from slurm_soda.policies.plan import Plan
@@ -83,7 +83,7 @@ class SnapshotRequests:
         try:
             with self.store.write() as session:
                 put_admin_setting(session, REFUSAL, value, now_s=now_s, by="sodad")
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, StoreError) as error:
             log(logging.ERROR, "store-unusable", error=error)
 
     def _answer(self, request: str, dump: SnapshotDump) -> None:

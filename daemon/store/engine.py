@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +22,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.owners_rights import owners_rights
+from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, rights_remedy
+from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0001"
@@ -38,9 +40,21 @@ _WRITE = "soda_write"
 class StoreError(SodaError):
     """The store cannot be opened or used; names the database and the remedy."""
 
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__("; ".join(filter(None, (found, remedy))))
+        self.found, self.remedy = found, remedy
+
 
 class StoreMissingError(StoreError):
     """There is no store yet, and the caller did not want to make one."""
+
+
+class StoreRemovedError(StoreError):
+    """The store was removed or replaced while sodad had it open: nobody would see what is written now."""
+
+
+class StoreDamagedError(StoreError):
+    """The file is not a sound database: only a person can help."""
 
 
 class StoreVersionError(StoreError):
@@ -54,6 +68,20 @@ class Store:
     engine: Engine
     url: str
     """As a person may see it: the password is hidden."""
+    file: StoreFile | None = field(default=None, kw_only=True)
+    """What was opened; ``None`` where it is no file."""
+
+    def check_in_place(self) -> None:
+        """Make sure that what is written here is seen by whoever opens the store.
+
+        Raises:
+            StoreRemovedError: the file is no longer at its path.
+        """
+        if self.file is not None and not self.file.is_in_place():
+            raise StoreRemovedError(
+                f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
+                "restart sodad: it goes on with the store that is there then, or makes a new one",
+            )
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -63,10 +91,36 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that commits when the block ends well, and leaves no trace when it raises."""
+        """A session that commits when the block ends well, and leaves no trace when it raises.
+
+        Raises:
+            StoreRemovedError: the file is no longer at its path.
+        """
+        self.check_in_place()
         engine = self.engine.execution_options(**{_WRITE: True})
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def try_write(self) -> None:
+        """Write to the disk without changing anything, to see whether that works."""
+        with self.write() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """A block whose database errors are told as people need them.
+
+        Raises:
+            StoreError: in place of the database's own error.
+        """
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self.error_of(error) from error
+
+    def error_of(self, error: SQLAlchemyError) -> StoreError:
+        """A database error with its cause and remedy, in one line."""
+        return _store_error(self.url, self.file, error)
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -88,20 +142,20 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     """
     parsed = _parse(url)
     shown = parsed.render_as_string(hide_password=True)
-    _prepare_file(parsed, shown, create=create)
+    file = _prepare_file(parsed, shown, create=create)
     try:
         engine = _engine(parsed)
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
-        raise StoreError(f"store {shown}: {_first_line(error)}; install the driver or correct store.url") from error
+        raise StoreError(f"store {shown}: {first_line(error)}; install the driver or correct store.url") from error
     try:
         _check_version(engine, shown, migrate=migrate)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise StoreError(f"store {shown} cannot be used: {_cause(error)}; check store.url and your rights") from error
+        raise _store_error(shown, file, error) from error
     except SodaError:
         engine.dispose()
         raise
-    return Store(engine, shown)
+    return Store(engine, shown, file=file)
 
 
 def version_of(engine: Engine) -> str | None:
@@ -120,38 +174,33 @@ def _parse(url: str) -> URL:
         ) from error
 
 
-def _sqlite_file(url: URL) -> Path | None:
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        return None
-    return None if url.database.startswith("file:") else Path(url.database)
-
-
-def _prepare_file(url: URL, shown: str, *, create: bool) -> None:
+def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
     """Make the SQLite file with narrow rights, for the directory's owner: root must not lock out a daemon of SlurmUser."""
-    path = _sqlite_file(url)
+    path = sqlite_path(url)
     if path is None:
-        return
+        return None
     try:
         with owners_rights(path):
             if path.exists():
                 # SQLite itself would only say that it is unable to open the file.
                 os.close(os.open(path, os.O_RDONLY))
-                return
-            if not create:
-                raise StoreMissingError(f"store {shown} does not exist; sodad makes it at its first start")
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o640))
+            elif create:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o640))
+            else:
+                raise StoreMissingError(f"store {shown} does not exist", "sodad makes it at its first start")
+            return StoreFile.at(path)
     except FileExistsError as error:
         if path.is_symlink():
-            raise StoreError(f"store {shown} is a link that leads nowhere; remove it") from error
-        # Another process has made it in this very moment.
+            raise StoreError(f"store {shown} is a link that leads nowhere", "remove it") from error
+        return StoreFile.at(path)  # another process has made it in this very moment
     except PermissionError as error:
-        remedy = "this user; run this as root or SlurmUser"
         if os.geteuid() == 0:
-            remedy = "the owner of its directory, with whose rights root opens it; make it his, and no link"
-        raise StoreError(f"store {shown} may not be read by {remedy}") from error
+            owner = "the owner of its directory, with whose rights root opens it"
+            raise StoreError(f"store {shown} may not be read by {owner}", "make it his, and no link") from error
+        raise StoreError(f"store {shown} may not be opened by this user", rights_remedy(path)) from error
     except OSError as error:
         raise StoreError(
-            f"store {shown} cannot be opened: {error.strerror}; make its directory, owned by SlurmUser"
+            f"store {shown} cannot be opened: {error.strerror}", "make its directory, owned by SlurmUser"
         ) from error
 
 
@@ -159,17 +208,25 @@ def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
-    path = _sqlite_file(url)
+    path = sqlite_path(url)
+    if path is None:
+        event.listen(engine, "connect", lambda connection, _record: _prepare_connection(connection))
+    else:
 
-    def connect(dialect: Dialect, _record: Any, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
-        with owners_rights(path):
-            connection = dialect.connect(*arguments, **options)
-            _prepare_connection(cast("sqlite3.Connection", connection))
-        return connection
+        def connect(dialect: Dialect, _record: Any, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
+            with owners_rights(path):
+                connection = _connect_existing(dialect, arguments, options)
+                _prepare_connection(cast("sqlite3.Connection", connection))
+            return connection
 
-    event.listen(engine, "do_connect", connect)
+        event.listen(engine, "do_connect", connect)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _connect_existing(dialect: Dialect, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
+    """Open a file that is there. SQLite would make a missing one: an empty store that everybody may read."""
+    return dialect.connect(f"{Path(arguments[0]).as_uri()}?mode=rw", **{**options, "uri": True})
 
 
 def _prepare_connection(connection: sqlite3.Connection) -> None:
@@ -242,9 +299,7 @@ def _upgrade(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def _cause(error: SQLAlchemyError) -> str:
-    return _first_line(getattr(error, "orig", None) or error)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+def _store_error(shown: str, file: StoreFile | None, error: SQLAlchemyError) -> StoreError:
+    cause, remedy = explain_failure(error, None if file is None else file.path)
+    kind = StoreDamagedError if is_damaged(error) else StoreError
+    return kind(f"store {shown} cannot be used: {cause}", remedy)

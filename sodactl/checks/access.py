@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, failure_text
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, failure_text, slurm_user_id
 
 
 def check_rights(probe: CommandProbe, config: SlurmConfig, *, uid: int, user: str) -> CheckResult:
     """Whoever runs this may change other people's jobs, as sodad must."""
     slurm_user = config.get("SlurmUser", "")
-    match = re.search(r"\((\d+)\)", slurm_user)
-    if uid == 0 or (match and int(match[1]) == uid):
+    if uid in (0, slurm_user_id(config)):
         return CheckResult("rights", "ok", f"{user} may change every job (SlurmUser={slurm_user})")
     level = (probe.text("sacctmgr", "-n", "-P", "show", "user", user, "format=adminlevel") or "").strip()
     if level in ("Operator", "Administrator"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -56,6 +57,12 @@ def parse_config(text: str) -> SlurmConfig:
     """Keys and values of ``scontrol show config``."""
     pairs = (line.split("=", 1) for line in text.splitlines() if " = " in line or line.rstrip().endswith("="))
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def slurm_user_id(config: SlurmConfig) -> int | None:
+    """User id of SlurmUser, which Slurm shows as ``slurm(64030)``."""
+    match = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
+    return int(match[1]) if match else None
 
 
 def list_config_values(config: SlurmConfig, key: str) -> Sequence[str]:

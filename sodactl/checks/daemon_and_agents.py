@@ -8,34 +8,59 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
+from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.check_result import CheckResult, SlurmConfig, slurm_user_id
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
-from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
 from slurm_soda.sodactl.site_access import SiteAccess
 
 MAX_CLOCK_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
 
+MIN_FREE_MIB = 64
+"""With less on the store's disk, warn."""
 
-def check_store_parts(site: SiteAccess, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
-    """All checks that need the store."""
+
+def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
+    """All checks that need the store; it and sodad are told of even if it cannot be used."""
     try:
         with site.store() as store:
             with store.read() as session:
                 found = [check_daemon(session, site), check_agents(session, site, gpu_nodes), check_clocks(session)]
-            with store.write():
-                pass  # takes and gives back the right to write
+            store.try_write()
     except StoreMissingError as error:
-        yield CheckResult("store", "warn", str(error), "start sodad")
+        yield CheckResult("store", "warn", error.found, "start sodad")
         return
     except StoreError as error:
-        yield CheckResult("store", "fail", str(error), "run this as root or SlurmUser")
+        yield CheckResult("store", "fail", error.found, error.remedy)
+        yield _check_daemon_without_store(site)
         return
-    yield CheckResult("store", "ok", f"{store.url} can be read and written")
+    yield _check_store_file(store, config)
     yield from found
+
+
+def _check_store_file(store: Store, config: SlurmConfig) -> CheckResult:
+    """Root may write what sodad may not, and fill a disk further than others."""
+    slurm_user, path = slurm_user_id(config), None if store.file is None else store.file.path
+    if path is not None and slurm_user is not None and (commands := ownership_commands(path, slurm_user)):
+        found = f"{store.url} can be written here, but not by SlurmUser, as whom sodad runs"
+        return CheckResult("store", "fail", found, "; ".join(commands))
+    if path is not None and free_mib(path) < MIN_FREE_MIB:
+        return CheckResult(
+            "store", "warn", f"little room on {describe_disk(path)}", "make room; a full disk stops sodad"
+        )
+    return CheckResult("store", "ok", f"{store.url} can be read and written")
+
+
+def _check_daemon_without_store(site: SiteAccess) -> CheckResult:
+    """What is known of sodad on its own host while its store cannot be used."""
+    pid = site.local_daemon_pid()
+    found = "not running: Slurm schedules alone" if pid is None else f"runs (pid {pid}), but see store"
+    remedy = "mend the store, then systemctl " + ("start sodad" if pid is None else "restart sodad")
+    return CheckResult("sodad", "fail", found, remedy)
 
 
 def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
@@ -44,6 +69,9 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
     if epoch is None:
         return CheckResult("sodad", "warn", "never started: Slurm schedules alone", "systemctl start sodad")
     beat = f"epoch {epoch.id} on {epoch.host}, heartbeat {output.format_duration(now_s - epoch.heartbeat_s)} ago"
+    if stall := find_stall(epoch, site):
+        remedy = "mend that; sodad goes on by itself. Its log: journalctl -u sodad"
+        return CheckResult("sodad", "fail", f"alive, but no cycle ({beat}): {stall}", remedy)
     if not is_daemon_alive(epoch, site, now_s):
         return CheckResult(
             "sodad", "fail", f"not running ({beat})", "systemctl start sodad; Slurm schedules alone meanwhile"

@@ -56,7 +56,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     gpu_nodes = [name for name, gres in slurm_conf.parse_node_gres(nodes_text or "") if "gpu" in gres]
-    yield from daemon_and_agents.check_store_parts(site, gpu_nodes)
+    yield from daemon_and_agents.check_store_parts(site, config, gpu_nodes)
 
 
 def _checks_of_config(

@@ -13,7 +13,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.registry import catalog
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.live.view_source import describe_absence, find_stall, is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
@@ -40,12 +40,12 @@ def mode(site: SiteAccess, *, as_json: bool, new: str | None) -> None:
       sodactl mode advise       decide and show, but change nothing
       sodactl mode enforce      let slurm-soda order and preempt
     """  # noqa: D301 - click reads the control character
-    document = _show_or_set(site, "mode", new, site.settings.mode)
+    document, warning = _show_or_set(site, "mode", new, site.settings.mode)
     if as_json:
         output.print_json({**document, "modes": list(MODES)})
         return
     output.print_line(f"mode {document['value']}: {_MODE_MEANINGS.get(document['value'], 'unknown to this version')}")
-    _print_source(document)
+    _print_source(document, warning)
 
 
 @click.command()
@@ -71,7 +71,7 @@ def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -
             catalog.find_entry(new)
     except PolicyError as error:
         raise SodaError(str(error)) from error
-    document = _show_or_set(site, "policy", new, site.settings.policy.name)
+    document, warning = _show_or_set(site, "policy", new, site.settings.policy.name)
     document |= {"parameters": _parameters(document["value"], site), "policies": catalog.describe_policies()}
     if as_json:
         output.print_json(document)
@@ -79,7 +79,7 @@ def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -
         _draw_list(document)
     else:
         output.print_line(f"policy {document['value']}")
-        _print_source(document)
+        _print_source(document, warning)
         _draw_parameters(document)
 
 
@@ -124,9 +124,12 @@ def _shown(value: Any) -> str:
     return "unset" if value is None else str(value)
 
 
-def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -> Document:
-    """The value in force, who set it, and whether somebody follows it; the configured one before sodad's first start."""
-    setting, alive = None, False
+def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -> tuple[Document, str]:
+    """The value in force, who set it, and whether somebody follows it; the configured one before sodad's first start.
+
+    Also a warning if nobody follows it now, or an empty text.
+    """
+    setting, alive, warning = None, False, "sodad is not running; it will follow this when it starts"
     try:
         with site.store() as store:
             if new is not None:
@@ -135,11 +138,14 @@ def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -
                 wake_daemon(site)
             with store.read() as session:
                 setting = queries.admin_settings(session).get(key)
-                alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+                epoch = queries.latest_epoch(session)
+                alive = is_daemon_alive(epoch, site, site.now_s())
+                if stall := find_stall(epoch, site):
+                    warning = f"{describe_absence(epoch, stall, site.now_s())}; it will follow this when it goes on"
     except StoreMissingError:
         if new is not None:
             raise
-    return {
+    document: Document = {
         "key": key,
         "value": configured if setting is None else setting.value,
         "configured": configured,
@@ -147,12 +153,13 @@ def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -
         "changed_s": None if setting is None else setting.changed_s,
         "daemon_alive": alive,
     }
+    return document, "" if alive else warning
 
 
-def _print_source(document: Document) -> None:
+def _print_source(document: Document, warning: str) -> None:
     if document["changed_s"] is None:
         output.print_line("as configured")
     else:
         output.print_line(f"set by {document['changed_by']} at {output.format_instant(document['changed_s'])}")
-    if not document["daemon_alive"]:
-        output.warn("sodad is not running; it will follow this when it starts")
+    if warning:
+        output.warn(warning)

@@ -132,7 +132,7 @@ def _send(
     """What cannot be recorded is still released: getting out must not depend on the store."""
     try:
         return manual_changes.send_manual_changes(store, client, wanted, now_s)
-    except SQLAlchemyError as error:
+    except (StoreError, SQLAlchemyError) as error:
         warnings.append(f"the changes are not recorded: {str(getattr(error, 'orig', error)).splitlines()[0]}")
         return manual_changes.send_manual_changes(None, client, wanted, now_s)
 

@@ -19,7 +19,7 @@ from slurm_soda.policies.snapshot_file.document import SnapshotDump, compressed,
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.snapshot_files import parsed
-from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.live.view_source import describe_absence, find_stall, is_daemon_alive
 from slurm_soda.sodactl.simulation.inputs.parameter_types import FiniteRange
 from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
 
@@ -108,6 +108,8 @@ def _asked(site: SiteAccess, wait_s: float) -> SnapshotDump:
 
 def _check_daemon(session: Session, site: SiteAccess) -> None:
     epoch = queries.latest_epoch(session)
+    if stall := find_stall(epoch, site):
+        raise SodaError(describe_absence(epoch, stall, site.now_s()))
     if epoch is None or not is_daemon_alive(epoch, site, site.now_s()):
         raise SodaError("sodad is not running; start it (systemctl start sodad), and look at sodactl status")
     if epoch.host != site.context.host():

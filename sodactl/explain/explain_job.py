@@ -21,7 +21,7 @@ from slurm_soda.sodactl.control.manual_changes import format_fields
 from slurm_soda.sodactl.explain import job_reasons
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
-from slurm_soda.sodactl.live.view_source import open_view_source
+from slurm_soda.sodactl.live.view_source import describe_absence, open_view_source
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -91,7 +91,8 @@ def describe_job(site: SiteAccess, job_id: int) -> Document:
     if view.job is None and record is None:
         raise unknown_job_error(job_id, warnings[0] if warnings else "")
     if not view.head.daemon_alive:
-        warnings.append("sodad is not running: what it says of the job is from when it did")
+        absence = describe_absence(view.head.epoch, view.head.stall, site.now_s())
+        warnings.append(f"{absence}: what it says of the job is from when it did")
     return _document(site, view, record, warnings)
 
 

@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.job_identity import find_stored_job
-from slurm_soda.sodactl.live.view_source import open_view_source
+from slurm_soda.sodactl.live.view_source import describe_absence, open_view_source
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
@@ -107,7 +107,8 @@ def _from_store(site: SiteAccess, warnings: list[str]) -> _StoredJobs | None:
         warnings.append(f"sodad lists {len(known.jobs)} jobs only: the others are without verdicts")
     alive = known.head.daemon_alive
     if not alive:
-        warnings.append("sodad is not running: states are what Slurm says, verdicts are its last ones")
+        absence = describe_absence(known.head.epoch, known.head.stall, site.now_s())
+        warnings.append(f"{absence}: states are what Slurm says, verdicts are its last ones")
     return _StoredJobs(found, daemon_alive=alive, judges=known.head.mode != "observe")
 
 

@@ -32,7 +32,8 @@ def status(site: SiteAccess, *, as_json: bool, timings: bool) -> int:
     """Is slurm-soda running, and what is it doing?
 
     Shows the daemon, mode and policy, the last cycle and its error, the circuit breaker, the queues, running preemptions,
-    and agents that do not report or report faults. Exit status: 0 if sodad runs, 3 if it does not, 1 if neither the store
+    and agents that do not report or report faults. Exit status: 0 if sodad runs, 3 if it does not or records no
+    cycle, 1 if neither the store
     nor sodad can be asked.
 
     \b
@@ -104,13 +105,14 @@ def _daemon(head: ViewHeader, now_s: float) -> Document:
         }
     return {
         "alive": alive,
-        "state": "running" if alive else ("gone" if epoch.ended_s is None else "stopped"),
+        "state": "running" if alive else "stalled" if head.stall else "gone" if epoch.ended_s is None else "stopped",
         "epoch": epoch.id,
         "host": epoch.host,
         "pid": epoch.pid,
         "version": epoch.version,
         "started_s": epoch.started_s,
         "heartbeat_age_s": now_s - epoch.heartbeat_s,
+        **({"stall": head.stall} if head.stall else {}),
     }
 
 
@@ -218,6 +220,8 @@ def _daemon_line(daemon: Document) -> str:
     beat = output.format_duration(daemon["heartbeat_age_s"])
     if daemon["alive"]:
         return f"running ({where}), heartbeat {beat} ago"
+    if daemon["state"] == "stalled":
+        return f"alive ({where}), but no cycle for {beat}: {daemon['stall']}"
     told = {"stopped": "stopped", "gone": "gone without a word"}[daemon["state"]]
     return f"{told} ({where}), last heartbeat {beat} ago: Slurm schedules alone"
 

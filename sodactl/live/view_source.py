@@ -17,6 +17,7 @@ from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, 
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CommandProbe, list_config_values, parse_config
 from slurm_soda.sodactl.site_access import SiteAccess
 
@@ -88,11 +89,35 @@ def is_daemon_alive(epoch: Epoch | None, site: SiteAccess, now_s: float) -> bool
     return epoch.host != site.context.host() or site.context.pid_lives(epoch.pid)
 
 
+def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
+    """Why the newest daemon lives but records no cycle; empty if it does, or does not live."""
+    if epoch is None or epoch.ended_s is not None or is_daemon_alive(epoch, site, site.now_s()):
+        return ""
+    here = epoch.host == site.context.host()
+    if here and not site.context.pid_lives(epoch.pid) and site.local_daemon_pid() is None:
+        return ""
+    api = site.settings.api
+    host = "127.0.0.1" if here and api.host in ("0.0.0.0", "::") else api.host if here else epoch.host  # noqa: S104 - compared
+    url = api.url.rstrip("/") or f"http://{host}:{api.port}"
+    try:
+        said = decode_view(StatusView, _get(f"{url}/v1/status", {"cycles": "0"}))
+    except (_ApiUnavailableError, ViewJsonError):
+        return "it does not answer over HTTP either; its log says why (journalctl -u sodad)" if here else ""
+    return said.head.stall or "it has just begun again"
+
+
+def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:
+    """One line on a daemon that records no cycle."""
+    if epoch is None or not stall:
+        return "sodad is not running"
+    return f"sodad is alive, but no cycle for {output.format_duration(now_s - epoch.heartbeat_s)}: {stall}"
+
+
 def read_view_header(session: Session, site: SiteAccess) -> ViewHeader:
     """Who schedules, and by what rules, as the store and this site's configuration have it."""
     epoch = queries.latest_epoch(session)
-    alive = is_daemon_alive(epoch, site, site.now_s())
-    return views.view_header(epoch, queries.setting_values(session), site.settings, daemon_alive=alive)
+    alive, stall = is_daemon_alive(epoch, site, site.now_s()), find_stall(epoch, site)
+    return views.view_header(epoch, queries.setting_values(session), site.settings, daemon_alive=alive, stall=stall)
 
 
 @dataclass(frozen=True, slots=True)

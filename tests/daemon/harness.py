@@ -128,7 +128,7 @@ class Daemon:
         self.slurm = slurm
         killer = killer or Killer()
         plain = open_store(f"sqlite:///{path}/soda.db")
-        self.store = MortalStore(plain.engine, plain.url, killer)
+        self.store = MortalStore(plain.engine, plain.url, killer, file=plain.file)
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)

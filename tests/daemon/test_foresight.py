@@ -207,7 +207,7 @@ def test_what_is_told_travels_as_it_is() -> None:
         actual_s=None,
     )  # fmt: skip
     story = JobDetailView(
-        ViewHeader(None, daemon_alive=False, mode="observe", policy="fifo", parameters={}), None, run_time=row
+        ViewHeader(None, daemon_alive=False, stall="", mode="observe", policy="fifo", parameters={}), None, run_time=row
     )
     there = decode_view(JobDetailView, encode_view(story)).run_time
     assert there is not None

@@ -97,6 +97,17 @@ def test_status(site: Site, age_s: float, alive: bool) -> None:
     assert (seen.head.daemon_alive, seen.states, seen.nodes, seen.cycles) == (alive, {"PENDING": 2}, [], [])
 
 
+@pytest.mark.parametrize(("age_s", "stall"), [(1.0, ""), (31.0, "disk I/O error")])
+def test_a_sodad_that_answers_lives_and_says_why_it_makes_no_cycle(site: Site, age_s: float, stall: str) -> None:
+    site.app = FastAPI()
+    site.app.include_router(
+        ViewRoutes(site.store, site.clock, lambda: site.settings, lambda: "disk I/O error").routes()
+    )
+    with site.store.write() as session:
+        session.add(Epoch(host="h", pid=1, version="1", started_s=0.0, heartbeat_s=site.clock.now_s() - age_s))
+    assert decode_view(StatusView, site.get("/v1/status").content).head.stall == stall
+
+
 def test_all_jobs_are_listed_once_a_second(site: Site) -> None:
     def listed() -> list[int]:
         return [job.job_id for job in decode_view(JobListView, site.get("/v1/jobs").content).jobs]
@@ -148,7 +159,7 @@ def test_a_store_that_fails_is_said_in_short(site: Site) -> None:
 
 BYTES = st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-HEAD = ViewHeader(None, daemon_alive=False, mode="observe", policy="fifo", parameters={})
+HEAD = ViewHeader(None, daemon_alive=False, stall="", mode="observe", policy="fifo", parameters={})
 JOBS = st.builds(
     dict, id=st.integers(), job_id=st.integers(), submit_s=NUMBERS, name=BYTES, user=BYTES, account=BYTES, partition=BYTES,
     reason=BYTES, state=BYTES, gpus=st.integers(), nodes=st.integers(), cpus=st.integers(), end_s=st.none() | NUMBERS,

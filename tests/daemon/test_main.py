@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 
 from slurm_soda.daemon.cycle.epoch import HostLock
 from slurm_soda.daemon.logs import LOGGER
-from slurm_soda.daemon.main import main
+from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, main
 
 
 @pytest.fixture
@@ -109,3 +112,59 @@ def test_sighup_with_a_mistake_keeps_the_old_configuration_and_sigterm_ends_it_i
     _, stderr = running.communicate(timeout=30)
     assert running.returncode == 0
     assert "stopped epoch=1" in stderr
+
+
+def test_a_disk_that_takes_nothing_more_gives_one_line_a_failure(site: Path, running: subprocess.Popen[str]) -> None:
+    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (1, 1))
+    assert running.stderr is not None
+    said = (line for line in running.stderr if "breaker-open" not in line)
+    first = next(line for line in said if "disk I/O error" in line)
+    for line in (first, next(said), next(said)):
+        assert "no-action" in line
+        assert f"disk I/O error on the disk of {site}" in line
+        assert "MiB free" in line
+        assert "sqlalche.me" not in line
+    running.send_signal(signal.SIGTERM)
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 0
+    assert "Traceback" not in stderr
+
+
+def test_a_damaged_store_stops_it_for_good_and_says_what_to_do(
+    site: Path, sodad: Callable[..., tuple[int, str]]
+) -> None:
+    raw = bytearray((site / "soda.db").read_bytes())
+    raw[4096:] = b"\xff" * (len(raw) - 4096)
+    raw[100:4096] = b"\xff" * 3996
+    (site / "soda.db").write_bytes(raw)
+    status, stderr = sodad()
+    assert status == EXIT_STORE_DAMAGED, "systemd does not start it again"
+    assert stderr.count("\n") == 1
+    for part in ("malformed", "stop sodad, restore the backup", f"move {site}/soda.db* aside", "lost"):
+        assert part in stderr
+
+
+OPEN_AS_ANOTHER_USER = """
+import os, sys
+from slurm_soda.daemon.store.engine import StoreError, open_store
+os.setgid(12345)
+os.setuid(12345)
+try:
+    open_store(sys.argv[1])
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_of_the_wrong_user_is_given_back(fresh_store: Path) -> None:
+    """sodad is SlurmUser, who owns the directory; root made the file anew."""
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path is for one user only
+        store = Path(folder) / "soda.db"
+        shutil.copy(fresh_store / "soda.db", store)
+        store.chmod(0o600)
+        os.chown(folder, 12345, 12345)
+        argv = [sys.executable, "-c", OPEN_AS_ANOTHER_USER, f"sqlite:///{store}"]
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert f"as root: chown 12345: {store}*" in said
+    assert "run this as root" not in said

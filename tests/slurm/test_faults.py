@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import DaemonSite
+from tests.slurm.daemon_site import STORE, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -90,3 +90,19 @@ def test_slurmdbd_killed_changes_nothing_and_is_caught_up_with(site: DaemonSite)
     site.cluster.start("slurmdbd")
     done = f"select 1 from job where job_id = {jobs[0]} and accounted = 1"
     site.wait(lambda: bool(site.store(done)), "accounting is caught up with")
+
+
+def test_a_store_removed_under_sodad_stops_it_until_it_is_restarted(site: DaemonSite) -> None:
+    jobs = mix(site, 60)
+    time.sleep(10)
+    site.cluster.exec("root", ("sh", "-c", f"rm {STORE}*")).check()
+    site.train("carol", 4, 4)
+    time.sleep(6)  # otherwise it has the GPUs by then
+    assert [site.shown(job, "Restarts") for job in jobs] == ["0", "0"]
+    for argv in (("mode", "observe"), ("doctor",)):
+        asked = site.cluster.exec("root", ("sodactl", *argv))
+        assert asked.status == 1
+        assert "restart sodad" in asked.stdout + asked.stderr
+    assert site.cluster.exec("root", ("sh", "-c", f"ls {STORE}*")).status != 0, "nobody makes an empty store"
+    site.cluster.stop_daemon()
+    site.start()

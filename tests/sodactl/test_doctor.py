@@ -47,6 +47,8 @@ class RecordedSlurm:
         return self.replies.get(tuple(argv), CompletedCommand(tuple(argv), 127, b"", b"No such file or directory"))
 
 
+SLURM_USER_ID = 64030 if os.geteuid() == 0 else os.geteuid()
+"""As recorded, where files can be given to that user."""
 CONFIG = ("scontrol", "show", "config")
 NODES = ("scontrol", "-o", "show", "nodes")
 HELP = ("sbatch", "--help")
@@ -63,6 +65,15 @@ def recorded(soda: Bench, tmp_path: Path) -> RecordedSlurm:
     slurm.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is UP\n")
     slurm.say("scontrol", "--version", stdout="slurm-wlm 24.11.5\n")
     slurm.say(*CONFIG, stdout=(REPLIES / "config-24.11.txt").read_text().replace("/etc/slurm/", f"{tmp_path}/"))
+    for file in tmp_path.glob("soda.db*"):
+        if os.geteuid() == 0:
+            os.chown(file, SLURM_USER_ID, -1)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, SLURM_USER_ID, -1)
+        for directory in tmp_path.parents:  # root opens the store with the rights of its directory's owner
+            directory.chmod(directory.stat().st_mode | 0o111)
+    else:
+        slurm.change(CONFIG, "(64030)", f"({SLURM_USER_ID})")
     slurm.change(CONFIG, "KillWait                = 10 sec", "KillWait                = 60 sec")
     slurm.say(*NODES, stdout=(REPLIES / "nodes-24.11.txt").read_text())
     slurm.say(*HELP, stdout=(REPLIES / "sbatch-help-24.11.txt").read_text())
@@ -299,7 +310,7 @@ def test_users_without_association(soda: Bench, recorded: RecordedSlurm) -> None
     ("uid", "level", "state"),
     [
         (0, "", "ok"),
-        (64030, "", "ok"),
+        (SLURM_USER_ID, "", "ok"),
         (1000, "Operator\n", "ok"),
         (1000, "Administrator\n", "ok"),
         (1000, "None\n", "warn"),

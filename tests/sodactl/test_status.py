@@ -52,12 +52,13 @@ def test_a_live_daemon(soda: Bench) -> None:
     ("epoch", "alive", "state"),
     [
         ({}, True, "running"),
-        ({"heartbeat_s": NOW_S - 3600}, False, "gone"),
+        ({"heartbeat_s": NOW_S - 3600}, False, "stalled"),
+        ({"heartbeat_s": NOW_S - 3600, "pid": 1}, False, "gone"),
         ({"ended_s": NOW_S - 5}, False, "stopped"),
         ({"pid": 1}, False, "gone"),
         ({"pid": 1, "host": "another"}, True, "running"),
     ],
-    ids=["beats", "silent", "stopped", "killed on this host", "on another host"],
+    ids=["beats", "silent", "silent and killed", "stopped", "killed on this host", "on another host"],
 )
 def test_alive_or_not(soda: Bench, epoch: dict[str, Any], alive: bool, state: str) -> None:
     soda.daemon(**epoch)

@@ -300,7 +300,7 @@ def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], s
     assert ("never started" in shown.out) == (status == 3)
 
 
-HEAD = {"epoch": None, "daemon_alive": True, "mode": "observe", "policy": "fifo", "parameters": {}}
+HEAD = {"epoch": None, "daemon_alive": True, "stall": "", "mode": "observe", "policy": "fifo", "parameters": {}}
 
 
 @pytest.mark.sample(5)

@@ -1,0 +1,162 @@
+"""What the commands say of a store that was removed, is damaged or cannot be written, with and without a living sodad."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_soda.daemon.api.view_json import encode_view
+from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.sodactl.checks import daemon_and_agents
+from slurm_soda.sodactl.live import view_source
+from slurm_soda.sodactl.site_access import CommandContext
+
+from .conftest import NOW_S, Bench, record
+from .test_doctor import CONFIG, RecordedSlurm
+
+
+@pytest.fixture
+def removed(soda: Bench, tmp_path: Path) -> Bench:
+    """A site whose store was removed under a running sodad."""
+    soda.daemon()
+    soda.store.close()
+    for file in tmp_path.glob("soda.db*"):
+        file.unlink()
+    config = soda.config.read_text()
+    soda.config.write_text(f'state_dir = "{tmp_path}"\n{config}[api]\nurl = "http://127.0.0.1:1"\n')
+    (tmp_path / "sodad.lock").write_text("4242\n")
+    return soda
+
+
+@pytest.mark.parametrize("argv", [("mode", "observe"), ("mode",), ("undo", "--last", "1"), ("status",)], ids=" ".join)
+def test_commands_say_restart_while_sodad_runs(removed: Bench, argv: tuple[str, ...]) -> None:
+    said = removed(*argv, status=1).err
+    assert "does not exist, but sodad (pid 4242) runs" in said
+    assert "restart sodad" in said
+    assert "first start" not in said
+
+
+def test_release_all_says_restart_while_sodad_runs(removed: Bench) -> None:
+    assert "restart sodad" in removed("release-all").err
+
+
+def test_doctor_says_restart_while_sodad_runs(removed: Bench) -> None:
+    found = {one["check"]: one for one in removed("doctor", "--json", status=1).document["findings"]}
+    assert found["store"]["state"] == "fail"
+    assert "restart sodad" in found["store"]["remedy"]
+
+
+def test_without_sodad_it_is_made_at_the_first_start(removed: Bench) -> None:
+    removed.pids.clear()
+    assert "sodad makes it at its first start" in removed("mode", "observe", status=1).err
+
+
+@pytest.mark.parametrize("content", ["", "x\n", "-1\n", "9" * 40])
+def test_a_lock_file_with_anything_in_it(removed: Bench, tmp_path: Path, content: str) -> None:
+    (tmp_path / "sodad.lock").write_text(content)
+    assert "sodad makes it at its first start" in removed("mode", "observe", status=1).err
+
+
+def test_a_process_of_somebody_else_is_no_sodad() -> None:
+    assert not CommandContext().pid_lives(1)
+
+
+CAUSE = "store sqlite:////var/soda.db cannot be used: disk I/O error on the disk of /var (mounted at /, 0 MiB free)"
+
+
+@pytest.fixture
+def stalled(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A sodad that lives and cannot write its store."""
+    soda.daemon(heartbeat_s=NOW_S - 300)
+    soda.slurm.queue = [record(7)]
+    head = ViewHeader(None, daemon_alive=False, stall=CAUSE, mode="observe", policy="fifo", parameters={})
+    view = StatusView(head, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
+    monkeypatch.setattr(view_source, "_get", lambda url, query: encode_view(view))
+    return soda
+
+
+def test_status_of_a_stalled_sodad_says_the_cause(stalled: Bench) -> None:
+    shown = stalled("status", status=3).out
+    assert "alive (epoch 1, pid 4242 on ctl" in shown
+    assert f"but no cycle for 5 min 00 s: {CAUSE}" in shown
+    assert "Slurm schedules alone" not in shown
+    daemon = stalled("status", "--json", status=3).document["daemon"]
+    assert (daemon["state"], daemon["stall"]) == ("stalled", CAUSE)
+
+
+@pytest.mark.parametrize("argv", [("explain", "7"), ("jobs",), ("mode",), ("mode", "observe")], ids=" ".join)
+def test_commands_name_the_cause_of_a_stall(stalled: Bench, argv: tuple[str, ...]) -> None:
+    said = stalled(*argv).err
+    assert f"sodad is alive, but no cycle for 5 min 00 s: {CAUSE}" in said
+    assert "not running" not in said
+
+
+def test_a_snapshot_of_a_stalled_sodad_is_refused_with_the_cause(stalled: Bench, tmp_path: Path) -> None:
+    assert CAUSE in stalled("snapshot", "dump", str(tmp_path / "dump"), status=1).err
+
+
+def findings(soda: Bench) -> dict[str, Any]:
+    return {one["check"]: one for one in soda("doctor", "--json", status=None).document["findings"]}
+
+
+def test_doctor_does_not_start_a_sodad_that_lives(stalled: Bench) -> None:
+    found = findings(stalled)["sodad"]
+    assert CAUSE in found["found"]
+    assert "systemctl start" not in found["remedy"]
+
+
+def test_a_stalled_sodad_that_does_not_answer(soda: Bench) -> None:
+    soda.config.write_text(f"{soda.config.read_text()}[api]\nport = 1\n")
+    soda.daemon(heartbeat_s=NOW_S - 300)
+    assert "no cycle for 5 min 00 s: it does not answer over HTTP either" in soda("status", status=3).out
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_doctor_on_a_damaged_store(soda: Bench, tmp_path: Path, runs: bool) -> None:
+    soda.store.close()
+    raw = bytearray((tmp_path / "soda.db").read_bytes())
+    raw[100:] = b"\xff" * (len(raw) - 100)
+    (tmp_path / "soda.db").write_bytes(raw)
+    soda.config.write_text(f'state_dir = "{tmp_path}"\n{soda.config.read_text()}')
+    (tmp_path / "sodad.lock").write_text("4242\n" if runs else "1\n")
+    found = findings(soda)
+    assert "malformed" in found["store"]["found"]
+    for part in ("stop sodad", f"move {tmp_path}/soda.db* aside", "lost without a backup: mode and policy"):
+        assert part in found["store"]["remedy"]
+    assert ("runs (pid 4242)" if runs else "not running") in found["sodad"]["found"]
+
+
+def recorded_config(soda: Bench, uid: int) -> None:
+    soda.commands = slurm = RecordedSlurm()
+    slurm.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is UP\n")
+    slurm.say(*CONFIG, stdout=f"SlurmUser               = someone({uid})\n")
+
+
+def test_doctor_gives_files_back_to_slurm_user(soda: Bench, tmp_path: Path) -> None:
+    recorded_config(soda, os.geteuid() + 1)
+    store = findings(soda)["store"]
+    assert store["state"] == "fail"
+    try:
+        other = pwd.getpwuid(os.geteuid() + 1).pw_name
+    except KeyError:
+        other = str(os.geteuid() + 1)
+    assert f"chown {other}: {tmp_path}/soda.db*" in store["remedy"]
+    recorded_config(soda, os.geteuid())
+    assert findings(soda)["store"]["state"] == "ok"
+    (tmp_path / "soda.db").chmod(0o440)
+    assert f"chmod u+rw {tmp_path}/soda.db*" in findings(soda)["store"]["remedy"]
+
+
+def test_doctor_really_writes(soda: Bench, tmp_path: Path) -> None:
+    before = (tmp_path / "soda.db-wal").stat().st_mtime_ns
+    assert findings(soda)["store"]["state"] == "ok"
+    assert (tmp_path / "soda.db-wal").stat().st_mtime_ns > before
+
+
+def test_doctor_warns_of_a_disk_that_is_nearly_full(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_and_agents, "free_mib", lambda path: 63)
+    assert findings(soda)["store"]["state"] == "warn"
