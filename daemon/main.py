@@ -194,7 +194,7 @@ def _loop(
     views = ViewRoutes(store, clock, lambda: cycles.settings, lambda: cycles.last_error)
     server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
     shares = ShareSchedule(
-        context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.send_outside_plan
+        context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.actor.send_outside_plan
     )
 
     def alive() -> None:

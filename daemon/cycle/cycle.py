@@ -6,8 +6,7 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,8 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
-from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.policies.pipeline.stages import pipeline_of
-from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
-from slurm_soda.slurm_ext.write.job_changes import JobChange
-from slurm_soda.slurm_ext.write.sending import JobChangeResult
 
 
 class CycleRunner:
@@ -40,7 +34,7 @@ class CycleRunner:
             EffectiveSettingsReader(context.store, context.lease.daemon_epoch),
             SnapshotReader(context),
         )
-        self._actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
+        self.actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
@@ -54,30 +48,19 @@ class CycleRunner:
         """Use other settings from the next cycle on; store, lock and API stay as they were at start."""
         self.settings = settings
         self._state.use(settings)
-        self._actor.use(settings)
+        self.actor.use(settings)
         self._breaker.settings = settings.change_limits
         self._context.lease.duration_s = settings.cycle.lease_s
 
     def close(self) -> None:
         """End this daemon epoch in good order."""
-        self._context.accounting_lookup.close()
-        try:
-            with self._context.store.explained(), self._context.store.write() as session:
-                self._context.lease.daemon_epoch.end(session, self._clock.now_s())
-        except StoreError as error:
-            log(logging.ERROR, "end-not-recorded", error=error)
-
-    def send_outside_plan(
-        self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
-    ) -> Sequence[JobChangeResult]:
-        """Record and send changes between two cycles; see :meth:`.PlanExecutor.send_outside_plan`."""
-        return self._actor.send_outside_plan(self._state.job_cache, changes, jobs)
+        self._context.close()
 
     def _recall(self) -> None:
         """Read from the store what a daemon must know to go on."""
         self._stale = False
         self._state = DaemonState.recalled(self.settings, self._context)
-        self._actor.recall()
+        self.actor.recall(self._state.job_cache)
 
     def run(self) -> CycleReport:
         """One cycle. Whatever goes wrong is written down, and nothing more is done in it.
@@ -103,7 +86,7 @@ class CycleRunner:
             return report
 
     def _run(self, now_s: float, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
-        state, observer, actor = self._state, self._observer, self._actor
+        state, observer, actor = self._state, self._observer, self.actor
         acts = effective.mode == "enforce" and not self._breaker.is_open(now_s)
         # A Slurm that fails is not asked for details which nothing would come of.
         asks = effective.mode != "observe" and not self._breaker.is_open(now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
-from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
 from slurm_soda.daemon.store.preemptions import load_preemptions
@@ -31,6 +33,15 @@ class DaemonContext:
     lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
+
+    def close(self) -> None:
+        """End the daemon epoch in good order."""
+        self.accounting_lookup.close()
+        try:
+            with self.store.explained(), self.store.write() as session:
+                self.lease.daemon_epoch.end(session, self.clock.now_s())
+        except StoreError as error:
+            log(logging.ERROR, "end-not-recorded", error=error)
 
 
 @dataclass(slots=True)

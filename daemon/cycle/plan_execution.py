@@ -38,14 +38,17 @@ class PlanExecutor:
         """When the store is next asked for changes of unknown outcome."""
         self._sent = 0
         """Changes since the last cycle began."""
+        self._job_cache: JobCache | None = None
+        """As recalled; ``None`` before."""
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
         self._settings = settings
         self._limits.settings = settings.change_limits
 
-    def recall(self) -> None:
+    def recall(self, job_cache: JobCache) -> None:
         """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
+        self._job_cache = job_cache
         self._settle_s = float("-inf")
         since_s = self._context.clock.now_s() - self._settings.change_limits.min_change_interval_s
         with self._context.store.read() as session:
@@ -118,15 +121,12 @@ class PlanExecutor:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
         state.count_preemptions()
 
-    def send_outside_plan(
-        self, job_cache: JobCache, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
-    ) -> list[JobChangeResult]:
+    def send_outside_plan(self, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]) -> list[JobChangeResult]:
         """Record and send what no plan says: waiting jobs that leave partitions of pools.
 
         The change limits hold, and what the last cycle sent counts; the caller asks again for what they held back.
 
         Args:
-            job_cache: what is known of jobs.
             changes: most urgent first.
             jobs: those jobs as Slurm shows them.
 
@@ -139,7 +139,8 @@ class PlanExecutor:
         """
         context, now_s, daemon_epoch = self._context, self._context.clock.now_s(), self._context.lease.daemon_epoch
         admitted = self._limits.admit([], changes, now_s, already=self._sent).changes
-        if not admitted:
+        job_cache = self._job_cache
+        if not admitted or job_cache is None:
             return []
         self._sent += len(admitted)
         intents = [IntendedChange(each, job_cache.first_submit_s(jobs[each.job_id])) for each in admitted]

@@ -78,7 +78,7 @@ class Site:
         lease = Lease(self.store, epoch, self.clock, 1000 * DAY_S)  # days pass between steps, without a cycle
         context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0))
         self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
-        send = self.cycles.send_outside_plan
+        send = self.cycles.actor.send_outside_plan
         return ShareSchedule(context, lambda _: ScontrolPartitions(self.scontrol), "ctl", send)
 
     def strand(self, *job_ids: int, **more: Any) -> None:
@@ -247,7 +247,7 @@ def test_the_change_limits_hold_for_moves_and_what_waits_goes_with_the_next_cycl
 
 def test_a_job_changed_a_moment_ago_is_moved_a_moment_later(site: Site) -> None:
     site.strand(1)
-    site.cycles._actor._limits.remember(1, site.clock.now_s())
+    site.cycles.actor._limits.remember(1, site.clock.now_s())
     site.schedule.step(site.settings, enforces=True)
     assert site.queue.queue[0].partition == "gpu_small"
     site.clock.at_s += 2
