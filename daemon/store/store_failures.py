@@ -30,7 +30,7 @@ def explain_failure(error: SQLAlchemyError, path: Path | None) -> tuple[str, str
         error: what the database said.
         path: the SQLite file; ``None`` for another database.
     """
-    cause = first_line(getattr(error, "orig", None) or error)
+    cause = first_line(error)
     if path is None:
         return cause, "check store.url and the database server"
     try:
@@ -96,8 +96,8 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, which is what it means."""
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+    """What an error says first, which is what it means; of a database's error the driver's own words."""
+    return str(getattr(error, "orig", None) or error).strip().split("\n", 1)[0] or type(error).__name__
 
 
 def _code(error: SQLAlchemyError) -> int:

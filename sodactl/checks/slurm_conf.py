@@ -71,7 +71,7 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
         "SchedulerParameters",
         lambda v: "bf_min_prio_reserve=1000000000" not in v.split(","),
         "warn",
-        "replace bf_min_prio_reserve=1000000000 by bf_min_age_reserve=600: with sodad down no job reaches that priority, "
+        "replace bf_min_prio_reserve=1000000000 by bf_min_age_reserve=600: no job reaches that priority, so "
         "Slurm reserves nodes for nobody, and jobs on several nodes may wait for ever",
     ),
     SlurmConfRule(

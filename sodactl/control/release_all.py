@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
@@ -120,8 +121,7 @@ def _set_observe_mode(stack: ExitStack, site: SiteAccess, warnings: list[str]) -
                 session, "mode", "observe", now_s=site.now_s(), by=f"{site.context.who()} (release-all)"
             )
     except (StoreError, SQLAlchemyError) as error:
-        reason = str(getattr(error, "orig", error)).split("\n", 1)[0]
-        warnings.append(f"the mode stays as it is and nothing is recorded: {reason}")
+        warnings.append(f"the mode stays as it is and nothing is recorded: {first_line(error)}")
         return None
     return store
 

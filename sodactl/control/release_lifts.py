@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME, DaemonEpoch, SupersededError, supersede_daemon
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.errors import SodaError
@@ -152,7 +153,7 @@ class _Release:
         try:
             sent = manual_changes.send_manual_changes(self.store, self.client, wanted, self.site.now_s())
         except SQLAlchemyError as error:
-            self.warnings.append(f"the changes are not recorded: {_first_line(error)}")
+            self.warnings.append(f"the changes are not recorded: {first_line(error)}")
             self.store = None
             sent = manual_changes.send_manual_changes(None, self.client, wanted, self.site.now_s())
         self.results |= {result.change.job_id: result for result in sent}
@@ -186,7 +187,7 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
             store, host=site.context.host(), version=version("slurm-soda"), now_s=site.now_s(), unless=nothing_to_do
         )
     except (StoreError, SQLAlchemyError) as error:
-        warnings.append(f"no sodad is kept from sending, and nothing is recorded: {_first_line(error)}")
+        warnings.append(f"no sodad is kept from sending, and nothing is recorded: {first_line(error)}")
         if unless_alive and _lives_by_lock(site):
             return None
         return _Release(site, site.slurm(), None, None, warnings)
@@ -207,23 +208,18 @@ def _is_settled(last: Epoch, site: SiteAccess) -> bool:
 
 def _lives_by_lock(site: SiteAccess) -> bool:
     """What sodad's lock file tells of it where the store cannot; a site without one has no sodad, and no lifts."""
-    path = Path(site.settings.state_dir, LOCK_NAME)
     try:
-        at_s, text = path.stat().st_mtime, path.read_bytes()[:32].decode("ascii", "replace").strip()
+        at_s = Path(site.settings.state_dir, LOCK_NAME).lstat().st_mtime
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    return _is_fresh(at_s, site) and text.isdecimal() and site.context.pid_lives(int(text))
+    return _is_fresh(at_s, site) and site.local_daemon_pid() is not None
 
 
 def _is_fresh(heartbeat_s: float, site: SiteAccess) -> bool:
     """A heartbeat that the clock, once set back, takes for one of the future is none."""
     return abs(site.now_s() - heartbeat_s) < site.settings.cycle.lease_s
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).split("\n", 1)[0]
 
 
 def _draw(document: Document) -> None:
