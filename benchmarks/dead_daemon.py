@@ -206,31 +206,39 @@ def compare(dead: ContainerCluster, control: ContainerCluster, seed: int) -> Com
         return Comparison(seed, outcomes[0].result(), outcomes[1].result())
 
 
+def join(found: list[Comparison]) -> Comparison:
+    """All seeds together, as one of number 0."""
+
+    def outcome(parts: list[Outcome]) -> Outcome:
+        starts_s = [start_s for part in parts for start_s in part.starts_s]
+        return Outcome(starts_s, sum(part.lifts_at_end for part in parts), sum(part.lifts_later for part in parts))
+
+    return Comparison(0, outcome([one.dead for one in found]), outcome([one.control for one in found]))
+
+
 def show(found: list[Comparison]) -> None:
     """A table for people; the last line is over all seeds."""
     table = Table(box=None, header_style="bold")
     compared = ("p95 start", "control", "ratio", "last start", "control", "ratio")
     for title in ("seed", "jobs", "lifts at the end", "60 s later", *compared):
         table.add_column(title, justify="right", no_wrap=True)
-    for one in found:
+    for one in (*found, join(found)):
         dead, control = one.dead, one.control
         table.add_row(
-            str(one.seed), str(len(dead.starts_s)), str(dead.lifts_at_end), str(dead.lifts_later),
+            str(one.seed or "all"), str(len(dead.starts_s)), str(dead.lifts_at_end), str(dead.lifts_later),
             f"{dead.percentile_s:.0f} s", f"{control.percentile_s:.0f} s", f"{one.percentile_ratio:.2f}",
             f"{dead.last_s:.0f} s", f"{control.last_s:.0f} s", f"{one.last_ratio:.2f}",
         )  # fmt: skip
-    together = [np.mean([getattr(one, ratio) for one in found]) for ratio in ("percentile_ratio", "last_ratio")]
-    table.add_row("mean", "", "", "", "", "", f"{together[0]:.2f}", "", "", f"{together[1]:.2f}")
     Console(width=140).print(table)
 
 
 def holds(one: Comparison) -> bool:
-    """What is promised of a dead sodad."""
+    """What is promised of a dead sodad. Of one seed alone the ratios vary by a tenth either way, as two equal runs do."""
     return one.dead.lifts_later == 0 and max(one.percentile_ratio, one.last_ratio) <= WITHIN_RATIO
 
 
 @click.command()
-@click.option("--seed", default=1, show_default=True, help="The first one.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(1), help="The first one.")
 @click.option("--seeds", default=10, show_default=True, type=click.IntRange(1), help="How many; six minutes each.")
 @click.option("--out", default="build/dead-daemon.json", show_default=True, type=click.Path(path_type=Path))
 def main(seed: int, seeds: int, out: Path) -> None:
@@ -251,7 +259,7 @@ def main(seed: int, seeds: int, out: Path) -> None:
             found.append(compare(dead, control, number))
             out.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
             show(found)
-    raise SystemExit(0 if all(map(holds, found)) else 1)
+    raise SystemExit(0 if holds(join(found)) else 1)
 
 
 if __name__ == "__main__":
