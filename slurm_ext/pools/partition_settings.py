@@ -18,8 +18,8 @@ _INHERITED_DEFAULTS: Mapping[str, str] = {
     "AllowGroups": "ALL", "AllowAccounts": "ALL", "DenyAccounts": "", "AllowQos": "ALL", "DenyQos": "",
     "AllocNodes": "ALL", "CpuBind": "", "QoS": "N/A", "DefaultTime": "NONE", "DisableRootJobs": "NO",
     "ExclusiveUser": "NO", "ExclusiveTopo": "NO", "Exclusive": "NO", "Hidden": "NO", "MaxNodes": "UNLIMITED",
-    "MaxTime": "UNLIMITED", "LLN": "NO", "MaxCPUsPerSocket": "UNLIMITED", "PriorityJobFactor": "1", "RootOnly": "NO", "ReqResv": "NO",
-    "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
+    "MaxTime": "UNLIMITED", "LLN": "NO", "MaxCPUsPerSocket": "UNLIMITED", "PriorityJobFactor": "1", "RootOnly": "NO",
+    "ReqResv": "NO", "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
     "MaxMemPerNode": "UNLIMITED", "DefMemPerCPU": "", "MaxMemPerCPU": "", "TRESBillingWeights": "", "Topology": "",
 }  # fmt: skip
 """What a pool partition has from its base, with the value that needs no saying. Only what the base shows is ever sent: Slurm
