@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of short commands, which
 READY := $(VENV)/.ready
 TOOLS_READY := $(VENV)/.tools-ready
 SEED ?= 1
+SLURM ?= 24.11
 SAMPLE ?= 30
 BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
@@ -51,12 +52,12 @@ endef
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 	$(BIN)/pytest -q -n auto --dist worksteal
 
-slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes)
-	$(call SLURM_TESTS)
+slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes; SLURM=24.11|26.05)
+	$(call SLURM_TESTS,--slurm $(SLURM))
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n auto --dist worksteal --cov --cov-report=term:skip-covered
-	$(call SLURM_TESTS,--thorough)
+	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
 
 bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 import docker
 
 from slurm_soda.containers import docker_resources
-from slurm_soda.containers.cluster_spec import CONTROLLER, HOST_LABEL, CgroupPlugin, ClusterError, ClusterSpec
+from slurm_soda.containers.cluster_spec import (
+    CONTROLLER,
+    DEFAULT_SLURM,
+    HOST_LABEL,
+    CgroupPlugin,
+    ClusterError,
+    ClusterSpec,
+)
 from slurm_soda.containers.container_commands import (
     ContainerCommandResult,
     ContainerFile,
@@ -22,6 +29,7 @@ from slurm_soda.containers.container_commands import (
 from slurm_soda.containers.docker_engine import ReportProgress, connect_docker
 from slurm_soda.containers.images import ensure_images
 from slurm_soda.containers.slurm_config import slurm_config_files
+from slurm_soda.containers.slurm_releases import find_release
 
 _READY_WITHIN_S = 60.0
 _POLL_S = 0.2
@@ -64,6 +72,7 @@ class ContainerCluster:
         cpus: int = 28,
         memory_mib: int = 64000,
         packed: bool = False,
+        slurm: str = DEFAULT_SLURM,
         base: str | None = None,
         progress: ReportProgress = _no_progress,
     ) -> ContainerCluster:
@@ -72,11 +81,12 @@ class ContainerCluster:
         Raises:
             ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
         """
-        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed)
+        release = find_release(slurm)
+        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm)
         client = connect_docker(progress)
         if docker_resources.find_containers(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
-        image = ensure_images(client, progress, base)
+        image = ensure_images(client, progress, release, base)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")

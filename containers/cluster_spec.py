@@ -18,6 +18,7 @@ USERS = ("alice", "bob", "carol")
 MAX_PACKED_NODES = 64
 MAX_NODES = 16
 MAX_GPUS = 16
+DEFAULT_SLURM = "24.11"
 CONTROLLER = "ctl"
 PACKED_HOST = "sim"
 
@@ -43,6 +44,8 @@ class ClusterSpec:
     memory_mib: int = 64000
     packed: bool = False
     """All compute nodes in one container, without cgroups: for tests of scale."""
+    slurm: str = DEFAULT_SLURM
+    """Release of Slurm, as :data:`slurm_soda.containers.slurm_releases.SLURM_RELEASES` has them."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", self.name):

@@ -21,7 +21,8 @@ import docker
 from slurm_soda.containers.base_image import ensure_base, has_image
 from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.docker_engine import ReportProgress, describe_refusal
-from slurm_soda.containers.wheels import ensure_wheels, lock_for_containers
+from slurm_soda.containers.slurm_releases import SlurmRelease
+from slurm_soda.containers.wheels import ContainerPython, ensure_wheels, lock_for_containers
 
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
@@ -57,21 +58,23 @@ def find_checkout() -> Path:
     return top
 
 
-def ensure_images(client: docker.DockerClient, say: ReportProgress, base: str | None = None) -> str:
-    """Tag of an image with this checkout's slurm-soda; builds what is not there yet.
+def ensure_images(
+    client: docker.DockerClient, say: ReportProgress, release: SlurmRelease, base: str | None = None
+) -> str:
+    """Tag of an image with this checkout's slurm-soda beside a release of Slurm; builds what is not there yet.
 
-    ``base`` names an image of Debian trixie to start from, instead of the one that is found or made.
+    ``base`` names an image of the release's suite of Debian to start from, instead of the one that is found or made.
 
     Raises:
         ClusterError: a step failed; the text has the end of what it said.
     """
     top = find_checkout()
     with _build_lock(top / "build"):
-        below = base or ensure_base(client, say)
-        slurm = ImageLayer("slurm", below, {name: _read(IMAGE / name) for name in _SLURM_FILES})
+        below = base or ensure_base(client, say, release)
+        slurm = slurm_layer(release, below)
         if not has_image(client, slurm.tag):
             _build(client, say, slurm, {})
-        python = _python(client, say, slurm.tag, top)
+        python = _python(client, say, slurm.tag, top, release)
         product = ImageLayer("product", python, sources(top))
         if not has_image(client, product.tag):
             _build(client, say, product, {})
@@ -80,15 +83,21 @@ def ensure_images(client: docker.DockerClient, say: ReportProgress, base: str | 
         return product.tag
 
 
-def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: Path) -> str:
+def slurm_layer(release: SlurmRelease, below: str) -> ImageLayer:
+    """The layer with Debian's Slurm. A suite that moved on to another release than this one fails to build."""
+    files = {name: _read(IMAGE / name) for name in _SLURM_FILES}
+    return ImageLayer("slurm", below, {**files, "slurm-version": (f"{release.version}\n".encode(), 0o644)})
+
+
+def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: Path, release: SlurmRelease) -> str:
     """The layer with the dependencies; its wheels are fetched only when it must be built."""
-    architecture = _architecture(client)
-    lock = lock_for_containers("".join((top / name).read_text() for name in _LOCKS), architecture)
-    build = lock_for_containers((top / _BUILD_LOCK).read_text(), architecture)
+    python = ContainerPython(release.python, _architecture(client))
+    lock = lock_for_containers("".join((top / name).read_text() for name in _LOCKS), python)
+    build = lock_for_containers((top / _BUILD_LOCK).read_text(), python)
     locks = {"requirements.lock": lock, _BUILD_LOCK: build}
     layer = ImageLayer("python", below, {name: (text.encode(), 0o644) for name, text in locks.items()})
     if not has_image(client, layer.tag):
-        wheels = ensure_wheels(lock + build, top / "build" / "wheels", architecture, say)
+        wheels = ensure_wheels(lock + build, top / "build" / "wheels", python, say)
         _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
     return layer.tag
 

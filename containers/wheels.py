@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.markers import Marker
@@ -14,23 +15,30 @@ from packaging.markers import Marker
 from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.docker_engine import ReportProgress
 
-CONTAINER_PYTHON = "3.13"
-"""Of the base image (trixie)."""
+
+@dataclass(frozen=True, slots=True)
+class ContainerPython:
+    """For what wheels are chosen: the Python inside the containers, which need not be this machine's."""
+
+    version: str
+    """Such as ``3.13``."""
+    architecture: str
+    """The Docker engine's: ``x86_64``, ``aarch64``."""
 
 
-def lock_for_containers(lock: str, architecture: str) -> str:
+def lock_for_containers(lock: str, python: ContainerPython) -> str:
     """The lines of ``lock`` that hold inside the containers, each once, their markers evaluated and removed.
 
     pip evaluates markers for the Python that runs it, which need not be the containers' one.
     """
     environment = {
-        "python_version": CONTAINER_PYTHON,
-        "python_full_version": f"{CONTAINER_PYTHON}.0",
+        "python_version": python.version,
+        "python_full_version": f"{python.version}.0",
         "implementation_name": "cpython",
         "sys_platform": "linux",
         "platform_system": "Linux",
         "os_name": "posix",
-        "platform_machine": architecture,
+        "platform_machine": python.architecture,
         "platform_python_implementation": "CPython",
     }
     kept = []
@@ -49,15 +57,13 @@ def _logical_lines(lock: str) -> Iterator[str]:
     yield from (" ".join(line.split()) for line in joined.splitlines() if line.strip())
 
 
-def ensure_wheels(lock: str, cache: Path, architecture: str, say: ReportProgress) -> Path:
+def ensure_wheels(lock: str, cache: Path, python: ContainerPython, say: ReportProgress) -> Path:
     """Directory with a wheel for every line of ``lock`` (see :func:`lock_for_containers`).
-
-    ``architecture`` is the engine's (``x86_64``, ``aarch64``), which need not be this machine's.
 
     Raises:
         ClusterError: pip could not fetch them.
     """
-    key = hashlib.sha256(f"{CONTAINER_PYTHON} {architecture}\n{lock}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{python.version} {python.architecture}\n{lock}".encode()).hexdigest()[:16]
     wheels = cache / key
     if wheels.is_dir():
         return wheels
@@ -67,18 +73,18 @@ def ensure_wheels(lock: str, cache: Path, architecture: str, say: ReportProgress
     partial.mkdir(parents=True)
     pins = cache / f"{key}.lock"
     pins.write_text(lock)
-    _download(architecture, partial, ("--require-hashes", "--no-deps", "-r", str(pins)))
+    _download(python, partial, ("--require-hashes", "--no-deps", "-r", str(pins)))
     partial.rename(wheels)
     return wheels
 
 
-def _download(architecture: str, to: Path, what: tuple[str, ...]) -> None:
-    # glibc of trixie is 2.41: every manylinux tag below is fine there.
-    platforms = [f"--platform=manylinux_2_{minor}_{architecture}" for minor in (39, 35, 34, 31, 28, 27, 24, 17)]
-    platforms += [f"--platform=manylinux2014_{architecture}"]
+def _download(python: ContainerPython, to: Path, what: tuple[str, ...]) -> None:
+    # glibc of trixie is 2.41: every manylinux tag below is fine there and in later suites.
+    platforms = [f"--platform=manylinux_2_{minor}_{python.architecture}" for minor in (39, 35, 34, 31, 28, 27, 24, 17)]
+    platforms += [f"--platform=manylinux2014_{python.architecture}"]
     argv = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"),
-        *("--python-version", CONTAINER_PYTHON, "--implementation", "cp", *platforms, "--dest", str(to), *what),
+        *("--python-version", python.version, "--implementation", "cp", *platforms, "--dest", str(to), *what),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -64,7 +64,9 @@ def run_mix_twice(
         ClusterError: the cluster cannot be brought up.
         DemoError: a job was refused or failed, or accounting did not hear of all of them.
     """
-    cluster = ContainerCluster.up(settings.cluster, nodes=NODES, gpus=GPUS_PER_NODE, progress=watch.say)
+    cluster = ContainerCluster.up(
+        settings.cluster, nodes=NODES, gpus=GPUS_PER_NODE, slurm=settings.slurm, progress=watch.say
+    )
     try:
         warm_up_nodes(cluster)
         cluster.start_daemon(daemon_configuration(settings, mix))

@@ -37,6 +37,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would w
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="run every test with every parameter, and 50 examples")
+    parser.addoption(
+        "--slurm", default="24.11", help="release of Slurm in the containers: 24.11 (the default) or 26.05"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

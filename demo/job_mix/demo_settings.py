@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.demo.job_mix.mix_jobs import JobMix
 
 NODES, GPUS_PER_NODE = 2, 4
@@ -28,6 +29,8 @@ class DemoSettings:
     keep: bool = False
     """Leave the cluster up afterwards."""
     cluster: str = "demo"
+    slurm: str = DEFAULT_SLURM
+    """Release of Slurm."""
 
 
 def policy_parameters(settings: DemoSettings, mix: JobMix) -> dict[str, float | list[float]]:

@@ -17,6 +17,7 @@
 #include "place.h"
 #include "profile.h"
 
+#define PAGE_BYTES 4096
 #define TICK_S 0.1
 #define STALL_S 1.0 /* a longer gap means that the process was stopped (suspended): it made no progress then */
 
@@ -248,9 +249,11 @@ int main(int argc, char **argv)
     static struct training training;
     prepare(&training, argc, argv);
     take_signals(&training);
-    char *memory = malloc(training.options.memory_mib * 1048576ul + 1);
-    if (memory)
-        memset(memory, 1, training.options.memory_mib * 1048576ul);
+    /* volatile: newer compilers leave out an allocation that is only written to */
+    size_t bytes = training.options.memory_mib * 1048576ul;
+    volatile char *memory = malloc(bytes + 1);
+    for (size_t at = 0; memory && at < bytes; at += PAGE_BYTES)
+        memory[at] = 1;
     gpu_state_make_dir();
     gpu_state_clear();
     occupy(&training, 0, 1);
@@ -263,6 +266,6 @@ int main(int argc, char **argv)
     if (!sig)
         finish(&training);
     gpu_state_clear();
-    free(memory);
+    free((void *)memory);
     return status;
 }

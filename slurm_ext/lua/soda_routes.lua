@@ -13,6 +13,7 @@ local REQUEST_MAX_BYTES, REQUEST_MAX_PIECES = 1024, 16 -- Slurm refuses a longer
 local GPU_PARTS = { gpu = true, gpumem = true, cog = true, shard = true, mps = true } -- gres on the devices of GPUs
 local LARGE_FROM_GPUS = 4
 local NO_VAL16, NO_VAL, INFINITE16, INFINITE = 65534, 4294967294, 65535, 4294967295
+local TAKES_WHOLE_NODES = { [0] = true, [4] = true } -- --exclusive and --exclusive=topo; user and mcs do not
 local RULES_LINE = "^rules gpu_lending=([a-z]+) kill_wait_s=([0-9]+) job_requeue=([01])$"
 local PART_LINE = "^part name=([^ ]+) base=([^ ]+) kind=([a-z]+) borrowing=([01]) nodes=([0-9]+) cores=([0-9]+)"
     .. " cpus=([0-9]+) gpus=([0-9]+) type=([^ ]*)$"
@@ -143,7 +144,7 @@ function M.ask(job_desc)
         nodes = nodes,
         cores = cores,
         cores_per_node = per_node_cores,
-        whole_nodes = tonumber(job_desc.shared) == 0,
+        whole_nodes = TAKES_WHOLE_NODES[tonumber(job_desc.shared)] or false,
         other_gres = other,
     }
 end

@@ -17,12 +17,13 @@ PartitionSettings = Mapping[str, str]
 _INHERITED_DEFAULTS: Mapping[str, str] = {
     "AllowGroups": "ALL", "AllowAccounts": "ALL", "DenyAccounts": "", "AllowQos": "ALL", "DenyQos": "",
     "AllocNodes": "ALL", "CpuBind": "", "QoS": "N/A", "DefaultTime": "NONE", "DisableRootJobs": "NO",
-    "ExclusiveUser": "NO", "ExclusiveTopo": "NO", "Hidden": "NO", "MaxNodes": "UNLIMITED", "MaxTime": "UNLIMITED",
-    "LLN": "NO", "MaxCPUsPerSocket": "UNLIMITED", "PriorityJobFactor": "1", "RootOnly": "NO", "ReqResv": "NO",
-    "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
+    "ExclusiveUser": "NO", "ExclusiveTopo": "NO", "Exclusive": "NO", "Hidden": "NO", "MaxNodes": "UNLIMITED",
+    "MaxTime": "UNLIMITED", "LLN": "NO", "MaxCPUsPerSocket": "UNLIMITED", "PriorityJobFactor": "1", "RootOnly": "NO",
+    "ReqResv": "NO", "OverSubscribe": "NO", "OverTimeLimit": "NONE", "JobDefaults": "(null)", "DefMemPerNode": "UNLIMITED",
     "MaxMemPerNode": "UNLIMITED", "DefMemPerCPU": "", "MaxMemPerCPU": "", "TRESBillingWeights": "", "Topology": "",
 }  # fmt: skip
-"""What a pool partition has from its base, with the value that needs no saying."""
+"""What a pool partition has from its base, with the value that needs no saying. Only what the base shows is ever sent: Slurm
+26.05 shows Exclusive in place of ExclusiveUser and ExclusiveTopo, and takes ``ExclusiveTopo=NO`` for ``Exclusive=NODE``."""
 _NOT_INHERITED = frozenset(
     {"MinNodes", "State", "Nodes", "NodeSets", "Default", "Alternate", "GraceTime", "MaxCPUsPerNode", "PriorityTier",
      "PreemptMode", "TotalCPUs", "TotalNodes", "TRES"}

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, task_count
@@ -16,11 +17,10 @@ from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, task_count
 _NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFE)
 """INFINITE and NO_VAL, in 16, 32 and 64 bits, as older versions print them."""
 _MAX_NUMBER = 2**53
-_EXCLUSIVE = frozenset({"none", "user", "mcs", "topo"})
 
 
-def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobRequest:
-    """One job's request.
+def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int, nodes: ExclusiveNodes) -> JobRequest:
+    """One job's request; ``nodes`` is what squeue said of it, because JSON does not have it on every version.
 
     Raises:
         SlurmReplyError: the reply is cut short or of another form.
@@ -40,7 +40,7 @@ def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobReque
             least_cpus_per_node=max(_number(job["minimum_cpus_per_node"]), 1),
             memory_per_cpu_mib=_number(job["memory_per_cpu"]),
             memory_per_node_mib=_number(job["memory_per_node"]),
-            peculiar=_reason_cpus_fixed(job),
+            peculiar=_reason_cpus_fixed(job, nodes),
         )
     except JSON_ERRORS as error:
         raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); does it wait?") from error
@@ -58,13 +58,11 @@ def _number(value: Any) -> int:
     return count
 
 
-def _reason_cpus_fixed(job: dict[str, Any]) -> str:
+def _reason_cpus_fixed(job: dict[str, Any], nodes: ExclusiveNodes) -> str:
     """The first thing in a request that ties its CPUs to something else."""
-    shared = job.get("shared") or []
-    words = {str(word).lower() for word in ([shared] if isinstance(shared, str) else shared)}
     checks = (
         (_number(job.get("het_job_id")), "a heterogeneous job"),
-        (words & _EXCLUSIVE, "--exclusive"),
+        (nodes is not ExclusiveNodes.NOBODY, "--exclusive"),
         (job.get("cpus_per_tres"), "--cpus-per-gpu"),
         (any(_number(job.get(key)) for key in _LAYOUT), "--sockets-per-node, --cores-per-socket or --threads-per-core"),
         (_number(job.get("tasks_per_socket")) or _number(job.get("tasks_per_core")), "tasks bound to sockets or cores"),

@@ -6,12 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.exclusive_nodes import EXCLUSIVE_FIELDS, parse_exclusive
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import count_or_zero, parse_integer, scaled_count, text_or_empty
 
 _FIELDS = (
-    "JobID", "BatchFlag", "OverSubscribe", "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
+    "JobID", "BatchFlag", *EXCLUSIVE_FIELDS, "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
 )  # fmt: skip
 
 
@@ -23,7 +24,7 @@ class WaitingJob:
     batch: bool
     """Submitted with sbatch: Slurm can requeue it."""
     whole_nodes: bool
-    """``--exclusive``."""
+    """``--exclusive``: it gets all cores of its nodes."""
     least_cpus_per_node: int
     reservation: str = ""
     most_nodes: int = 0
@@ -61,19 +62,25 @@ def _format(framing: ReplyFraming) -> str:
 
 
 def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
-    """The jobs of a reply.
+    """The jobs of a reply. One whose use of nodes this version does not understand is left out: it stays where it is.
 
     Raises:
-        SlurmReplyError: it is cut short, or a record cannot be read.
+        SlurmReplyError: it is cut short, a record cannot be read, or there are jobs and none is understood.
     """
     found: dict[int, WaitingJob] = {}
+    unknown: SlurmReplyError | None = None
     for cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
-        job_id, batch, oversubscribe, cpus, reservation, most_nodes, features, excluded, per_tres = cells
+        job_id, batch, oversubscribe, exclusive, cpus, reservation, most_nodes, features, excluded, per_tres = cells
         number = parse_integer(job_id, "job id")
+        try:
+            nodes = parse_exclusive(oversubscribe, exclusive, f"job {number}")
+        except SlurmReplyError as error:
+            unknown = error
+            continue
         found[number] = WaitingJob(
             number,
             batch == "1",
-            oversubscribe == "NO",
+            nodes.whole_nodes,
             scaled_count(cpus, f"CPUs of job {number}"),
             text_or_empty(reservation),
             count_or_zero(most_nodes),
@@ -81,4 +88,6 @@ def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]
             text_or_empty(excluded),
             text_or_empty(per_tres),
         )
+    if unknown and not found:
+        raise unknown
     return found

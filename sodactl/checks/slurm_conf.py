@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, SlurmConfig, failure_text
 
-TESTED_RELEASES = ("24.11",)
+TESTED_RELEASES = ("24.11", "26.05")
 """Releases that slurm-soda's own tests run on."""
 
 _NO_TIMEOUT = 65534

@@ -13,9 +13,10 @@ import click
 
 from slurm_soda.containers import docker_resources
 from slurm_soda.containers.cluster import ContainerCluster
-from slurm_soda.containers.cluster_spec import CONTROLLER, USERS, ClusterError
+from slurm_soda.containers.cluster_spec import CONTROLLER, DEFAULT_SLURM, USERS, ClusterError
 from slurm_soda.containers.container_commands import home_directory
 from slurm_soda.containers.docker_engine import connect_docker
+from slurm_soda.containers.slurm_releases import SLURM_RELEASES
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column
 
@@ -64,7 +65,14 @@ def cluster() -> None:
 @click.option(
     "--mode", type=click.Choice(_MODES), default="observe", show_default=True, help="sodad's mode; off: not started."
 )
-@click.option("--base", help="Image of Debian trixie to build on.  [default: from a registry, else debootstrap]")
+@click.option(
+    "--slurm",
+    type=click.Choice(list(SLURM_RELEASES)),
+    default=DEFAULT_SLURM,
+    show_default=True,
+    help="Release of Slurm.",
+)
+@click.option("--base", help="Image of that Slurm's Debian to build on.  [default: from a registry, else debootstrap]")
 @_json_option
 def up(
     *,
@@ -75,6 +83,7 @@ def up(
     memory_mib: int,
     packed: bool,
     mode: str,
+    slurm: str,
     base: str | None,
     as_json: bool,
 ) -> None:
@@ -88,15 +97,16 @@ def up(
       sodactl cluster up
       sodactl cluster up --name big --nodes 64 --packed     for tests of scale
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
+      sodactl cluster up --slurm 26.05                      a newer Slurm, from Debian's next release
     """  # noqa: D301 - click reads the control character
     size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
-    made = ContainerCluster.up(name, **size, packed=packed, base=base, progress=_print_progress)
+    made = ContainerCluster.up(name, **size, packed=packed, slurm=slurm, base=base, progress=_print_progress)
     try:
         if mode != "off":
             _print_progress(f"starting sodad in mode {mode}")
             made.start_daemon(f'mode = "{mode}"\n')
         if as_json:
-            output.print_json({"name": name, "sodad": mode, **size, "packed": packed})
+            output.print_json({"name": name, "slurm": slurm, "sodad": mode, **size, "packed": packed})
         else:
             output.print_line(f"cluster {name} is up: {nodes} nodes with {gpus} GPUs each, sodad {mode}")
             output.print_line(f"try: sodactl cluster exec --name {name} {USERS[0]} -- sinfo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 import tomllib
@@ -9,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer, find_checkout, sources
-from slurm_soda.containers.wheels import lock_for_containers
+from slurm_soda.containers.base_image import debootstrap_command
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import ClusterError, ClusterSpec
+from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer, find_checkout, slurm_layer, sources
+from slurm_soda.containers.slurm_releases import SLURM_RELEASES
+from slurm_soda.containers.wheels import ContainerPython, lock_for_containers
+
+RELEASES = list(SLURM_RELEASES.values())
 
 FILES: ImageFiles = {"a": (b"1", 0o644), "b": (b"2", 0o755)}
 
@@ -60,8 +67,38 @@ fast==1 ; platform_machine == 'x86_64' \\
 @pytest.mark.parametrize(("architecture", "more"), [("x86_64", "fast==1 --hash=sha256:ff\n"), ("aarch64", "")])
 def test_the_lock_is_reduced_to_what_holds_in_the_containers(architecture: str, more: str) -> None:
     expected = "alembic==1.0 --hash=sha256:aa --hash=sha256:bb\nnumpy==2.5 --hash=sha256:dd\n" + more
-    assert lock_for_containers(LOCK, architecture) == expected
-    assert lock_for_containers(LOCK + LOCK, architecture) == expected, "two locks may name the same"
+    python = ContainerPython("3.13", architecture)
+    assert lock_for_containers(LOCK, python) == expected
+    assert lock_for_containers(LOCK + LOCK, python) == expected, "two locks may name the same"
+
+
+def test_the_lock_is_reduced_for_the_python_of_the_suite() -> None:
+    older, newer = (f"python_full_version {comparison} '3.14'" for comparison in ("<", ">="))
+    lock = f"numpy==2.5 ; {older} --hash=sha256:aa\nnumpy==2.6 ; {newer} --hash=sha256:bb\n"
+    found = {
+        release.version: lock_for_containers(lock, ContainerPython(release.python, "x86_64")) for release in RELEASES
+    }
+    assert found == {"24.11": "numpy==2.5 --hash=sha256:aa\n", "26.05": "numpy==2.6 --hash=sha256:bb\n"}
+
+
+def test_each_release_of_slurm_has_images_of_its_own() -> None:
+    assert next(iter(SLURM_RELEASES)) == ClusterSpec("x").slurm == "24.11"
+    assert len({release.base_image for release in RELEASES}) == len(RELEASES)
+    assert len({slurm_layer(release, "base:1").tag for release in RELEASES}) == len(RELEASES)
+
+
+def test_debootstrap_makes_suites_that_are_younger_than_itself() -> None:
+    """It has a script by the name of each suite that it knows; that of sid makes them all."""
+    argv = debootstrap_command("forky", Path("/var/tmp/x"))
+    assert argv == ("debootstrap", "--variant=minbase", "forky", "/var/tmp/x", "", "sid")
+
+
+@pytest.mark.parametrize("version", ["23.02", "26.05.5", "", "trixie"])
+def test_a_release_that_no_suite_has_is_refused_before_anything_is_made(version: str) -> None:
+    with pytest.raises(
+        ClusterError, match=re.escape(f"slurm is {version!r}; clusters in containers run 24.11 or 26.05")
+    ):
+        ContainerCluster.up("x", slurm=version)
 
 
 def test_every_script_of_the_image_is_executable() -> None:

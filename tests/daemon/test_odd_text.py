@@ -62,6 +62,9 @@ class Replayed:
         self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
     ) -> CompletedCommand:
         command = " ".join(argv)
+        if "--jobs=" in command:
+            nodes = FRAMING.field.join([argv[-1].removeprefix("--jobs="), "OK", ""])
+            return CompletedCommand(tuple(argv), 0, f"{nodes}{FRAMING.record}\n{FRAMING.end}".encode(), b"")
         if "squeue" in command:
             return CompletedCommand(tuple(argv), 0, self._squeue(), b"")
         if "show node" in command:

@@ -90,6 +90,9 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"num_tasks": 32, "min_cpus": 32, "requeue": 0}, None, OWN_CPU),
         ({"num_tasks": 33, "min_cpus": 33, "requeue": 0}, None, None),  # 4 x 8 are the CPU pool's
         ({"shared": 0}, None, LENT_CPU),
+        ({"shared": 4}, None, LENT_CPU),  # --exclusive=topo
+        ({"shared": 4, "requeue": 0}, None, None),
+        ({"shared": 2, "requeue": 0}, None, OWN_CPU),  # --exclusive=user
         ({"min_nodes": 5, "max_nodes": 5}, None, None),
         ({"tres_per_node": b"gres/gpu:2"}, None, OWN_SMALL),
         ({"tres_per_node": b"gres/gpu"}, None, OWN_SMALL),

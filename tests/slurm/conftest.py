@@ -36,9 +36,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[ContainerCluster]:
+def slurm(pytestconfig: pytest.Config) -> str:
+    """Release of Slurm that is tested."""
+    return str(pytestconfig.getoption("--slurm"))
+
+
+@pytest.fixture(scope="session")
+def cluster(slurm: str) -> Iterator[ContainerCluster]:
     """Two nodes with four GPUs each. sodad does not run: a test that starts it stops it."""
-    cluster = ContainerCluster.up(f"test-{secrets.token_hex(3)}", progress=print)
+    cluster = ContainerCluster.up(f"test-{secrets.token_hex(3)}", slurm=slurm, progress=print)
     try:
         yield cluster
     finally:

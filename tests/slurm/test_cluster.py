@@ -170,9 +170,9 @@ def test_status_and_logs_name_every_part(cluster: ContainerCluster) -> None:
     assert {"ctl/slurmctld", "ctl/slurmdbd", "n1/slurmd", "n2/slurmd"} <= set(cluster.logs())
 
 
-def test_a_second_cluster_lives_beside_the_first_and_goes_without_trace(cluster: ContainerCluster) -> None:
+def test_a_second_cluster_lives_beside_the_first_and_goes_without_trace(cluster: ContainerCluster, slurm: str) -> None:
     name = f"test-{secrets.token_hex(3)}"
-    second = ContainerCluster.up(name, nodes=3, packed=True)
+    second = ContainerCluster.up(name, nodes=3, packed=True, slurm=slurm)
     try:
         assert set(second.node_states()) == {"n1", "n2", "n3"}
         with pytest.raises(ClusterError, match=f"cluster {name} is up already"):
@@ -190,7 +190,7 @@ def test_a_second_cluster_lives_beside_the_first_and_goes_without_trace(cluster:
         ContainerCluster.find(name)
 
 
-def test_an_interrupt_during_up_leaves_nothing_behind() -> None:
+def test_an_interrupt_during_up_leaves_nothing_behind(slurm: str) -> None:
     name = f"test-{secrets.token_hex(3)}"
 
     def interrupt(line: str) -> None:
@@ -198,7 +198,7 @@ def test_an_interrupt_during_up_leaves_nothing_behind() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ContainerCluster.up(name, progress=interrupt)
+        ContainerCluster.up(name, slurm=slurm, progress=interrupt)
     client = docker.from_env()
     wanted = {"label": f"slurm-soda.cluster={name}"}
     assert not client.containers.list(all=True, filters=wanted)

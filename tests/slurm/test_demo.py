@@ -24,13 +24,13 @@ JOBS = 10
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, list[str], str]:
+def told(tmp_path_factory: pytest.TempPathFactory, slurm: str) -> tuple[dict[str, Any], Path, list[str], str]:
     """Report, folder, what was said, and the cluster's name, of one small demo four times as fast as the real one."""
     out, name = tmp_path_factory.mktemp("demo"), f"demo-{secrets.token_hex(3)}"
     said: list[str] = []
     events: list[tuple[DemoPhase, DriverEvent]] = []
     watch = DemoObserver(said.append, lambda phase, event: events.append((phase, event)))
-    report = run_demo(DemoSettings(seed=3, jobs=JOBS, time_scale=600.0, out=out, cluster=name), watch)
+    report = run_demo(DemoSettings(seed=3, jobs=JOBS, time_scale=600.0, out=out, cluster=name, slurm=slurm), watch)
     assert [event["event"] for _, event in events].count("done") == 2
     return report, out, said, name
 

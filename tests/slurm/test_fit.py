@@ -94,6 +94,7 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     wide = submit(site, "--soda-category=nlp", "--gres=gpu:1", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12")
     without = submit(site, "--gres=gpu:1", "--cpus-per-task=20")
     tied = submit(site, "--soda-category=cv", "--gpus=1", "--cpus-per-gpu=7")
+    alone = submit(site, "--soda-category=cv", "--gres=gpu:1", "--cpus-per-task=4", "--exclusive")
     sweep = submit(site, "--soda-category=cv", "--gres=gpu:1", "--cpus-per-task=7", "--array=1-2")
     memory = submit(
         site, "--soda-category=cv", f"--partition={BOUND}", "--gres=gpu:1", "--cpus-per-task=8", "--mem=9000"
@@ -107,8 +108,8 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     two_more_cycles(site)
     changed = sorted([few, many, ranks, wide, memory, capped])
     assert sorted(row["job_id"] for row in rewrites(site)) == changed, "once each"
-    assert [shown(site, job, "NumCPUs") for job in (without, tied)] == [("20",), ("7",)]
-    for job, text in ((tied, "--cpus-per-gpu"), (sweep, "job array")):
+    assert [shown(site, job, "NumCPUs") for job in (without, tied, alone)] == [("20",), ("7",), ("4",)]
+    for job, text in ((tied, "--cpus-per-gpu"), (alone, "--exclusive"), (sweep, "job array")):
         said = soda(site, "explain", str(job))
         assert text in said["cores"]["left_alone"], said
         assert any("is left alone" in line for line in said["reasons"])

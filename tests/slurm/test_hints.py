@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -37,6 +36,15 @@ REFUSED = [
     ("model", "evil\x1b[31m\nname"),
     ("gpu_memory", ""),
 ]
+PARTS = ("soda.lua", "soda_hints.lua", "soda_routes.lua")
+SITE_FILE = "/etc/slurm/job_submit.lua"
+TAG = "soda:1:model=vgg16"
+READ_AGAIN = ("read_at=$((read_at + 1))", f"touch --date=@$read_at {SITE_FILE}")
+"""Slurm reads its file again at the next submission if it became younger, counted in whole seconds."""
+TAKE_AND_CHANGE = (
+    f"job=$(runuser -u {USER} -- sbatch --parsable --hold --output=/dev/null --soda-model=vgg16 --wrap=true) &&"
+    f" runuser -u {USER} -- scontrol update JobId=$job TimeLimit=5 && echo $job",
+)
 
 
 def words(flags: dict[str, str]) -> list[str]:
@@ -63,6 +71,19 @@ def comment(cluster: ContainerCluster, job_id: str) -> str:
 
 def queue_length(cluster: ContainerCluster) -> int:
     return cluster.exec(USER, ["squeue", "--noheader", "--user", USER]).check().stdout.count("\n")
+
+
+def broken_forms(good: str) -> dict[str, str | None]:
+    """What a file may become; None: it is gone."""
+    late = "return setmetatable({}, { __index = function() return function() error('late') end end })"
+    cut = {f"cut {quarter}": good[: len(good) * quarter // 4] for quarter in (1, 2, 3)}
+    whole: dict[str, str | None] = {
+        "gone": None,
+        "empty": "",
+        "no lua": "this is no lua (",
+        "error": "error('at load')",
+    }
+    return whole | cut | {"other": "return 7", "hollow": "return {}", "late": late}
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
@@ -201,28 +222,32 @@ def test_a_submission_wakes_the_daemon(cluster: ContainerCluster) -> None:
     assert touched() not in ("", before)
 
 
-def test_jobs_are_taken_when_the_module_is_broken_or_gone(cluster: ContainerCluster) -> None:
-    path, site_file = "/opt/slurm-soda/lib/soda.lua", "/etc/slurm/job_submit.lua"
-    good = cluster.copy_out(path)
-
-    def reload() -> None:
-        """Slurm reads its file again at the next submission if it became younger, counted in whole seconds."""
-        time.sleep(1.1)
-        cluster.exec("root", ["touch", site_file]).check()
-
-    try:
-        late = b"return { submit = function() error('late') end }"
-        for content in (b"", b"this is no lua (", b"error('at load')", late):
-            cluster.copy_in(content, path)
-            reload()
-            assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"
-        cluster.exec("root", ["rm", path]).check()
-        reload()
-        assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "(null)"
-    finally:
-        cluster.copy_in(good, path)
-        reload()
-    assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == "soda:1:model=vgg16"
+def test_jobs_are_taken_and_changed_whatever_a_file_of_lua_has_become(cluster: ContainerCluster) -> None:
+    """Since 26.05 Slurm refuses a job, and a change of one, after any error of lua."""
+    files = {path.rpartition("/")[2]: path for path in (*(f"/opt/slurm-soda/lib/{name}" for name in PARTS), SITE_FILE)}
+    good = {name: cluster.copy_out(path).decode() for name, path in files.items()}
+    cases = [(name, kind, text) for name in PARTS for kind, text in broken_forms(good[name]).items()]
+    # Of the site's own file, Slurm keeps what it read last.
+    cases += [
+        ("job_submit.lua", kind, broken_forms(good["job_submit.lua"])[kind]) for kind in ("empty", "cut 1", "no lua")
+    ]
+    script = ["set -u", f"read_at=$(stat --format=%Y {SITE_FILE})"]
+    for name, _, text in cases:
+        broken = f"rm {files[name]}" if text is None else f"printf %s {shlex.quote(text)} >{files[name]}"
+        script += [broken, *READ_AGAIN, *TAKE_AND_CHANGE, f"printf %s {shlex.quote(good[name])} >{files[name]}"]
+    script += [
+        *READ_AGAIN,
+        'while [ "$(date +%s)" -le $read_at ]; do sleep 0.1; done',
+    ]  # a touch is younger from then on
+    said = cluster.exec("root", ["sh"], input="\n".join(script)).check()
+    jobs = said.stdout.splitlines()
+    assert len(jobs) == len(cases), said.stderr
+    found = cluster.exec(USER, ["squeue", "--noheader", "--user", USER, "--format", "%i %k"]).check().stdout
+    comments = dict(line.split(" ", 1) for line in found.splitlines())
+    tagged = {(name, kind) for (name, kind, _), job in zip(cases, jobs, strict=True) if comments[job] != "(null)"}
+    own = {(name, kind) for name, kind, _ in cases if name == "job_submit.lua"}
+    assert tagged == {("soda_routes.lua", "hollow"), ("soda_routes.lua", "late")} | own
+    assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == TAG
 
 
 def test_jobs_are_taken_when_the_plugin_is_gone(cluster: ContainerCluster) -> None:

@@ -32,8 +32,8 @@ def detail(
     *, batch: int = 1, shared: str = "OK", cpus: int = 4, reservation: str = "(null)", most_nodes: int = 1,
     features: str = "(null)", excluded: str = "", per_tres: str = "N/A",
 ) -> str:  # fmt: skip
-    """What Slurm 24.11's squeue says of a waiting job."""
-    return f"{batch}|{shared}|{cpus}|{reservation}|{most_nodes}|{features}|{excluded}|{per_tres}"
+    """What Slurm 24.11's squeue says of a waiting job; it does not know the field Exclusive."""
+    return f"{batch}|{shared}||{cpus}|{reservation}|{most_nodes}|{features}|{excluded}|{per_tres}"
 
 
 @dataclass

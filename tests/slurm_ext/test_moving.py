@@ -109,7 +109,7 @@ def test_what_squeue_tells() -> None:
 
 def test_text_of_users_cannot_forge_a_job_and_a_half_reply_is_none() -> None:
     framing = ReplyFraming("Recorded")
-    cells = framing.field.join(["7", "1", "OK", "1", "(null)", "2K", "a|b\n8|1", "", "N/A"])
+    cells = framing.field.join(["7", "1", "OK", "", "1", "(null)", "2K", "a|b\n8|1", "", "N/A"])
     reply = f"{cells}{framing.record}\n".encode()
     found = parse_waiting(reply + framing.end.encode(), framing)
     assert {job: (of.features, of.most_nodes) for job, of in found.items()} == {7: ("a|b\n8|1", 0)}

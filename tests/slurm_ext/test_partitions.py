@@ -63,6 +63,24 @@ def test_a_plain_base_says_little() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("said", "carried"), [("NO", {}), ("USER", {"Exclusive": "USER"}), ("NODE", {"Exclusive": "NODE"})]
+)
+def test_the_word_of_26_05_for_exclusive_nodes_is_carried(said: str, carried: dict[str, str]) -> None:
+    base = parsed(
+        "PartitionName=gpu AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A"
+        f" DefaultTime=01:00:00 DisableRootJobs=NO Exclusive={said} GraceTime=0 Hidden=NO MaxNodes=UNLIMITED"
+        " MaxTime=UNLIMITED MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED NodeSets=ALL Nodes=n[1-2]"
+        " PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO OverTimeLimit=NONE PreemptMode=REQUEUE"
+        " State=UP TotalCPUs=56 TotalNodes=2 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED"
+        " MaxMemPerNode=UNLIMITED TRES=cpu=56,mem=125G,node=2,billing=56,gres/cog=8,gres/gpu=8"
+    )
+    assert list_settings_not_inherited(base) == []
+    settings = pool_partition_settings(PARTS["gpu_cpu"], base)
+    assert {key: value for key, value in settings.items() if "Exclusive" in key} == carried
+    assert not [key for key in settings if "Exclusive" in key and key not in base.fields]
+
+
 @pytest.mark.parametrize(("own", "cores"), [("6", "6"), ("10", "8"), ("UNLIMITED", "8")])
 def test_a_base_with_a_limit_of_its_own_keeps_it(own: str, cores: str) -> None:
     base = SlurmPartition("gpu", partition(MaxCPUsPerNode=own))

@@ -12,6 +12,7 @@ import pytest
 from slurm_soda.policies.pipeline.actions import RequestedCpus, ResizeRequest
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
@@ -29,37 +30,39 @@ def framed(document: Any) -> bytes:
     return (text + FRAMING.end).encode("utf-8", "surrogateescape")
 
 
-def told(**values: Any) -> JobRequest:
+def told(nodes: ExclusiveNodes = ExclusiveNodes.NOBODY, **values: Any) -> JobRequest:
     """A request as Slurm 22.05 told it, with plain numbers."""
     job: dict[str, Any] = {
         "job_id": 7, "node_count": 1, "max_nodes": 0, "tasks": 1, "tasks_per_node": 0, "cpus": 4, "cpus_per_task": 4,
-        "minimum_cpus_per_node": 4, "memory_per_cpu": 0, "memory_per_node": 1000, "shared": "", "cpus_per_tres": "",
+        "minimum_cpus_per_node": 4, "memory_per_cpu": 0, "memory_per_node": 1000, "cpus_per_tres": "",
         "tasks_per_socket": 0xFFFF, "tasks_per_core": 0xFFFF, "threads_per_core": 0xFFFE, "core_spec": 0,
         "contiguous": False, "het_job_id": 0, "sockets_per_node": None, "cores_per_socket": None,
     }  # fmt: skip
-    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7)
+    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7, nodes)
 
 
 @pytest.mark.parametrize(("version", "job_id"), [("24.11.5", 10055), ("26.05.5", 4)])
 def test_recorded_replies(version: str, job_id: int) -> None:
     stdout = (REPLIES / version / f"allocation-{job_id}.txt").read_bytes()
-    assert parse_request(stdout, FRAMING, job_id) == JobRequest(job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500)
+    assert parse_request(stdout, FRAMING, job_id, ExclusiveNodes.NOBODY) == JobRequest(
+        job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500
+    )
 
 
 def test_a_reply_that_is_cut_short_or_of_another_job() -> None:
     with pytest.raises(SlurmReplyError, match="cut short"):
-        parse_request(b'{"jobs": []}', FRAMING, 7)
+        parse_request(b'{"jobs": []}', FRAMING, 7, ExclusiveNodes.NOBODY)
     with pytest.raises(SlurmReplyError, match="job 8"):
-        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8)
+        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8, ExclusiveNodes.NOBODY)
 
 
 @pytest.mark.parametrize(
     ("values", "text"),
     [
         ({}, ""),
-        ({"shared": ["none"]}, "--exclusive"),
-        ({"shared": "user"}, "--exclusive"),
-        ({"shared": "OK"}, ""),
+        ({"nodes": ExclusiveNodes.ALL}, "--exclusive"),
+        ({"nodes": ExclusiveNodes.USERS}, "--exclusive"),
+        ({"nodes": ExclusiveNodes.NOBODY}, ""),
         ({"cpus_per_tres": "gres/gpu:2"}, "--cpus-per-gpu"),
         ({"threads_per_core": {"set": True, "infinite": False, "number": 1}}, "--threads-per-core"),
         ({"tasks_per_core": {"set": True, "infinite": False, "number": 1}}, "bound to"),
@@ -120,7 +123,7 @@ def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
 def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
     text = json.dumps({"jobs": [{"job_id": 7, "node_count": 1, "tasks": 1, "cpus": "?"}]}).replace('"?"', number)
     with pytest.raises(SlurmReplyError, match="cannot be read"):
-        parse_request(framed(text), FRAMING, 7)
+        parse_request(framed(text), FRAMING, 7, ExclusiveNodes.NOBODY)
     held = {"nodes": {"allocation": [{"name": "n1", "cpus": {"count": "?"}}]}}
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
     with pytest.raises(SlurmReplyError, match="cannot be read"):
