@@ -12,8 +12,6 @@ CONTROLLER = "ctl"
 CLOCK = "/run/campaign/clock"
 """libfaketime's file: the offset of sodad's clock."""
 HOOK = "/run/campaign/hook"
-COUNTED = "/run/campaign/hooks"
-"""One line for each hook that was hit."""
 
 _PID = "pid=$(cat /run/cluster/{daemon}.pid)"
 _PAUSE = _PID + "; kill -STOP $pid; later {for_s} kill -CONT $pid"
@@ -98,17 +96,10 @@ HOOK_WRAPPER = f"""#!/bin/sh
 # A site's own hook that calls slurm-soda's, and has it killed or paused after a while if the campaign says so.
 PATH=/usr/bin:/bin
 hook=${{0##*-}}
-ours=/opt/slurm-soda/libexec/$hook
-mv {HOOK}.$hook {HOOK}.$$ 2>/dev/null || exec $ours
+mv {HOOK}.$hook {HOOK}.$$ 2>/dev/null || exec /opt/slurm-soda/libexec/$hook
 read -r signal after_ms for_s <{HOOK}.$$
 rm -f {HOOK}.$$
-setsid $ours &
-pid=$!
-sleep "$(echo "$after_ms" | awk '{{print $1 / 1000}}')"
-kill -$signal -- -$pid 2>/dev/null && echo "$hook $signal hit" >>{COUNTED} || echo "$hook $signal late" >>{COUNTED}
-[ $signal = KILL ] || {{ sleep $for_s; kill -CONT -- -$pid 2>/dev/null; }}
-wait $pid
-exit 0
+exec python3 -IS /usr/local/share/campaign/hit_hook.py $hook $signal $after_ms $for_s
 """
 
 HEAL_CONTROLLER = """

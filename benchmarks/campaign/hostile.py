@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-API = "http://ctl:6830"
 _SBATCH = "sbatch --parsable --output=/dev/null --time=2 --job-name=hostile"
 _JUNK = """
 import os, random, socket
@@ -35,22 +34,19 @@ for at in range(120):
         pass
 time.sleep(4)
 """
-_FORGED = (
-    """
+_FORGED = """
 import json, subprocess, sys, urllib.request
 body = json.dumps({"version": 1, "node": "n1", "agent_id": "forged", "seq": 1, "sent_s": 0.0}).encode()
 own = subprocess.run(["munge"], input=body, capture_output=True).stdout.strip()
 taken = 0
 for credential in (own, own[:-9] + b"AAAAAAAA:", b"MUNGE:AwQDAAA=:", b"", b"M" * 7000):
-    request = urllib.request.Request("%s/v1/reports", body, {"X-Soda-Munge": credential.decode()})
+    request = urllib.request.Request("http://ctl:6830/v1/reports", body, {"X-Soda-Munge": credential.decode()})
     try:
         taken += urllib.request.urlopen(request, timeout=5).status == 200
     except OSError:
         pass
 sys.exit(taken == 0)
 """
-    % API
-)  # noqa: UP031 - braces are full of meaning here
 
 _QUESTIONS = """
 import urllib.request

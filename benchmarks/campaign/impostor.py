@@ -26,7 +26,7 @@ class Impostor(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         link: socket.socket = self.request
         link.recv(65536)
-        answer = random.choice(ANSWERS) or os.urandom(4000)  # noqa: S311 - any will do
+        answer = random.choice(ANSWERS) or os.urandom(4000)
         for byte in answer:
             link.sendall(bytes([byte]))
             time.sleep(0.2 if HOW == "slow" else 0)

@@ -1,6 +1,7 @@
-"""Runs on a host of the cluster: ``inside.py seen`` prints what Slurm and the store say now, ``inside.py left`` what is there.
+"""Runs on a host of the cluster and prints one JSON document of raw replies; what they mean is decided outside.
 
-Both as one JSON document of raw replies; what they mean is decided outside.
+``inside.py seen``: what Slurm and the store say now; ``inside.py last SINCE``: and what accounting has; ``inside.py left``:
+what there is on this host.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from benchmarks.campaign.load import CampaignJob
 from benchmarks.campaign.observation import AccountedRun, QueuedJob, Seen
 
 RELEASED_WITHIN_S = 35.0
-"""After the end of the lease: the timer comes every 10 s, Python starts slowly on a loaded machine, and Slurm has to answer."""
+"""After the end of the lease: the timer comes every 10 s, and Python starts slowly on a loaded machine."""
 LOST_WITHIN_S = 20.0
 """slurmctld saves a submission some seconds after it took it; killed before, it forgets it."""
 FAILED_WITHIN_S = 90.0
@@ -49,6 +49,7 @@ class RoundBook:
         return any(first_s <= at_s <= last_s for at_s in self.hurt_s)
 
     def forgive(self, kind: str) -> None:
+        """Count it."""
         self.forgiven[kind] = self.forgiven.get(kind, 0) + 1
 
 
@@ -134,7 +135,7 @@ def check_accounting(book: RoundBook, runs: Sequence[AccountedRun]) -> list[Viol
         last = by_name.get(job.name, {})
         if len(last) < job.records and (job.acknowledged or last) and not job.cancelled:
             if book.hurt_between(job.submitted_s - 5, job.submitted_s + LOST_WITHIN_S):
-                book.forgive("job forgotten by a killed slurmctld")
+                book.forgive("forgotten by a killed slurmctld")
             else:
                 found.append(
                     Violation("lost", f"{job.name} ({job.job_id}): {len(last)} of {job.records} in accounting")
@@ -150,11 +151,11 @@ def _check_run(book: RoundBook, job: CampaignJob, run: AccountedRun) -> Iterator
     if run.state == "COMPLETED" or (job.cancelled and run.state == "CANCELLED"):
         return
     end_s = run.end_s or 0.0
-    if run.end_s is None or book.hurt_between(end_s - FAILED_WITHIN_S, end_s + 5):
-        if book.hurt_s:
-            book.forgive(f"job {run.state} after a kill of Slurm's daemons")
-            return
-    yield Violation("bad end", f"{job.name} ({run.raw_id}): {run.state}")
+    unknown = run.end_s is None and bool(book.hurt_s)
+    if unknown or book.hurt_between(end_s - FAILED_WITHIN_S, end_s + 5):
+        book.forgive(f"ended {run.state} after a kill of Slurm's daemons")
+    else:
+        yield Violation("bad end", f"{job.name} ({run.raw_id}): {run.state}")
 
 
 def check_trail(

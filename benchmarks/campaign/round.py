@@ -75,6 +75,8 @@ class RoundRunner:
         self._followups: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = itertools.count()
         self._hooks_before = 0
+        self._mended: dict[str, int] = {}
+        """Slurm's own faults up to the last checks, which are made several times."""
 
     def run(self, events: Sequence[Event], seconds: float) -> RoundRecord:
         """All of it; ``seconds`` is the length of the part with faults."""
@@ -264,6 +266,7 @@ class RoundRunner:
             time.sleep(1.5)
 
     def _check_end(self, drained: bool) -> None:
+        self._mended = dict(self._book.forgiven)
         until_s = time.monotonic() + SETTLED_WITHIN_S
         while (found := self._last_checks()) and time.monotonic() < until_s:
             time.sleep(4.0)
@@ -273,9 +276,7 @@ class RoundRunner:
     def _last_checks(self) -> list[Violation]:
         """All that must hold in the end; it may take sodad and the agents some seconds."""
         book = self._book
-        book.forgiven = {kind: count for kind, count in book.forgiven.items() if not kind.startswith("job ")} | {
-            kind: count for kind, count in book.forgiven.items() if kind == f"job {slurm_repairs.HELD}"
-        }
+        book.forgiven = dict(self._mended)
         seen = self._site.seen()
         slurm, runs = self._site.accounting(self.record.began_s - 2)
         exact = not is_rough(self._number) and not has_pools(self._number)

@@ -81,17 +81,17 @@ LOAD: dict[str, Stream] = {
 _HOOK_SIGNALS = ("KILL", "KILL", "KILL", "STOP")
 
 FAULTS: dict[str, Stream] = {
-    "kill-sodad": Stream(5.5, lambda d: {"again_s": d.choice((0.0, 0.0, 0.0, round(d.uniform(0.05, 3.0), 2)))}),
+    "kill-sodad": Stream(7.0, lambda d: {"again_s": d.choice((0.0, 0.0, 0.0, round(d.uniform(0.05, 3.0), 2)))}),
     "pause-sodad": Stream(0.7, lambda d: _for(d, 0.2, d.choice((3, 6, 25)))),
     "bury-sodad": Stream(0.15, lambda d: _for(d, 48, 55)),
-    "kill-agent": Stream(2.0, lambda d: _node(d, 0, 0)),
+    "kill-agent": Stream(2.4, lambda d: _node(d, 0, 0)),
     "pause-agent": Stream(0.7, lambda d: _node(d, 0.2, 6)),
     "hook": Stream(
-        3.0,
+        4.0,
         lambda d: _node(d, 0.2, 2, hook=d.choice(("prolog", "epilog")), signal=d.choice(_HOOK_SIGNALS),
-                        after_ms=round(d.expovariate(1 / 12), 2)),
+                        after_ms=round(d.choice((d.expovariate(1 / 1.5), d.uniform(0, 30))), 2)),
     ),
-    "kill-slurmctld": Stream(1.3, lambda d: {}, rough=True),
+    "kill-slurmctld": Stream(1.6, lambda d: {}, rough=True),
     "pause-slurmctld": Stream(0.2, lambda d: _for(d, 1, 10), rough=True),
     "kill-slurmd": Stream(0.5, lambda d: _node(d, 0, 0), rough=True),
     "kill-slurmdbd": Stream(0.4, lambda d: {}),

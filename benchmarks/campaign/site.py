@@ -113,7 +113,7 @@ class CampaignSite:
         text = re.sub(r"^(Prolog|Epilog)=.*/(\w+)$", r"\1=/usr/local/sbin/campaign-\2", text, flags=re.M)
         for host in cluster.spec.hosts:
             self.shell(f"mkdir -p {_SHARE}; install -d -m 755 /run/campaign; echo +0 >{faults.CLOCK}", host)
-            for name in ("inside.py", "impostor.py"):
+            for name in ("inside.py", "impostor.py", "hit_hook.py"):
                 cluster.copy_in((here / name).read_bytes(), f"{_SHARE}/{name}", node=host)
             for hook in ("prolog", "epilog"):
                 cluster.copy_in(faults.HOOK_WRAPPER.encode(), f"/usr/local/sbin/campaign-{hook}", node=host, mode=0o755)
@@ -123,6 +123,8 @@ class CampaignSite:
         self.has_clock = self.shell(_WRAP_CLOCK, timeout_s=120) == 0
         if not self.has_clock:
             say("libfaketime cannot be installed: no steps of the clock")
+        if not cluster.create_net_cls():
+            say("net_cls is not to be had: the network is not shared out")
         for node in cluster.spec.node_names:
             cluster.stop("soda-agent", node=node)
             cluster.copy_in(AGENT.encode(), "/etc/slurm-soda/agent.toml", node=node)

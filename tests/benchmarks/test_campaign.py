@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.campaign import __main__ as campaign
 from benchmarks.campaign import faults, hostile, inside, leftovers, load, report
+from benchmarks.campaign.__main__ import CampaignSettings
 from benchmarks.campaign.invariants import LookChecks, RoundBook, check_accounting, check_ended, check_trail
 from benchmarks.campaign.load import CampaignJob
 from benchmarks.campaign.observation import AccountedRun, Seen, parse_accounting
-from benchmarks.campaign.round import RoundRecord
+from benchmarks.campaign.round import RoundRecord, RoundRunner
 from benchmarks.campaign.schedule import FAULTS, LOAD, Event, is_rough, kinds, round_events
 
 STORE: dict[str, Any] = {
@@ -128,7 +129,9 @@ def test_site_factors_are_neither_negative_nor_stale() -> None:
     checks = LookChecks(book(), 12.0)
     assert [v.invariant for v in checks.check(seen(sprio="7 -1\n"))] == ["negative SiteFactor"]
     assert checks.check(seen(sprio="7 5\n", at_s=1050.0, lock_age_s=40.0)) == []
-    assert [v.invariant for v in checks.check(seen(sprio="7 5\n", at_s=1060.0, lock_age_s=50.0))] == ["stale SiteFactor"]
+    assert [v.invariant for v in checks.check(seen(sprio="7 5\n", at_s=1060.0, lock_age_s=50.0))] == [
+        "stale SiteFactor"
+    ]
     silent = seen(sprio="7 5\n", at_s=1061.0, status=1)
     assert checks.check(silent) == []
     assert checks.check(seen(sprio="7 5\n", at_s=1070.0, lock_age_s=60.0)) == [], "nobody could release them meanwhile"
@@ -173,7 +176,9 @@ def test_the_audit_trail_equals_accounting() -> None:
     preempted = STORE | {"preempted": [[7, 0]], "jobs": [[7, "COMPLETED", 1, 1009.0]]}
     assert check_trail(book("a"), [run(restarts=1)], preempted, exact=True) == []
     assert [v.invariant for v in check_trail(book("a"), [run()], preempted, exact=False)] == ["requeues differ"]
-    assert [v.invariant for v in check_trail(book("a"), [run(restarts=2)], preempted, exact=True)] == ["requeues differ"]
+    assert [v.invariant for v in check_trail(book("a"), [run(restarts=2)], preempted, exact=True)] == [
+        "requeues differ"
+    ]
     assert check_trail(book("a"), [run(restarts=2)], preempted, exact=False) == []
     assert check_trail(book("a", requeued=1), [run(restarts=2)], preempted, exact=True) == []
     failed = check_trail(book("a"), [run("FAILED", restarts=1)], preempted, exact=True)
@@ -203,7 +208,11 @@ def test_what_is_left_on_a_host_is_told() -> None:
     before = inside.left()
     assert leftovers.check_left("n1", before, before | {"processes": [], "cgroups": []}) == []
     now = before | {
-        "processes": [["2001", "S", "soda-train"], ["0", "S", "/bin/sh /opt/slurm-soda/libexec/epilog"], ["2001", "Z", ""]],
+        "processes": [
+            ["2001", "S", "soda-train"],
+            ["0", "S", "/bin/sh /opt/slurm-soda/libexec/epilog"],
+            ["2001", "Z", ""],
+        ],
         "cgroups": ["/sys/fs/cgroup/cpuset/slurm_n1/uid_2001/job_7"],
         "files": [*before["files"], "/var/spool/slurm-soda/7.1.open", "/run/slurm-soda/wake"],
         "qdiscs": before["qdiscs"] + "qdisc htb 50da: dev eth0 root\n",
@@ -270,12 +279,14 @@ def test_an_unfinished_campaign_goes_on_and_a_whole_one_is_not_run_again(
         def down(self) -> None:
             pass
 
-    def round_of(_site: object, seed: int, number: int, *_: object) -> RoundRecord:
-        ran.append(number)
-        return RoundRecord(seed, number, 0.0, 360.0)
+    def round_of(runner: RoundRunner, *_: object) -> RoundRecord:
+        ran.append(runner.record.number)
+        runner.record.took_s = 360.0
+        runner.record.ends["COMPLETED"] = 1
+        return runner.record
 
     monkeypatch.setattr(campaign.CampaignSite, "up", lambda *_: Site())
     monkeypatch.setattr(campaign, "run_round", round_of)
     for hours, numbers in ((0.2, [0, 1]), (0.3, [0, 1, 2]), (0.3, [0, 1, 2])):
-        assert campaign.campaign(5, hours, 60.0, 1.0, "x", tmp_path, lambda _: None) == []
+        assert campaign.campaign(CampaignSettings(hours, 5, 60.0, 1.0, "x", tmp_path), lambda _: None) == []
         assert ran == numbers
