@@ -49,8 +49,9 @@ _SPOOLS = {
 }
 
 _SECOND = {
-    "same": "setpriv --reuid slurm --regid slurm --init-groups timeout {for_s} /opt/slurm-soda/bin/sodad >/dev/null 2>&1;"
-    " [ $? = 3 ] || ! daemonctl alive sodad",
+    # Status 3: refused, because the first one has the lock. Where nobody has it at the moment there is no second one.
+    "same": "flock -n /var/lib/slurm-soda/sodad.lock true && exit 0; setpriv --reuid slurm --regid slurm --init-groups"
+    " timeout {for_s} /opt/slurm-soda/bin/sodad >/dev/null 2>&1; [ $? = 3 ]",
     "other-lock": "install -d -o slurm /run/campaign/second; sed -e '1i state_dir = \"/run/campaign/second\"'"
     " -e '$a [api]\\nport = 6899' /etc/slurm-soda/soda.toml >/run/campaign/second.toml;"
     " later 0 setpriv --reuid slurm --regid slurm --init-groups timeout {for_s} /opt/slurm-soda/bin/sodad"
