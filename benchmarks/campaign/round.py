@@ -30,6 +30,8 @@ from slurm_soda.slurm_ext.errors import SodaError
 DRAINED_WITHIN_S = 330.0
 """The longest job, behind all others, and two minutes for one that was just requeued."""
 SETTLED_WITHIN_S = 60.0
+LOOK_S = 4.0
+"""On a machine that cannot keep up, events that are due follow each other, and a look comes at least so often."""
 REQUEUE_UNTIL = 0.5
 """Share of a round in which owners requeue: Slurm lets such a job wait for two minutes."""
 HURTS_SLURM = frozenset({"kill-slurmctld", "pause-slurmctld", "kill-slurmd"})
@@ -74,7 +76,7 @@ class RoundRunner:
         self._found: dict[tuple[str, str], Violation] = {}
         self._followups: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = itertools.count()
-        self._hooks_before = 0
+        self._hooks_before, self._looked_s = 0, 0.0
         self._mended: dict[str, int] = {}
         """Slurm's own faults up to the last checks, which are made several times."""
 
@@ -84,13 +86,14 @@ class RoundRunner:
         if has_pools(self._number):
             self._site.shell(POOLS)
         began_s = time.monotonic()
-        for event in events:
+        for event, following in zip(events, (*events[1:], None), strict=True):
             self._follow_up(began_s + event.at_s)
             time.sleep(max(0.0, began_s + event.at_s - time.monotonic()))
             self.record.latest_s = max(self.record.latest_s, time.monotonic() - began_s - event.at_s)
             if event.kind != "requeue" or event.at_s < REQUEUE_UNTIL * seconds:
                 self._do(event)
-            self._look()
+            if not self._is_late(began_s, following) or time.monotonic() - self._looked_s > LOOK_S:
+                self._look()
         self._follow_up(began_s + seconds + 60)
         self._heal()
         drained = self._drain()
@@ -105,6 +108,10 @@ class RoundRunner:
         return self.record
 
     # Events
+
+    @staticmethod
+    def _is_late(began_s: float, event: Event | None) -> bool:
+        return event is not None and time.monotonic() > began_s + event.at_s
 
     def _do(self, event: Event) -> None:
         self.done.append(event)
@@ -206,6 +213,7 @@ class RoundRunner:
             self._say(f"  no look: {error}")
             return None
         self.record.looks += 1
+        self._looked_s = time.monotonic()
         self.record.most_lifts = max(
             self.record.most_lifts, sum(factor > 0 for factor in (seen.site_factors or {}).values())
         )
