@@ -100,7 +100,8 @@ hook=${{0##*-}}
 mv {HOOK}.$hook {HOOK}.$$ 2>/dev/null || exec /opt/slurm-soda/libexec/$hook
 read -r signal after_ms for_s <{HOOK}.$$
 rm -f {HOOK}.$$
-exec python3 -IS /usr/local/share/campaign/hit_hook.py $hook $signal $after_ms $for_s
+python3 -IS /usr/local/share/campaign/hit_hook.py $hook $signal $after_ms $for_s
+exit 0
 """
 
 HEAL_CONTROLLER = """

@@ -7,7 +7,15 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+
+
+def send(child: int, number: int) -> None:
+    """To the hook and all it started; it may not have come to setsid, so its own process gets the signal in any case."""
+    for process in (-child, child):
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def main() -> None:
@@ -22,11 +30,10 @@ def main() -> None:
         pass  # a sleep would be too coarse for a hook that takes two milliseconds
     hit = not os.waitpid(child, os.WNOHANG)[0]
     if hit:
-        group = child if os.getpgid(child) == child else 0  # it may not have come to setsid
-        os.kill(-group if group else child, signal.Signals[f"SIG{name}"])
+        send(child, signal.Signals[f"SIG{name}"])
         if name == "STOP":
             time.sleep(float(for_s))
-            os.kill(-child, signal.SIGCONT)
+            send(child, signal.SIGCONT)
         os.waitpid(child, 0)
     with Path("/run/campaign/hooks").open("a", encoding="ascii") as file:
         file.write(f"{hook} {name} {'hit' if hit else 'late'}\n")

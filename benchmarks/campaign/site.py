@@ -57,8 +57,8 @@ library=$(ls {_LIBRARY})
 mkdir -p /opt/slurm-soda/campaign/bin
 for name in sodad sodactl; do
     mv /opt/slurm-soda/bin/$name /opt/slurm-soda/campaign/bin/$name
-    printf '%s\\n' '#!/bin/sh' "export LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE={faults.CLOCK} FAKETIME_CACHE_DURATION=1" \\
-        'export FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1' \\
+    printf '%s\\n' '#!/bin/sh' "export LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE={faults.CLOCK}" \\
+        'export FAKETIME_CACHE_DURATION=1 FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1' \\
         "exec /opt/slurm-soda/campaign/bin/$name \\"\\$@\\"" >/opt/slurm-soda/bin/$name
     chmod 755 /opt/slurm-soda/bin/$name
 done
