@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -117,13 +118,14 @@ def left() -> dict[str, object]:
 
 def last(since: str) -> dict[str, object]:
     """What Slurm has at the end of a round, accounting included."""
-    argv = (*ACCOUNTING, "-S", since)
-    return {name: run(argv) for name, argv in LAST.items()} | {"sacct": run(argv)}
+    found: dict[str, object] = {name: run(argv) for name, argv in LAST.items()}
+    return found | {"sacct": run((*ACCOUNTING, "-S", since))}
 
 
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    document = {"seen": seen, "left": left, "last": last}[what](*arguments)
+    documents: dict[str, Callable[..., dict[str, object]]] = {"seen": seen, "left": left, "last": last}
+    document = documents[what](*arguments)
     sys.stdout.write(json.dumps(document) + "\n")
 
 

@@ -83,8 +83,9 @@ def parse_accounting(text: str) -> list[AccountedRun]:
         if not raw_id.isdigit() or len(fields) != 7:
             continue
         name, user, state, submit, start, end, restarts = fields
-        times = [_number(field) for field in (submit, start, end)]
-        found.append(AccountedRun(int(raw_id), name, user, _base(state), *times, int(_number(restarts) or 0)))
+        begin_s, start_s, end_s = _number(submit), _number(start), _number(end)
+        count = int(_number(restarts) or 0)
+        found.append(AccountedRun(int(raw_id), name, user, _base(state), begin_s, start_s, end_s, count))
     return found
 
 

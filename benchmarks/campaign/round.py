@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import slurm_repairs
-from benchmarks.campaign import faults, hostile, leftovers, load
+from benchmarks.campaign import faults, hostile, leftovers
 from benchmarks.campaign.invariants import (
     HOLDS,
     LookChecks,
@@ -21,8 +19,8 @@ from benchmarks.campaign.invariants import (
     check_ended,
     check_trail,
 )
-from benchmarks.campaign.load import CampaignJob
 from benchmarks.campaign.observation import Seen
+from benchmarks.campaign.owners import Owners
 from benchmarks.campaign.schedule import LOAD, Event, has_pools, is_rough
 from benchmarks.campaign.site import LEASE_S, CampaignSite
 from slurm_soda.slurm_ext.errors import SodaError
@@ -74,8 +72,7 @@ class RoundRunner:
         self._book = RoundBook(began_s=self.record.began_s)
         self._checks = LookChecks(self._book, LEASE_S)
         self._found: dict[tuple[str, str], Violation] = {}
-        self._followups: list[tuple[float, int, Callable[[], None]]] = []
-        self._counter = itertools.count()
+        self._owners = Owners(site.cluster, self._book, number, self._violate)
         self._hooks_before, self._looked_s = 0, 0.0
         self._mended: dict[str, int] = {}
         """Slurm's own faults up to the last checks, which are made several times."""
@@ -118,7 +115,7 @@ class RoundRunner:
         self.record.events[event.kind] += 1
         try:
             if event.kind in LOAD:
-                self._load(event)
+                self._owners.act(event)
             elif event.kind == "hostile":
                 self._attempt(event)
             elif event.kind != "clock" or self._site.has_clock:
@@ -146,62 +143,8 @@ class RoundRunner:
         if attempt.refused and status == 0:
             self._violate([Violation("hostile", f"{event.values['attempt']} was not refused")])
 
-    def _load(self, event: Event) -> None:
-        if load.submits(event):
-            self._submit(event)
-        else:
-            self._owner(event.kind, float(event.values["pick"]))
-
-    def _submit(self, event: Event) -> None:
-        name = f"r{self._number}-{len(self._book.jobs)}-{event.kind}"
-        wanted = load.submission(event, name)
-        job = CampaignJob(name, wanted.user, event.kind, time.time(), wanted.records, held=event.kind == "held")
-        self._book.jobs[name] = job
-        if event.kind == "begin":
-            job.not_before_s = int(time.time()) + int(event.values["for_s"])
-        if wanted.interactive:
-            script = 'setsid "$@" </dev/null >/dev/null 2>&1 &'
-            self._site.cluster.exec(wanted.user, ("sh", "-c", script, "sh", *wanted.argv))
-            return
-        reply = self._site.cluster.exec(wanted.user, wanted.argv, input=wanted.script, timeout_s=40)
-        words = reply.stdout.split()
-        if reply.status == 0 and words and words[-1].isdigit():
-            job.job_id = int(words[-1])
-        elif not self._book.hurt_s:
-            self._violate([Violation("submission refused", f"{name}: {' '.join(reply.stderr.split())[:200]}")])
-        if job.held and job.job_id is not None:
-            self._later(float(event.values["for_s"]), lambda: self._release(job))
-
-    def _release(self, job: CampaignJob) -> None:
-        at_s = time.time()
-        if self._site.cluster.exec(job.user, ("scontrol", "release", str(job.job_id)), timeout_s=40).status == 0:
-            job.held, job.not_before_s = False, at_s - 1
-        else:
-            self._later(5.0, lambda: self._release(job))
-
-    def _owner(self, what: str, pick: float) -> None:
-        kinds = (
-            ("train", "long", "gang", "cpu") if what == "requeue" else ("train", "long", "gang", "cpu", "array", "het")
-        )
-        jobs = [job for job in self._book.jobs.values() if job.job_id and job.kind in kinds and not job.cancelled][-12:]
-        if not jobs:
-            return
-        job = jobs[int(pick * len(jobs))]
-        if what == "cancel":
-            job.cancelled = True
-            self._site.cluster.exec(job.user, ("scancel", str(job.job_id)), timeout_s=40)
-        elif self._site.cluster.exec(job.user, ("scontrol", "requeue", str(job.job_id)), timeout_s=40).status == 0:
-            job.requeued += 1
-
-    def _later(self, in_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._followups, (time.monotonic() + in_s, next(self._counter), action))
-
     def _follow_up(self, until_s: float) -> None:
-        """What owners do later, up to then."""
-        while self._followups and self._followups[0][0] <= until_s:
-            due_s, _, action = heapq.heappop(self._followups)
-            time.sleep(max(0.0, due_s - time.monotonic()))
-            action()
+        while self._owners.follow_up(until_s):
             self._look()
 
     # Looking
@@ -237,7 +180,7 @@ class RoundRunner:
                 if known and not known.held and job.state == "PENDING" and job.reason in HOLDS:
                     known.held = True
                     self._book.forgive("release forgotten by a killed slurmctld")
-                    self._release(known)
+                    self._owners.release(known)
 
     def _violate(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
