@@ -48,10 +48,13 @@ _SPOOLS = {
     "readonly": f"mount -t tmpfs -o ro,mode=700 campaign {_SPOOL}; later {{for_s}} umount -l {_SPOOL}",
 }
 
+_SET_CLOCK = f"echo TO >{CLOCK}.new; mv {CLOCK}.new {CLOCK}"
+
 _SECOND = {
-    # Status 3: refused, because the first one has the lock. Where nobody has it at the moment there is no second one.
-    "same": "flock -n /var/lib/slurm-soda/sodad.lock true && exit 0; setpriv --reuid slurm --regid slurm --init-groups"
-    " timeout {for_s} /opt/slurm-soda/bin/sodad >/dev/null 2>&1; [ $? = 3 ]",
+    # Status 3: refused, because the first one has the lock. Where that one has ended meanwhile there is no second one.
+    "same": "flock -n /var/lib/slurm-soda/sodad.lock true && exit 0; first=$(cat /var/lib/slurm-soda/sodad.lock);"
+    " setpriv --reuid slurm --regid slurm --init-groups timeout {for_s} /opt/slurm-soda/bin/sodad >/dev/null 2>&1;"
+    " [ $? = 3 ] || ! kill -0 $first",
     "other-lock": "install -d -o slurm /run/campaign/second; sed -e '1i state_dir = \"/run/campaign/second\"'"
     " -e '$a [api]\\nport = 6899' /etc/slurm-soda/soda.toml >/run/campaign/second.toml;"
     " later 0 setpriv --reuid slurm --regid slurm --init-groups timeout {for_s} /opt/slurm-soda/bin/sodad"
@@ -79,7 +82,10 @@ _SCRIPTS: dict[str, str] = {
     " daemonctl stop sodad; mkdir -p /run/campaign/store;"
     f" cp -p {_DATABASE}* /run/campaign/store/ && dd if=/dev/urandom of={_DATABASE} bs=4096 seek=1 count=40 conv=notrunc"
     " 2>/dev/null; daemonctl start sodad; later {for_s} /usr/local/share/campaign/mend-store",
-    "clock": "echo '{sign}{hours}h' >" + CLOCK + "; later {for_s} sh -c 'echo +0 >" + CLOCK + "'",
+    "clock": _SET_CLOCK.replace("TO", "{sign}{hours}h")
+    + "; later {for_s} sh -c '"
+    + _SET_CLOCK.replace("TO", "+0")
+    + "'",
 }
 
 MEND_STORE = f"""#!/bin/sh
@@ -104,8 +110,11 @@ python3 -IS /usr/local/share/campaign/hit_hook.py $hook $signal $after_ms $for_s
 exit 0
 """
 
-HEAL_CONTROLLER = """
-rm -f /run/campaign/second.toml; echo +0 >/run/campaign/clock
+HEAL_CONTROLLER = (
+    """
+rm -f /run/campaign/second.toml; """
+    + _SET_CLOCK.replace("TO", "+0")
+    + """
 chown slurm /var/lib/slurm-soda; chmod u+w /var/lib/slurm-soda/soda.db*
 for name in sodad slurmctld; do kill -CONT $(cat /run/cluster/$name.pid); done
 /usr/local/share/campaign/mend-store
@@ -113,6 +122,7 @@ setpriv --reuid slurm --regid slurm --clear-groups prlimit --pid $(cat /run/clus
 for name in slurmdbd slurmctld sodad; do daemonctl start $name; done
 rm -rf /run/campaign/second
 """
+)
 
 HEAL_NODE = f"""
 nft delete table inet campaign; nft delete table ip campaign

@@ -100,7 +100,7 @@ FAULTS: dict[str, Stream] = {
     "store-readonly": Stream(0.2, lambda d: _for(d, 3, 10)),
     "store-corrupt": Stream(0.15, lambda d: _for(d, 3, 8)),
     "spool": Stream(0.5, lambda d: _node(d, 3, 10, how=d.choice(("full", "readonly")))),
-    "second-sodad": Stream(0.4, lambda d: {"for_s": 8.0, "how": d.choice(("same", "other-lock"))}),
+    "second-sodad": Stream(0.4, lambda d: {"for_s": 20.0, "how": d.choice(("same", "other-lock"))}),
     "clock": Stream(0.4, lambda d: {**_for(d, 4, 15), "hours": d.choice((-5, -1, 1, 5))}),
     "hostile": Stream(2.0, lambda d: {"attempt": d.choice(sorted(ATTEMPTS)), "node": d.choice(NODES)}),
 }  # fmt: skip

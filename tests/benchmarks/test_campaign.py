@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.campaign import __main__ as campaign
-from benchmarks.campaign import faults, hostile, inside, leftovers, load, report
+from benchmarks.campaign import faults, hostile, leftovers, load, report
 from benchmarks.campaign.__main__ import CampaignSettings
 from benchmarks.campaign.invariants import LookChecks, RoundBook, check_accounting, check_ended, check_trail
 from benchmarks.campaign.load import CampaignJob
@@ -205,8 +205,15 @@ def test_jobs_of_earlier_rounds_are_no_concern() -> None:
 
 
 def test_what_is_left_on_a_host_is_told() -> None:
-    before = inside.left()
-    assert leftovers.check_left("n1", before, before | {"processes": [], "cgroups": []}) == []
+    before: dict[str, Any] = {
+        "cgroups": [],
+        "files": ["/tmp/x"],
+        "processes": [],
+        "mounts": ["/"],
+        "tables": "",
+        "qdiscs": "qdisc noqueue 0: dev eth0 root\n",
+    }
+    assert leftovers.check_left("n1", before, before) == []
     now = before | {
         "processes": [
             ["2001", "S", "soda-train"],
@@ -285,6 +292,7 @@ def test_an_unfinished_campaign_goes_on_and_a_whole_one_is_not_run_again(
         runner.record.ends["COMPLETED"] = 1
         return runner.record
 
+    monkeypatch.setattr(report, "draw", lambda *_: None)
     monkeypatch.setattr(campaign.CampaignSite, "up", lambda *_: Site())
     monkeypatch.setattr(campaign, "run_round", round_of)
     for hours, numbers in ((0.2, [0, 1]), (0.3, [0, 1, 2]), (0.3, [0, 1, 2])):
