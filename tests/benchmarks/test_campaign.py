@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ def run(state: str = "COMPLETED", name: str = "a", **about: Any) -> AccountedRun
     return AccountedRun(7, name, "alice", state, **values)
 
 
+@cache
+def many_events() -> tuple[Event, ...]:
+    return round_events(1, 1, 20_000)
+
+
 def test_a_schedule_follows_from_seed_and_round() -> None:
     first = round_events(3, 1, 300)
     assert first == round_events(3, 1, 300)
@@ -76,10 +82,9 @@ def test_slurm_is_only_hurt_in_rough_rounds() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(FAULTS) - {"hostile"}))
 def test_every_fault_is_a_script(kind: str) -> None:
-    events = [event for number in range(1, 8) for event in round_events(1, number, 3000) if event.kind == kind]
-    scripts = {faults.fault(event).script for event in events}
+    scripts = {faults.fault(event).script for event in many_events() if event.kind == kind}
     assert scripts
-    for script in list(scripts)[:8]:
+    for script in list(scripts)[:6]:
         assert "{for_s}" not in script
         subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
