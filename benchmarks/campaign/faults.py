@@ -75,8 +75,8 @@ _SCRIPTS: dict[str, str] = {
     # What sodad may write to any file ends here, as on a full disk; Python and SQLite get an error, not the signal.
     "store-full": _PID.replace("{daemon}", "sodad") + "; as='setpriv --reuid slurm --regid slurm --clear-groups';"
     " $as prlimit --pid $pid --fsize=8192:; later {for_s} $as prlimit --pid $pid --fsize=unlimited:",
-    "store-readonly": f"chmod a-w {_DATABASE}*; chown root /var/lib/slurm-soda; kill -KILL $(cat /run/cluster/sodad.pid);"
-    f" later {{for_s}} sh -c 'chmod u+w {_DATABASE}*; chown slurm /var/lib/slurm-soda'",
+    "store-readonly": f"chmod a-w {_DATABASE}* /var/lib/slurm-soda; kill -KILL $(cat /run/cluster/sodad.pid);"
+    f" later {{for_s}} sh -c 'chmod u+w {_DATABASE}* /var/lib/slurm-soda'",
     # Stopped, copied, damaged; the copy comes back later, so that nothing is lost that was sent.
     "store-corrupt": "[ ! -d /run/campaign/store ] || exit 0; kill -CONT $(cat /run/cluster/sodad.pid);"
     " daemonctl stop sodad; mkdir -p /run/campaign/store;"
@@ -115,7 +115,7 @@ HEAL_CONTROLLER = (
 rm -f /run/campaign/second.toml; """
     + _SET_CLOCK.replace("TO", "+0")
     + """
-chown slurm /var/lib/slurm-soda; chmod u+w /var/lib/slurm-soda/soda.db*
+chmod u+w /var/lib/slurm-soda /var/lib/slurm-soda/soda.db*
 for name in sodad slurmctld; do kill -CONT $(cat /run/cluster/$name.pid); done
 /usr/local/share/campaign/mend-store
 setpriv --reuid slurm --regid slurm --clear-groups prlimit --pid $(cat /run/cluster/sodad.pid) --fsize=unlimited:
