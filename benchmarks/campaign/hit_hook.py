@@ -36,7 +36,7 @@ def main() -> None:
             send(child, signal.SIGCONT)
         os.waitpid(child, 0)
     with Path("/run/campaign/hooks").open("a", encoding="ascii") as file:
-        file.write(f"{hook} {name} {'hit' if hit else 'late'}\n")
+        file.write(f"{hook} {name} {'hit' if hit else 'late'} {os.environ.get('SLURM_JOB_ID', '')}\n")
 
 
 main()

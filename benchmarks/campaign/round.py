@@ -101,7 +101,7 @@ class RoundRunner:
         self.record.violations = [str(violation) for violation in self._found.values()]
         self.record.forgiven = self._book.forgiven
         hits = self._hits()[self._hooks_before :]
-        self.record.kills["hooks"] += sum(line.endswith("hit") for line in hits)
+        self.record.kills["hooks"] += sum(" hit " in line for line in hits)
         return self.record
 
     # Events

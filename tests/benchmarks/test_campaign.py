@@ -214,6 +214,7 @@ def test_what_is_left_on_a_host_is_told() -> None:
         "cgroups": [],
         "files": ["/tmp/x"],
         "processes": [],
+        "hooks": "",
         "mounts": ["/"],
         "tables": "",
         "qdiscs": "qdisc noqueue 0: dev eth0 root\n",
@@ -231,6 +232,10 @@ def test_what_is_left_on_a_host_is_told() -> None:
     }
     found = [violation.what.partition(" ")[0] for violation in leftovers.check_left("n1", before, now)]
     assert found == ["process", "process", "cgroup", "file", "qdisc"]
+    killed = now | {"hooks": "epilog KILL late 7\nepilog STOP hit 7\n"}
+    assert len(leftovers.check_left("n1", before, killed)) == 5
+    killed = now | {"hooks": "prolog KILL hit 9\nepilog KILL hit 7\n"}
+    assert len(leftovers.check_left("n1", before, killed)) == 4, "the run's record waits for a day"
 
 
 def test_partitions_and_gres_are_as_before() -> None:
