@@ -10,6 +10,8 @@ from typing import Any
 
 import matplotlib as mpl
 
+from benchmarks.campaign.schedule import FAULTS, LOAD
+
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
@@ -62,9 +64,9 @@ def page(rounds: Sequence[Record]) -> str:
     lines = [
         "# Campaign: random load and random faults",
         "",
-        f"`python -m benchmarks.campaign`, {seed_words}{', '.join(map(str, seeds))}: {len(rounds)} rounds in {hours:.2f} h, "
-        f"{sum(events.values())} events, {sum(record['looks'] for record in rounds)} looks at all invariants, "
-        f"**{len(violations)} violations**.",
+        f"`python -m benchmarks.campaign`, {seed_words}{', '.join(map(str, seeds))}: rounds: {len(rounds)}, "
+        f"hours: {hours:.2f}, events: {sum(events.values())}, looks at all invariants: "
+        f"{sum(record['looks'] for record in rounds)}, **violations: {len(violations)}**.",
         "",
         "![Faults and jobs over time](campaign.png)",
         "",
@@ -72,7 +74,10 @@ def page(rounds: Sequence[Record]) -> str:
         "|---|---|---|",
         *(f"| {name} | {count} | {TARGETS.get(name, '')} |" for name, count in killed(rounds).items()),
         "",
-        *_table("other events", "times", {kind: n for kind, n in events.items() if not kind.startswith("kill-")}),
+        *_table(
+            "other faults", "times", {kind: n for kind, n in events.items() if kind in FAULTS and "kill-" not in kind}
+        ),
+        *_table("load", "times", {kind: n for kind, n in events.items() if kind in LOAD}),
         *_table("jobs, by their end in accounting", "jobs", ends),
         *_table("Slurm's own faults after kills of its daemons, mended as an admin would", "times", forgiven),
         f"sodad preempted {sum(_new(rounds, 'preemptions'))} runs and made {sum(_new(rounds, 'actions'))} changes; at most "
@@ -122,7 +127,7 @@ def draw(rounds: Sequence[Record], path: Path) -> None:
         if record["violations"]:
             right.annotate("!", (at, bottom[at]), color="red", ha="center", weight="bold")
     right.set(xlabel="round", ylabel="jobs", title="ends of jobs (! violation)")
-    right.legend(frameon=False, fontsize="small")
+    right.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
