@@ -60,11 +60,10 @@ def page(rounds: Sequence[Record]) -> str:
     hours = sum(record["took_s"] for record in rounds) / 3600
     violations = [(record, what) for record in rounds for what in record["violations"]]
     ends, events, forgiven = (totals(rounds, field) for field in ("ends", "events", "forgiven"))
-    seed_words = "seed " if len(seeds) == 1 else "seeds "
     lines = [
         "# Campaign: random load and random faults",
         "",
-        f"`python -m benchmarks.campaign`, {seed_words}{', '.join(map(str, seeds))}: rounds: {len(rounds)}, "
+        f"`python -m benchmarks.campaign`, seeds: {', '.join(map(str, seeds))}, rounds: {len(rounds)}, "
         f"hours: {hours:.2f}, events: {sum(events.values())}, looks at all invariants: "
         f"{sum(record['looks'] for record in rounds)}, **violations: {len(violations)}**.",
         "",

@@ -269,7 +269,7 @@ def test_the_report_counts_over_rounds(tmp_path: Path) -> None:
     rounds = report.read_rounds(tmp_path)
     assert len(rounds) == 2
     text = report.write_report(tmp_path, rounds).read_text()
-    assert "seed 5: rounds: 2, hours: 0.20" in text
+    assert "seeds: 5, rounds: 2, hours: 0.20" in text
     assert "| sodad | 60 | 1000 |" in text
     assert "| agents and hooks | 34 | 500 |" in text
     assert "**violations: 0**" in text
