@@ -119,7 +119,7 @@ def campaign(settings: CampaignSettings, say: Say) -> list[str]:
 @click.command()
 @click.option("--hours", default=4.0, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option("--seed", default=1, show_default=True)
-@click.option("--round-s", default=240.0, show_default=True, help="Length of a round's part with faults.")
+@click.option("--round-s", default=300.0, show_default=True, help="Length of a round's part with faults.")
 @click.option("--pace", default=1.0, show_default=True, help="Factor on the number of faults.")
 @click.option("--out", type=click.Path(path_type=Path), help="Default: build/campaign/SEED.")
 @click.option("--name", default="campaign", show_default=True, help="Name of the cluster.")

@@ -25,13 +25,23 @@ later() { # later SECONDS COMMAND…: in a process of its own
 }
 """
 
-KILL_AGAIN = r"""
-old=$(cat /run/cluster/sodad.pid); kill -KILL $old
+KILL_SODAD = r"""
+for _ in $(seq 100); do # it may be between two lives
+    [ -e /run/cluster/sodad.keep ] || exit 1
+    old=$(cat /run/cluster/sodad.pid 2>/dev/null) && kill -KILL $old && killed=1 && break; sleep 0.1
+done
+[ -n "$killed" ] || exit 1
+"""
+
+KILL_AGAIN = (
+    KILL_SODAD
+    + r"""
 for _ in $(seq 80); do
     new=$(cat /run/cluster/sodad.pid 2>/dev/null) && [ "$new" != "$old" ] && break; sleep 0.05
 done
 sleep {again_s}; kill -KILL $new
 """
+)
 
 _NETWORK = {
     "cut": "nft add table inet campaign; nft 'add chain inet campaign out {{ type filter hook output priority 0 ; }}';"
@@ -62,7 +72,7 @@ _SECOND = {
 }
 
 _SCRIPTS: dict[str, str] = {
-    "kill-sodad": "kill -KILL $(cat /run/cluster/sodad.pid)",
+    "kill-sodad": KILL_SODAD,
     "pause-sodad": _PAUSE.replace("{daemon}", "sodad"),
     "bury-sodad": "daemonctl kill sodad norestart; later {for_s} daemonctl start sodad",
     "kill-agent": "daemonctl kill soda-agent",
