@@ -72,7 +72,10 @@ class NetClsGroups:
         Raises:
             NetworkError: something would not go; it is to be tried again.
         """
-        root = self._mounted() or self._mount()  # an agent before this one may have had mounts of its own
+        root = self._mounted()
+        if root is None and not self._in_use():
+            return
+        root = root or self._mount()  # an agent before this one may have had mounts of its own
         top = root / self._name
         try:
             for name in _NAMES.values():
@@ -82,6 +85,14 @@ class NetClsGroups:
             raise NetworkError(f"network: groups of net_cls cannot be removed yet: {error}") from error
         if root == self._own_mount:
             self._unmount()
+
+    def _in_use(self) -> bool:
+        """The kernel has the hierarchy in being, mounted here, elsewhere or nowhere any more: it lives as long as its groups."""
+        try:
+            rows = (self._proc / "cgroups").read_text("utf-8", "surrogateescape").splitlines()
+        except OSError:
+            return True
+        return any(row[:1] == ["net_cls"] and row[1:2] != ["0"] for row in map(str.split, rows))
 
     def _mounted(self) -> Path | None:
         """Where the hierarchy can be written: the system's mount if there is one, else ours."""

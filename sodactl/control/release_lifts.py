@@ -21,6 +21,7 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.checks.check_result import CommandProbe, parse_config, slurm_user_id
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 from slurm_soda.sodactl.output import Document
@@ -68,13 +69,19 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
 
 def _check_user(site: SiteAccess) -> None:
     """Slurm would refuse the others too, but later and job by job."""
-    allowed = {0}
+    uid, allowed = site.context.uid(), {0}
     with suppress(OSError):
         allowed.add(Path(site.settings.state_dir).stat().st_uid)
-    if site.context.uid() not in allowed:
+    # The directory may have changed hands, as after a backup that root brought back: just then no sodad can start.
+    if uid not in allowed and uid != _slurm_user(site):
         raise SodaError(
             f"{site.context.who()} may not end lifts; only root and SlurmUser may, who owns {site.settings.state_dir}"
         )
+
+
+def _slurm_user(site: SiteAccess) -> int | None:
+    """What Slurm says; ``None`` where it does not answer."""
+    return slurm_user_id(parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or ""))
 
 
 @dataclass(slots=True)

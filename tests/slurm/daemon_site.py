@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import slurm_repairs
 from slurm_soda.containers.cluster import ContainerCluster
 
 PYTHON = "/opt/slurm-soda/bin/python"
@@ -88,21 +89,16 @@ class DaemonSite:
         self.wait(lambda: self.states(jobs) == ["COMPLETED"] * len(jobs), f"jobs {jobs} are completed", within_s)
 
     def wait_completed_and_repair(self, jobs: list[int], within_s: float = 240.0) -> None:
-        """As :meth:`wait_completed`, after a kill of slurmctld: with an admin who mends what Slurm asks one to mend.
-
-        slurmctld forgets what it did in its last 5 s. A job that it started then it may start once more on the same node:
-        slurmd refuses, and slurmctld drains the node ("Duplicate jobid") and holds the job. That needs no sodad.
-        """
+        """As :meth:`wait_completed`, after a kill of slurmctld: with an admin who mends what Slurm asks one to mend."""
 
         def repaired_and_completed() -> bool:
             down = self.cluster.exec("root", ("sinfo", "--noheader", "--list-reasons", "--format=%N %E")).stdout
-            for node, _, reason in (line.partition(" ") for line in down.splitlines()):
-                if reason.startswith("Duplicate jobid"):
-                    self.cluster.exec("root", ("scontrol", "update", f"NodeName={node}", "State=resume")).check()
-            held = ("squeue", "--noheader", "--states=pending", "--format=%i %r")
-            for job, _, reason in (line.partition(" ") for line in self.cluster.exec("root", held).stdout.splitlines()):
-                if reason == "launch failed requeued held":
-                    self.cluster.exec("root", ("scontrol", "release", job)).check()
+            drained = {node: reason for node, _, reason in (line.partition(" ") for line in down.splitlines())}
+            duplicate = {node: reason for node, reason in drained.items() if reason.startswith("Duplicate jobid")}
+            slurm_repairs.resume_nodes(self.cluster, duplicate)
+            argv = ("squeue", "--noheader", "--states=pending", "--format=%i %r")
+            waiting = (line.partition(" ") for line in self.cluster.exec("root", argv).stdout.splitlines())
+            slurm_repairs.release_jobs(self.cluster, {job: reason for job, _, reason in waiting})
             return self.states(jobs) == ["COMPLETED"] * len(jobs)
 
         self.wait(repaired_and_completed, f"jobs {jobs} are completed", within_s)

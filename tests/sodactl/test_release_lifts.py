@@ -12,6 +12,7 @@ from sqlalchemy import select
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 
 from .conftest import NOW_S, Bench, record
 
@@ -177,3 +178,19 @@ def test_others_than_root_and_slurm_user_are_refused(site: Bench, tmp_path: Path
     site.uid = tmp_path.stat().st_uid
     lifted_by_daemon(site, pid=1)
     assert site(*AUTOMATIC).document["released"] is True
+
+
+def test_slurms_word_for_slurm_user_counts_where_the_state_directory_has_changed_hands(site: Bench) -> None:
+    """As after a backup that root brought back: sodad cannot start then, and nobody else would end its lifts."""
+
+    def scontrol(argv: Sequence[str], **_: object) -> CompletedCommand:
+        assert list(argv) == ["scontrol", "show", "config"]
+        return CompletedCommand(tuple(argv), 0, b"SlurmUser               = slurm(2001)\n", b"")
+
+    site.commands = scontrol
+    lifted_by_daemon(site, pid=1)
+    site.uid = 2002
+    assert "only root and SlurmUser" in site(*AUTOMATIC, status=1).err
+    site.uid = 2001
+    assert site(*AUTOMATIC).document["released"] is True
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}

@@ -77,3 +77,23 @@ def test_processes_are_not_placed_once_the_mount_has_gone(machine: Machine) -> N
     machine.mounted()
     with pytest.raises(NetworkError, match="not mounted any more"):
         machine.classes().place(0x20, [1])
+
+
+@pytest.mark.parametrize("row", ["net_cls\t0\t16\t1\n", ""], ids=("unused", "absent"))
+def test_where_the_kernel_has_no_hierarchy_there_is_nothing_to_remove(machine: Machine, row: str) -> None:
+    """A node on which net_cls can never be mounted would keep the mark of a link that is shared out, and a fault."""
+    machine.mounted()
+    (machine.path / "proc/cgroups").write_text(f"#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t16\t1\n{row}")
+    machine.refusals = {"net_cls": "permission denied", BOTH: "permission denied"}
+    machine.classes().remove()
+    assert machine.asked == []
+
+
+@pytest.mark.parametrize("row", ["net_cls\t22\t3\t1\n", "net_cls\n", None], ids=("in use", "odd", "cannot be read"))
+def test_groups_that_may_be_there_are_not_forgotten(machine: Machine, row: str | None) -> None:
+    machine.mounted()
+    if row is not None:
+        (machine.path / "proc/cgroups").write_text(row)
+    machine.refusals = {"net_cls": "permission denied", BOTH: "permission denied"}
+    with pytest.raises(NetworkError, match="permission denied"):
+        machine.classes().remove()
