@@ -28,14 +28,19 @@ import math
 import numpy as np
 
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR, LiftWalk, WaitingQueue
+from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR, LiftLimits, LiftWalk, WaitingQueue
 
 SITE_FACTOR_LIMIT = 2_147_483_645
 """Largest magnitude that scontrol takes; a larger one is ignored with exit status 1."""
 
 
 def compute_site_factors(
-    queue: WaitingQueue, snapshot: ClusterSnapshot, *, depth: int, passing_limit_s: float = math.inf
+    queue: WaitingQueue,
+    snapshot: ClusterSnapshot,
+    *,
+    depth: int,
+    passing_limit_s: float = math.inf,
+    skipping_limit_s: float = math.inf,
 ) -> dict[int, int]:
     """New SiteFactors by job id, only for jobs that need another one than they have.
 
@@ -45,9 +50,11 @@ def compute_site_factors(
         depth: at most so many are lifted, and so many of each partition, by natural priority, are passed: those that Slurm
             looks at before the next cycle.
         passing_limit_s: no job is lifted past one that has waited so long, unless that one leads.
+        skipping_limit_s: no job is lifted past one that the plan ranks before it, or that the policy does not rank, if that
+            one has waited so long and does not fit.
     """
     jobs = snapshot.jobs
-    walk = LiftWalk.of(queue, snapshot, depth, passing_limit_s)
+    walk = LiftWalk.of(queue, snapshot, LiftLimits(depth, passing_limit_s, skipping_limit_s))
     wanted = {} if walk is None else walk.priorities()
     ids = np.concatenate((queue.leading, queue.waiting, queue.unranked, queue.never, queue.others))
     rows = np.searchsorted(jobs.job_id, ids)
