@@ -158,13 +158,14 @@ def order_changes(
         passing_limit_s: none is lifted past one that has waited so long.
         skipping_limit_s: none is lifted past one that the policy ranks before it, or does not rank, if that one has waited
             so long and does not fit.
-        successors: jobs for which others were preempted a moment ago: these places are theirs, so they may skip all others.
+        successors: jobs for which others are being preempted. Their places are theirs, and those of the plan's own
+            preemptions, so such a job skips all others; one that only waits for a job that ends does not.
     """
     changes: list[JobChange] = []
     starts = plan.starts
     awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
     never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
-    served = np.concatenate((awaiting, np.array([*successors], dtype=np.int64)))
+    served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     for action in plan.actions:
         if not isinstance(action, OrderJobs):
             continue
