@@ -10,15 +10,20 @@ as much of the same nodes: what does not suffice for it does not suffice for the
 lifted job that does not fit, it would have stopped at the job that was passed: a lift never stops a partition that would
 have gone on, also where nobody takes it back.
 
-A job that has waited for longer than a limit is not passed by a lift at all: what Slurm reserves for it stays reserved. And
-no job is lifted past one that was submitted with a smaller ``--nice``.
+**Whom nobody passes.** What Slurm reserves for a job stays reserved if no job is lifted past it. That holds for
+
+- a job that does not fit, against every job that the policy ranks behind it: to start that one first is to *skip* it, not to
+  let a better one *pass*. So jobs without a rank are not passed either. It ends where jobs were preempted for the other one.
+- a job that has waited for longer than a limit, whatever the policy says, and one that was submitted with a smaller ``--nice``.
 
 **Least lifts.** These pairs are a partial order along the plan. From the last job to the first, each gets the least priority
-that is above those that it passes, but not less than its natural one. That is the least solution: a job that it lifts is
-lifted in every solution that pushes nobody down, and at least as high.
+that is above those that it passes, but not less than its natural one; a job with a bound passes those below it. That is the
+least solution: without bounds, a job that it lifts is lifted in every solution that pushes nobody down, and at least as high.
+A job that waits may be lifted past another before it only if that one is lifted as well; so bounds are found first, from the
+first job to the last. For a job that starts they are the lifts of those that wait, which are known by then.
 
-Cost: O(n log n) for n waiting jobs, in numpy; then O(d s) for the d jobs that are looked at one by one, in at most s sizes;
-both are bounded by the depth.
+Cost: O(n log n) for n waiting jobs; then O(d k) in numpy for the d jobs that are lifted and the k that are looked at one by
+one; both are bounded by the depth.
 """
 
 from __future__ import annotations
