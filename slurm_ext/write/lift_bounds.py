@@ -31,6 +31,10 @@ class JobKeys:
         """Their keys at these priorities."""
         return cls(rows, priority * table_length + table_length - 1 - rows, partition, table_length)
 
+    def only(self, at: IntColumn) -> JobKeys:
+        """Some of them."""
+        return JobKeys(self.rows[at], self.keys[at], self.partition[at], self.table_length)
+
     def key(self, priority: int, at: int) -> int:
         """Key that a job would have with another priority."""
         return priority * self.table_length + self.table_length - 1 - int(self.rows[at])
@@ -54,9 +58,9 @@ def find_bounds(
     rank: IntColumn,
     bounding: BoolColumn,
     bounding_rank: IntColumn,
-    unbounded: int,
 ) -> IntColumn:
-    """For each asking job the least key above its own among bounding jobs of smaller rank that compete with it.
+    """For each asking job the least key above its own among bounding jobs of smaller rank that compete with it; a number
+    above all keys where there is none.
 
     O(n log n): from the largest key down, of the bounding jobs only those count that no nearer one of at most their rank
     hides; their ranks are sorted.
@@ -68,9 +72,8 @@ def find_bounds(
         rank: of those that ask.
         bounding: jobs that may bound others.
         bounding_rank: their ranks; a job bounds those of larger rank.
-        unbounded: stands for no bound.
     """
-    bounds = np.full(len(jobs.keys), unbounded, dtype=np.int64)
+    bounds = np.full(len(jobs.keys), np.iinfo(np.int64).max)
     at = np.flatnonzero(asking | bounding)
     at = at[np.argsort(-jobs.keys[at])]
     seen: dict[int, tuple[list[int], list[int]]] = {}

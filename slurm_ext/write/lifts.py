@@ -1,8 +1,7 @@
-"""The least lifts: priorities just above those of the jobs that are passed (see :mod:`.site_factors`)."""
+"""Who is lifted, and past whom (see :mod:`.site_factors`)."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,9 +22,6 @@ rounding, and a job that comes in between later needs one update."""
 
 UNKNOWN_SITE_FACTOR = -(2**62)
 """Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
-
-_NOBODY = -1
-"""Below the key of every job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,41 +98,20 @@ class LiftWalk:
         ascending = np.sort(rows)
         demand = group_snapshot_requests(replace(snapshot, jobs=jobs.only(ascending)))
         size = demand.code[np.searchsorted(ascending, rows)]
-        partition = jobs.partition[rows]
         liftable = ranked & (leads | find_startable_soon(size, leads, demand.shapes, snapshot))
         liftable &= np.cumsum(liftable) <= limits.depth
         if not liftable.any():
             return None
-        rivals = find_rivals(np.unique(partition), snapshot)
+        keys = JobKeys.of(natural, rows, jobs.partition[rows], len(jobs))
+        rivals = find_rivals(np.unique(keys.partition), snapshot)
         overdue = ((part == 1) | (part == 2)) & (waited_s >= limits.passing_s)
         skipped = skippable & (waited_s >= limits.skipping_s)
-        keys = JobKeys.of(natural, rows, partition, len(jobs))
-        bound = find_bounds(
-            keys,
-            rivals,
-            asking=liftable,
-            rank=rank,
-            bounding=overdue | (skipped & ~liftable),
-            bounding_rank=np.where(overdue, OVERDUE, rank),
-            unbounded=PRIORITY_CEILING * len(jobs),
-        )
-        kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, partition, ~liftable) < limits.depth))
-        keys = JobKeys(rows[kept], keys.keys[kept], partition[kept], len(jobs))
-        nice = jobs.nice[rows[kept]] if len(jobs.nice) else natural[:0]
-        if len(nice) and np.ptp(nice):
-            everybody = np.ones(len(kept), dtype=np.bool_)
-            less_nice = find_bounds(
-                keys,
-                rivals,
-                asking=liftable[kept],
-                rank=nice,
-                bounding=everybody,
-                bounding_rank=nice,
-                unbounded=PRIORITY_CEILING * len(jobs),
-            )
-            bound[kept] = np.minimum(bound[kept], less_nice)
-        return cls(
-            keys,
+        fixed = overdue | (skipped & ~liftable)
+        fixed_rank = np.where(overdue, OVERDUE, rank)
+        bound = find_bounds(keys, rivals, asking=liftable, rank=rank, bounding=fixed, bounding_rank=fixed_rank)
+        kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))
+        walk = cls(
+            keys.only(kept),
             natural[kept],
             jobs.priority[rows[kept]],
             leads[kept],
@@ -144,16 +119,22 @@ class LiftWalk:
             ranked[kept],
             rank[kept],
             skipped[kept],
-            bound[kept],
+            np.minimum(bound[kept], PRIORITY_CEILING * len(jobs)),
             size[kept],
             rivals,
             find_larger(np.unique(size[kept]).tolist(), demand.shapes),
         )
+        return walk.with_nice(jobs.nice[rows[kept]]) if len(jobs.nice) else walk
 
-    def priorities(self) -> dict[int, int]:
-        """Priorities by row, of jobs that are lifted."""
-        solution = _LeastLifts(self)
-        return solution.assign(solution.find_most())
+    def with_nice(self, nice: IntColumn) -> LiftWalk:
+        """The same where nobody is lifted past a job that is less nice."""
+        if not np.ptp(nice):
+            return self
+        everybody = np.ones(len(nice), dtype=np.bool_)
+        bound = find_bounds(
+            self.jobs, self.rivals, asking=self.liftable, rank=nice, bounding=everybody, bounding_rank=nice
+        )
+        return replace(self, bound=np.minimum(self.bound, bound))
 
     def must_pass(self, at: int) -> BoolColumn:
         """Jobs behind this one in the plan that may take what it waits for, or are in its way."""
@@ -172,111 +153,6 @@ class LiftWalk:
         among = np.zeros(int(partition.max()) + 1, dtype=np.bool_)
         among[self.rivals[int(partition[at])]] = True
         return among[partition]
-
-
-class _LeastLifts:
-    """The solution from the last job to the first; whom each job passes in it."""
-
-    def __init__(self, walk: LiftWalk) -> None:
-        self._walk = walk
-        self._order = np.flatnonzero(walk.liftable).tolist()
-        self._reached = walk.jobs.keys.copy()
-        """Least key of each job in the solution."""
-        self._bound = walk.bound.copy()
-        self._lifted = np.zeros(len(walk.natural), dtype=np.bool_)
-        self._passed = walk.natural.copy()
-        """Largest natural priority among those that each passes."""
-        self._passes: dict[int, BoolColumn] = {}
-        self._bound_those_that_wait()
-        for at in reversed(self._order):
-            self._lift(at)
-
-    def _top(self, at: int) -> int:
-        """Largest key that a job may have."""
-        jobs = self._walk.jobs
-        return max(jobs.key(jobs.below(int(self._bound[at]), at), at), int(jobs.keys[at]))
-
-    def _bound_those_that_wait(self) -> None:
-        """From the first job to the last: one that waits is not lifted past another before it, unless that one is as well.
-
-        That one is lifted as well if it must pass this one, as far as its own bound.
-        """
-        walk, keys = self._walk, self._walk.jobs.keys
-        for at in self._order:
-            if walk.skipped[at]:
-                if walk.leads[at]:
-                    self._bound_one_that_leads(at)
-                behind = ~walk.leads & (walk.rank > walk.rank[at]) & (keys < keys[at]) & walk.competes(at)
-                bound = np.where(walk.must_pass(at), self._top(at), keys[at])
-                np.minimum(self._bound, bound, out=self._bound, where=behind)
-
-    def _bound_one_that_leads(self, at: int) -> None:
-        """Not lifted past one of smaller rank that waits."""
-        walk = self._walk
-        ahead = walk.skipped & (walk.rank < walk.rank[at]) & (walk.jobs.keys > walk.jobs.keys[at]) & walk.competes(at)
-        self._bound[at] = self._reached[ahead].min(initial=self._bound[at])
-
-    def _lift(self, at: int) -> None:
-        """A job that has a lift keeps it while its natural priority is within one spacing of needing it, so that rounding
-        does not make it come and go.
-        """
-        walk, jobs = self._walk, self._walk.jobs
-        if walk.leads[at]:
-            self._bound_one_that_leads(at)
-        passes = walk.must_pass(at)
-        passes &= self._reached < self._top(at)
-        self._passes[at] = passes
-        low = int(self._reached[passes].max(initial=_NOBODY))
-        key, natural = int(jobs.keys[at]), int(walk.natural[at])
-        near = low != _NOBODY and walk.present[at] > natural and natural <= low // jobs.table_length + PRIORITY_SPACING
-        if key < low or near:
-            self._lifted[at] = True
-            self._reached[at] = max(key, jobs.key(jobs.above(low, at), at))
-            self._passed[at] = self._passed[passes].max(initial=natural)
-
-    def find_most(self) -> IntColumn:
-        """How high each job may go without forcing up one that needs no lift, from the first job to the last."""
-        walk, jobs = self._walk, self._walk.jobs
-        most, bottoms = walk.natural.copy(), self._bound.copy()
-        for at in self._order:
-            if self._lifted[at]:
-                most[at] = jobs.below(int(bottoms[at]), at)
-            key = jobs.key(int(most[at]), at)
-            np.minimum(bottoms, key, out=bottoms, where=self._passes[at])
-        return most
-
-    def assign(self, most: IntColumn) -> dict[int, int]:
-        """Priorities of lifted jobs, from the last to the first; a present one that will do is kept."""
-        walk, jobs = self._walk, self._walk.jobs
-        wanted: dict[int, int] = {}
-        keys = jobs.keys.copy()
-        ahead, naturals = self._ahead(), [*np.sort(walk.natural).tolist(), 2 * PRIORITY_CEILING]
-        for at in reversed(self._order):
-            if not self._lifted[at]:
-                continue
-            low, top = int(keys[self._passes[at]].max(initial=_NOBODY)), int(most[at])
-            least, start = max(jobs.above(low, at), int(walk.natural[at])), low // jobs.table_length
-            height = int(self._passed[at]) + PRIORITY_SPACING * (len(wanted) + 2)
-            priority = int(walk.present[at])
-            if not least <= priority <= min(top, height):
-                gap = (ahead[at] - start) // 2 if ahead[at] > least else PRIORITY_SPACING
-                beyond = naturals[bisect_right(naturals, start)] - 1
-                priority = max(min(start + min(gap, PRIORITY_SPACING), top, beyond), least)
-            wanted[int(jobs.rows[at])] = priority
-            keys[at] = jobs.key(priority, at)
-        return wanted
-
-    def _ahead(self) -> dict[int, int]:
-        """Present priority of the next lifted job before each that is compared with it; 0 where there is none."""
-        walk = self._walk
-        last: dict[int, int] = {}
-        found = {}
-        for at in self._order:
-            line = -1 if walk.leads[at] else int(walk.size[at])
-            found[at] = last.get(line, 0)
-            if self._lifted[at]:
-                last[line] = int(walk.present[at])
-        return found
 
 
 def _ranks(queue: WaitingQueue, part: IntColumn) -> tuple[IntColumn, BoolColumn]:
