@@ -53,6 +53,8 @@ class CycleSettings(_Section):
     """How many pending jobs of a queue are lifted at most; the others keep Slurm's own order."""
     passing_limit_s: float = Field(default=14_400.0, ge=0)
     """No job is lifted past one that has waited so long, so what Slurm reserves for that one stays reserved."""
+    skipping_limit_s: float = Field(default=0.0, ge=0)
+    """The same for one that does not fit and that the policy ranks before the other job, or does not rank at all."""
 
 
 class ChangeLimitSettings(_Section):

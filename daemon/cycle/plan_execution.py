@@ -74,7 +74,14 @@ class PlanExecutor:
         ordinary: list[JobChange] = []
         if plan is not None:
             cycle = self._settings.cycle
-            orders = order_changes(plan, snapshot, depth=cycle.order_depth, passing_limit_s=cycle.passing_limit_s)
+            orders = order_changes(
+                plan,
+                snapshot,
+                depth=cycle.order_depth,
+                passing_limit_s=cycle.passing_limit_s,
+                skipping_limit_s=cycle.skipping_limit_s,
+                successors=preemptions.successors,
+            )
             ordinary = request_changes(plan, snapshot) + orders
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:

@@ -60,6 +60,11 @@ class ActivePreemptions:
         """Jobs whose preemption has begun and that may still run."""
         return [p.job_id for p in self.by_job.values() if p.phase in ("signalled", "requeued")]
 
+    @property
+    def successors(self) -> set[int]:
+        """Jobs for which others leave, or have left and do not compete again yet."""
+        return {job_id for p in self.by_job.values() if p.phase in LEAVING_PHASES for job_id in p.for_jobs}
+
     def advance(
         self, jobs: Mapping[int, SlurmJob], plan: Plan | None, now_s: float, *, may_begin: bool
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:

@@ -7,7 +7,7 @@ must leave partitions of pools are moved outside of any plan, but recorded and s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -20,10 +20,11 @@ from slurm_soda.policies.pipeline.actions import (
     RouteJob,
     preemption_id,
 )
-from slurm_soda.policies.plan import JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable
+from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
@@ -137,18 +138,34 @@ def _cpu_fields(
 
 
 def order_changes(
-    plan: Plan, snapshot: ClusterSnapshot, *, depth: int = DEFAULT_ORDER_DEPTH, passing_limit_s: float = math.inf
+    plan: Plan,
+    snapshot: ClusterSnapshot,
+    *,
+    depth: int = DEFAULT_ORDER_DEPTH,
+    passing_limit_s: float = math.inf,
+    skipping_limit_s: float = math.inf,
+    successors: Collection[int] = (),
 ) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue. At most
-    ``depth`` jobs of a queue are lifted, and none past one that has waited for ``passing_limit_s``; everybody else has
-    SiteFactor 0. A second run changes nothing.
+    What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue; everybody else
+    has SiteFactor 0. A second run changes nothing.
+
+    Args:
+        plan: with its :class:`.OrderJobs`.
+        snapshot: what it was made from.
+        depth: at most so many jobs of a queue are lifted.
+        passing_limit_s: none is lifted past one that has waited so long.
+        skipping_limit_s: none is lifted past one that the policy ranks before it, or does not rank, if that one has waited
+            so long and does not fit.
+        successors: jobs for which others are being preempted. Their places are theirs, and those of the plan's own
+            preemptions, so such a job skips all others; one that only waits for a job that ends does not.
     """
     changes: list[JobChange] = []
     starts = plan.starts
     awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
     never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
+    served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     for action in plan.actions:
         if not isinstance(action, OrderJobs):
             continue
@@ -156,16 +173,28 @@ def order_changes(
         hopeless = np.isin(ids, never)
         first = np.isin(ids, starts)
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
+        waits = ~(first | then | hopeless)
+        ordered = np.concatenate((ids[first], ids[then], ids[waits]))
+        skippable = ~np.isin(ordered, np.concatenate((starts, awaiting)))
         queue = WaitingQueue(
             leading=np.concatenate((ids[first], ids[then])),
-            waiting=ids[~(first | then | hopeless)],
+            waiting=ids[waits],
             unranked=action.unranked,
             never=ids[hopeless],
             others=action.others,
+            rank=np.where(np.isin(ordered, served) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
+            skippable=skippable,
         )
-        wanted = compute_site_factors(queue, snapshot, depth=depth, passing_limit_s=passing_limit_s)
+        wanted = compute_site_factors(
+            queue, snapshot, depth=depth, passing_limit_s=passing_limit_s, skipping_limit_s=skipping_limit_s
+        )
         changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
     return changes
+
+
+def _ranks(notes: JobNotes, ids: IntColumn) -> IntColumn:
+    """The policy's ranks of jobs; without any, the jobs are ranked as they are listed."""
+    return notes.position[np.searchsorted(notes.job_id, ids)] if len(notes.position) else np.arange(len(ids))
 
 
 def _lift_changes(

@@ -10,15 +10,21 @@ as much of the same nodes: what does not suffice for it does not suffice for the
 lifted job that does not fit, it would have stopped at the job that was passed: a lift never stops a partition that would
 have gone on, also where nobody takes it back.
 
-A job that has waited for longer than a limit is not passed by a lift at all: what Slurm reserves for it stays reserved. And
-no job is lifted past one that was submitted with a smaller ``--nice``.
+**Whom nobody passes.** What Slurm reserves for a job stays reserved if no job is lifted past it. That holds for
+
+- a job that does not fit, against every job that the policy ranks behind it: to start that one first is to *skip* it, not
+  to let a better one *pass*. So jobs without a rank are not passed either. Who gets the places of preempted jobs may skip.
+- a job that has waited for longer than a limit, whatever the policy says, and one that was submitted with a smaller
+  ``--nice``.
 
 **Least lifts.** These pairs are a partial order along the plan. From the last job to the first, each gets the least priority
-that is above those that it passes, but not less than its natural one. That is the least solution: a job that it lifts is
-lifted in every solution that pushes nobody down, and at least as high.
+that is above those that it passes, but not less than its natural one; a job with a bound passes those below it. That is
+the least solution: without bounds, a job that it lifts is lifted in every solution that pushes nobody down, and at least as
+high. A job that waits may be lifted past another before it only if that one is lifted as well; so bounds are found first,
+from the first job to the last. For a job that starts they are the lifts of those that wait, which are known by then.
 
-Cost: O(n log n) for n waiting jobs, in numpy; then O(d s) for the d jobs that are looked at one by one, in at most s sizes;
-both are bounded by the depth.
+Cost: O(n log n) for n waiting jobs; then O(d k) in numpy for the d jobs that are lifted and the k that are looked at one by
+one; both are bounded by the depth.
 """
 
 from __future__ import annotations
@@ -28,14 +34,20 @@ import math
 import numpy as np
 
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR, LiftWalk, WaitingQueue
+from slurm_soda.slurm_ext.write.least_lifts import find_least_lifts
+from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR, LiftLimits, LiftWalk, WaitingQueue
 
 SITE_FACTOR_LIMIT = 2_147_483_645
 """Largest magnitude that scontrol takes; a larger one is ignored with exit status 1."""
 
 
 def compute_site_factors(
-    queue: WaitingQueue, snapshot: ClusterSnapshot, *, depth: int, passing_limit_s: float = math.inf
+    queue: WaitingQueue,
+    snapshot: ClusterSnapshot,
+    *,
+    depth: int,
+    passing_limit_s: float = math.inf,
+    skipping_limit_s: float = math.inf,
 ) -> dict[int, int]:
     """New SiteFactors by job id, only for jobs that need another one than they have.
 
@@ -45,10 +57,12 @@ def compute_site_factors(
         depth: at most so many are lifted, and so many of each partition, by natural priority, are passed: those that Slurm
             looks at before the next cycle.
         passing_limit_s: no job is lifted past one that has waited so long, unless that one leads.
+        skipping_limit_s: no job is lifted past one that the plan ranks before it, or that the policy does not rank, if that
+            one has waited so long and does not fit.
     """
     jobs = snapshot.jobs
-    walk = LiftWalk.of(queue, snapshot, depth, passing_limit_s)
-    wanted = {} if walk is None else walk.priorities()
+    walk = LiftWalk.of(queue, snapshot, LiftLimits(depth, passing_limit_s, skipping_limit_s))
+    wanted = {} if walk is None else find_least_lifts(walk)
     ids = np.concatenate((queue.leading, queue.waiting, queue.unranked, queue.never, queue.others))
     rows = np.searchsorted(jobs.job_id, ids)
     changes: dict[int, int] = {}

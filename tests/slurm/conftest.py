@@ -12,6 +12,7 @@ from slurm_soda.containers.cluster import ContainerCluster
 
 LONG_FIRST = (
     "campaign",
+    "wide_jobs",
     "sodactl",
     "faults",
     "expiry",

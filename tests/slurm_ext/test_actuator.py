@@ -4,13 +4,14 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import slurm_soda
 from slurm_soda.policies.engine.job_rows import build_job_table
-from slurm_soda.policies.pipeline.actions import OrderJobs, RouteJob
+from slurm_soda.policies.pipeline.actions import OrderJobs, PreemptJob, RouteJob
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
@@ -76,6 +77,31 @@ def test_who_starts_goes_first_then_who_gets_vacated_places_then_the_rest() -> N
     changes = order_changes(replace(plan([3, 2, 1], starts=[1]), notes=swapped), world)
     assert [change.job_id for change in changes] == [1, 2]
     assert int(changes[0].new["SiteFactor"]) + 10 > int(changes[1].new["SiteFactor"]) + 20 > 30
+
+
+@pytest.mark.parametrize("verdict", [JobVerdict.START, JobVerdict.WAIT_FOR_PREEMPTION])
+def test_only_who_gets_the_places_of_preempted_jobs_skips_a_waiting_job(verdict: JobVerdict) -> None:
+    """A job that waits for another one's end does not, although its places are on their way to be free."""
+    world = snapshot(*({"job_id": i, "priority": 40 - 10 * i, "gpus": 4 - i} for i in (1, 2, 3)))
+    whole = plan([1, 2, 3], starts=[2] if verdict is JobVerdict.START else [])
+    verdicts = np.array((JobVerdict.WAIT, verdict, JobVerdict.RUN), dtype=np.int8)
+    whole = replace(
+        whole, notes=replace(whole.notes, job_id=ids_of(1, 2, 3), verdict=verdicts, position=ids_of(0, 1, 2))
+    )
+
+    def lifted(wanted: Plan, **settings: Any) -> list[int]:
+        return [change.job_id for change in order_changes(wanted, world, **settings)]
+
+    preempts = PreemptJob(4, (2,), "its place goes to job 2")
+    assert lifted(whole) == [2]
+    assert lifted(whole, skipping_limit_s=1.0) == [2], "job 1 has not waited so long"
+    assert lifted(whole, skipping_limit_s=0.0) == []
+    assert lifted(whole, skipping_limit_s=0.0, successors={2}) == [2]
+    assert lifted(replace(whole, actions=(*whole.actions, preempts)), skipping_limit_s=0.0) == [2]
+
+
+def ids_of(*job_ids: int) -> Any:
+    return np.array(job_ids, dtype=np.int64)
 
 
 def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:

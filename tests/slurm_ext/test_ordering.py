@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,8 @@ class Case:
     others: tuple[int, ...] = ()
     unranked: tuple[int, ...] = ()
     overdue: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    """Of those that lead and those that wait, one after the other."""
     nodes: int = 100
     depth: int = 1000
     partitions: tuple[tuple[int, str], ...] = ()
@@ -66,11 +69,21 @@ class Case:
     @property
     def queue(self) -> WaitingQueue:
         return WaitingQueue(
-            ids(*self.leading), ids(*self.waiting), ids(*self.unranked), ids(*self.never), ids(*self.others)
+            ids(*self.leading),
+            ids(*self.waiting),
+            ids(*self.unranked),
+            ids(*self.never),
+            ids(*self.others),
+            ids(*self.ranks),
         )
 
     def changes(self) -> dict[int, int]:
-        return compute_site_factors(self.queue, self.snapshot, depth=self.depth, passing_limit_s=5.0)
+        """Jobs without ranks skip nobody; else they skip those that are not overdue."""
+        limit_s = 5.0 if self.ranks else math.inf
+        passing_limit_s = math.inf if self.ranks else 5.0
+        return compute_site_factors(
+            self.queue, self.snapshot, depth=self.depth, passing_limit_s=passing_limit_s, skipping_limit_s=limit_s
+        )
 
     def after(self) -> Case:
         """As Slurm shows it once the changes are made."""
@@ -147,6 +160,33 @@ def test_nobody_is_lifted_past_a_job_that_has_waited_long(case: Case, data: st.D
         behind = [i for i in case.rows if natural.key(one) < natural.key(i)]
         assert all(natural.key(one) < after.key(i) for i in behind)
     assert min(after.factors().values()) >= 0
+
+
+@st.composite
+def ranked_cases(draw: st.DrawFn) -> Case:
+    """The policy ranks some waiting jobs before some that start, and says nothing about others."""
+    case = draw(cases())
+    ranked, split = [*case.leading, *case.waiting], len(case.leading)
+    shuffled = draw(st.permutations(range(len(ranked))))
+    exempt = draw(st.integers(0, split))
+    ranks = (*[-1] * exempt, *sorted(shuffled[exempt:split]), *sorted(shuffled[split:]))
+    stuck = draw(st.lists(st.sampled_from([0, *case.rows])))
+    return replace(case, unranked=case.never, never=(), ranks=ranks, overdue=tuple(stuck))
+
+
+@given(ranked_cases())
+@settings(max_examples=examples(200), deadline=None)
+def test_nobody_is_lifted_past_a_job_that_is_ranked_before_it_and_does_not_fit(case: Case) -> None:
+    after, natural = case.after(), case.natural()
+    ranks = dict(zip((*case.leading, *case.waiting), case.ranks, strict=True)) | dict.fromkeys(case.unranked, -1)
+    skipped = [i for i in (*case.waiting, *case.unranked) if i in case.overdue]
+    for job in (*case.leading, *case.waiting):
+        ahead = [i for i in skipped if ranks[i] < ranks[job] and natural.key(i) < natural.key(job)]
+        assert all(after.key(i) < after.key(job) for i in ahead)
+        if not ahead:
+            assert all(after.key(job) < after.key(i) for one, i in case.pairs() if one == job)
+    assert min(after.factors().values()) >= 0
+    assert after.changes() == {}
 
 
 @given(cases())
@@ -228,6 +268,26 @@ def test_no_job_that_nothing_can_hold_is_passed_by_one_that_waits() -> None:
     rows = {1: (10, 0, 1), 2: (90_000, 0, 4)}
     assert Case(rows, waiting=(1,), never=(2,)).changes() == {}
     assert Case(rows, leading=(1,), never=(2,)).changes() == {1: 89_990 + PRIORITY_SPACING}
+
+
+def test_a_job_that_starts_goes_before_those_that_it_may_pass_below_the_one_that_it_must_not_skip() -> None:
+    case = Case({1: (90, 0, 4), 2: (50, 0, 8), 3: (40, 0, 1), 4: (10, 0, 1)}, (4,), (2, 1, 3))
+    assert case.after().order() == [4, 1, 2, 3]
+    assert replace(case, ranks=(1, 0, 2, 3)).after().order() == [4, 1, 2, 3]
+    assert replace(case, ranks=(1, 0, 2, 3), overdue=(2,)).after().order() == [1, 2, 4, 3]
+    assert replace(case, ranks=(-1, 0, 2, 3), overdue=(2,)).after().order() == [4, 1, 2, 3]
+    assert replace(case, waiting=(3,), unranked=(1, 2), ranks=(0, 1), overdue=(2,)).after().order() == [1, 2, 4, 3]
+
+
+def test_a_job_that_starts_passes_what_the_one_that_it_must_not_skip_is_lifted_past() -> None:
+    case = Case({1: (90, 0, 4), 2: (50, 0, 4), 3: (10, 0, 1)}, (3,), (2, 1), ranks=(1, 0, 2), overdue=(2,))
+    assert case.after().order() == [2, 3, 1]
+
+
+def test_a_job_that_waits_skips_no_larger_one_and_takes_no_smaller_one_with_it() -> None:
+    case = Case({1: (90, 0, 2), 2: (50, 0, 4), 3: (10, 0, 2)}, (), (2, 3, 1), ranks=(0, 1, 2), overdue=(2,))
+    assert case.after().order() == [1, 2, 3]
+    assert replace(case, overdue=()).after().order() == [3, 1, 2]
 
 
 def test_what_the_policy_says_nothing_about_keeps_its_priority_and_is_passed_by_what_starts_alone() -> None:

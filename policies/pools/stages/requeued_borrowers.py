@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slurm_soda.policies.pipeline.actions import RouteJob
-from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.pools.layout.routing import route_job
 from slurm_soda.policies.pools.stages.in_force import SAME_LIST, PoolsInForce, WaitingPoolJob
 from slurm_soda.policies.pools.stages.membership import PoolMembership, members_of
@@ -36,7 +36,8 @@ class RequeuedBorrowersFirst:
         if not pools.waiting:
             return plan
         if members is not None:
-            plan = replace(plan, order=move_to_front(plan.order, _first_submitted(snapshot)))
+            first = _first_submitted(snapshot)
+            plan = replace(plan, order=move_to_front(plan.order, first), notes=_rank_first(plan.notes, first))
         back, rerouted = [], []
         for job in pools.waiting:
             row = snapshot.jobs.row(job.job_id)
@@ -56,6 +57,15 @@ def move_to_front(order: IntColumn, first: IntColumn) -> IntColumn:
     """An order with some of its jobs moved to its head, in the order in which they are given."""
     head = first[np.isin(first, order)]
     return np.concatenate((head, order[~np.isin(order, head)])) if len(head) else order
+
+
+def _rank_first(notes: JobNotes, first: IntColumn) -> JobNotes:
+    """Notes in which some jobs are ranked before all others, in the order in which they are given."""
+    first = first[np.isin(first, notes.job_id)]
+    at = np.searchsorted(notes.job_id, first)
+    position = np.where(notes.position >= 0, notes.position + len(first), notes.position)
+    position[at] = np.arange(len(first))
+    return replace(notes, position=position)
 
 
 def _first_submitted(snapshot: ClusterSnapshot) -> IntColumn:

@@ -104,6 +104,15 @@ def test_an_aborted_job_is_put_back_in_line(
     assert plan.order.tolist() == ([1, 2] if waits.aborts else [2, 1])
 
 
+def test_an_aborted_job_is_ranked_before_the_others_of_its_pool() -> None:
+    pools = PoolsInForce(table(), waiting=(WaitingPoolJob(3, aborts=1),))
+    snapshot = world([cpu_job(1), cpu_job(2), cpu_job(3, BOTH)], pools)
+    whole = PolicyInPools(make_policy("fifo")).apply(snapshot, empty_plan())
+    plan = RequeuedBorrowersFirst().apply(snapshot, whole)
+    ranks = [[found.notes.of(job_id).position for job_id in (1, 2, 3)] for found in (whole, plan)]
+    assert ranks == [[0, 1, 2], [1, 2, 0]]
+
+
 @pytest.mark.parametrize(
     ("listed", "leaving", "left"),
     [

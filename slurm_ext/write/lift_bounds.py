@@ -1,0 +1,102 @@
+"""How far a job may be lifted: up to the next job above it that it must not pass."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn
+
+OVERDUE = -2
+"""Rank of a job that nobody is lifted past."""
+BEFORE_ALL = -1
+"""Rank of a job that the plan ranks before all others, or that the policy does not rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """Jobs as Slurm compares them: a *key* is a priority and a row in one number; the larger key goes first."""
+
+    rows: IntColumn
+    keys: IntColumn
+    partition: IntColumn
+    table_length: int
+    """Rows are smaller than this."""
+
+    @classmethod
+    def of(cls, priority: IntColumn, rows: IntColumn, partition: IntColumn, table_length: int) -> JobKeys:
+        """Their keys at these priorities."""
+        return cls(rows, priority * table_length + table_length - 1 - rows, partition, table_length)
+
+    def only(self, at: IntColumn) -> JobKeys:
+        """Some of them."""
+        return JobKeys(self.rows[at], self.keys[at], self.partition[at], self.table_length)
+
+    def key(self, priority: int, at: int) -> int:
+        """Key that a job would have with another priority."""
+        return priority * self.table_length + self.table_length - 1 - int(self.rows[at])
+
+    def above(self, key: int, at: int) -> int:
+        """Least priority that puts a job before a key."""
+        priority = key // self.table_length
+        return priority if self.key(priority, at) > key else priority + 1
+
+    def below(self, key: int, at: int) -> int:
+        """Largest priority that puts a job behind a key."""
+        priority = key // self.table_length
+        return priority if self.key(priority, at) < key else priority - 1
+
+
+def find_bounds(
+    jobs: JobKeys,
+    rivals: Mapping[int, Sequence[int]],
+    *,
+    asking: BoolColumn,
+    rank: IntColumn,
+    bounding: BoolColumn,
+    bounding_rank: IntColumn,
+) -> IntColumn:
+    """For each asking job the least key above its own among bounding jobs of smaller rank that compete with it; a number
+    above all keys where there is none.
+
+    O(n log n): from the largest key down, of the bounding jobs only those count that no nearer one of at most their rank
+    hides; their ranks are sorted.
+
+    Args:
+        jobs: all jobs that are compared.
+        rivals: for each partition those whose jobs may take its nodes.
+        asking: for whom a bound is wanted.
+        rank: of those that ask.
+        bounding: jobs that may bound others.
+        bounding_rank: their ranks; a job bounds those of larger rank.
+    """
+    bounds = np.full(len(jobs.keys), np.iinfo(np.int64).max)
+    at = np.flatnonzero(asking | bounding)
+    at = at[np.argsort(-jobs.keys[at])]
+    seen: dict[int, tuple[list[int], list[int]]] = {}
+    for job, key, partition, asks, own, bounds_others, others in zip(
+        at.tolist(),
+        jobs.keys[at].tolist(),
+        jobs.partition[at].tolist(),
+        asking[at].tolist(),
+        rank[at].tolist(),
+        bounding[at].tolist(),
+        bounding_rank[at].tolist(),
+        strict=True,
+    ):
+        if asks:
+            for rival in rivals[partition]:
+                ranks, keys = seen.get(rival, ((), ()))
+                if place := bisect_left(ranks, own):
+                    bounds[job] = min(int(bounds[job]), keys[place - 1])
+        if bounds_others:
+            ranks, keys = seen.setdefault(partition, ([], []))
+            while ranks and ranks[-1] >= others:
+                ranks.pop()
+                keys.pop()
+            ranks.append(others)
+            keys.append(key)
+    return bounds

@@ -1,0 +1,74 @@
+"""A job on both nodes against a stream of jobs on one: what Slurm reserves for it stays reserved, as without sodad."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from slurm_soda.containers.cluster import ContainerCluster
+from tests.slurm.daemon_site import DaemonSite
+
+pytestmark = pytest.mark.slurm
+
+DEFAULT_POLICY = """
+mode = "{mode}"
+[cycle]
+interval_s = 1
+"""
+WHOLE_NODE = {
+    "gpus, consent": ("--gres=gpu:4", "--soda-checkpoint=TERM"),
+    "gpus": ("--gres=gpu:4",),
+    "cpus": ("--exclusive",),
+}
+NEXT_AFTER_S = 3.0
+
+
+@pytest.fixture
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+    site = DaemonSite(cluster)
+    yield site
+    site.clear()
+
+
+def submit(site: DaemonSite, asks: tuple[str, ...], seconds: float, *, nodes: int = 1, nice: int = 0) -> int:
+    argv = ("sbatch", "--parsable", "--output=/dev/null", "--time=2", f"--nodes={nodes}", f"--nice={nice}", *asks)
+    return int(site.cluster.exec("alice", argv, input=f"#!/bin/sh\nexec sleep {seconds}\n").check().stdout)
+
+
+def wide_job_waits_s(site: DaemonSite, mode: str, asks: tuple[str, ...], run_s: float) -> float:
+    """One node becomes free after half the time that the other takes, and there is always a job that would fit on it."""
+    site.start(DEFAULT_POLICY.format(mode=mode))
+    running = [submit(site, asks, run_s / 2), submit(site, asks, run_s)]
+    site.wait_running(running)
+    wide = submit(site, asks, 2, nodes=2)
+    nice = submit(site, asks, run_s, nice=100)
+    stream = []
+    while site.states([wide]) == ["PENDING"]:
+        assert len(stream) < 3 * run_s / NEXT_AFTER_S, "the wide job starves"
+        stream.append(submit(site, asks, run_s))
+        time.sleep(NEXT_AFTER_S)
+    submitted, started = (datetime.fromisoformat(site.shown(wide, field)) for field in ("SubmitTime", "StartTime"))
+    site.wait(lambda: site.states(stream[:2]) == ["RUNNING"] * 2, "the first of the stream run")
+    assert site.states([nice]) == ["PENDING"]
+    site.clear()
+    return (started - submitted).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("kind", "run_s"),
+    [
+        ("gpus, consent", 20.0),
+        pytest.param("gpus, consent", 60.0, marks=pytest.mark.thorough),
+        pytest.param("gpus", 60.0, marks=pytest.mark.thorough),
+        pytest.param("cpus", 60.0, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_wide_job_starts_as_on_stock_slurm_and_a_nice_one_after_its_like(
+    site: DaemonSite, kind: str, run_s: float
+) -> None:
+    stock_s, ours_s = (wide_job_waits_s(site, mode, WHOLE_NODE[kind], run_s) for mode in ("observe", "enforce"))
+    print(f"{kind}, {run_s:g} s: stock {stock_s:g} s, enforcing {ours_s:g} s")
+    assert ours_s <= 1.1 * stock_s
