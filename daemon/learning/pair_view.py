@@ -89,9 +89,7 @@ class PairView:
             raise PolicyError("what is known of a pair must be of one sub-batch at least")
 
 
-def pair_view(
-    known: KindProfiles, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")
-) -> PairView:
+def pair_view(known: KindProfiles, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")) -> PairView:
     """What is known of a new job's kind with a running one's, on GPUs of the new one's type; of each kind alone, what its
     owner's own jobs showed goes before others'.
     """
