@@ -35,8 +35,8 @@ class KindProfiles:
     """One reading of the store; asked by kinds of jobs with names in any spelling.
 
     Sources answer in the order of :class:`~slurm_soda.policies.sharing.job_kinds.Source`. A value of any batch (0) speaks
-    for batches without one of their own; a pair on one GPU for gangs of the same models, as computed from it. What an owner's
-    own jobs showed (:meth:`of_owner`) goes before what other owners' did.
+    for batches without one of their own; a pair on one GPU for gangs of the same models, as computed from it. What an
+    owner's own jobs showed (:meth:`of_owner`) goes before what other owners' did.
     """
 
     def __init__(

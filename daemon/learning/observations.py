@@ -104,7 +104,9 @@ def _observed(job: Job, kind: JobKind, runs: Sequence[JobRun], usage: Sequence[J
 
 
 def owner_values(session: Session, kind: JobKind, owner: str, now_s: float) -> list[ProfileValue]:
-    """What one owner's newest jobs of a kind show: medians by run time, with the mean distance from them; of memory the most."""
+    """What one owner's newest jobs of a kind show: medians by run time, with the mean distance from them; of memory the
+    most.
+    """
     rows = stored.observed_jobs_of(session, _kind_columns(kind), owner, NEWEST_JOBS)
     values = []
     for quantity in LEARNED_QUANTITIES:

@@ -20,7 +20,7 @@ PRIOR_JOBS = 5.0
 UNIFORM_PRIOR_JOBS = 1.0
 """The same for the distribution of nobody, behind that of everybody."""
 OWNER_JOBS = PRIOR_JOBS
-"""As so many jobs each owner counts in a group of several owners: our choice, as much as the more general group behind it."""
+"""As so many jobs each owner counts in a group of several owners: our choice, as much as the more general group behind."""
 MAX_GROUPS = 20_000
 """Groups of one owner that no job ended in for longest are forgotten; each takes about a KiB."""
 _OWNER_HALF_LIFE = 1000.0
@@ -92,12 +92,13 @@ class RunTimeLearner:
     A group of several owners is the mean of their own distributions, in which each counts as :data:`OWNER_JOBS` jobs,
     however many he ran; with fewer than :data:`.MIN_OWNERS` owners beside the one who is asked about, it is passed over.
 
-    **What one owner can do to another.** Let every group that speaks have at least ``n`` owners, the liar among them. A group
-    of ``k`` owners with ``c`` jobs each says ``W`` without him and ``W + c (L - W) / (c k + p)`` with him, where ``L`` is what his
-    jobs say and ``p`` the weight of the prior behind: a move of at most ``c / (c k + p)``, to which ``p / (c k + p)`` of the
-    prior's own move is added. If that one is at most ``1 / n``, so is the sum; the last prior does not move at all. The
-    groups of the other owner alone only shrink the move. So **no run time becomes more or less likely by more than 1 / n**,
-    and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and ``1/2 + 1/n`` of what it was.
+    **What one owner can do to another.** Let every group that speaks have at least ``n`` owners, the liar among them. A
+    group of ``k`` owners with ``c`` jobs each says ``W`` without him and ``W + c (L - W) / (c k + p)`` with him, where ``L``
+    is what his jobs say and ``p`` the weight of the prior behind: a move of at most ``c / (c k + p)``, to which
+    ``p / (c k + p)`` of the prior's own move is added. If that one is at most ``1 / n``, so is the sum; the last prior does
+    not move at all. The groups of the other owner alone only shrink the move. So **no range of run times becomes more or
+    less likely by more than 1 / n**, and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and
+    ``1/2 + 1/n`` of what it was.
     """
 
     def __init__(self) -> None:

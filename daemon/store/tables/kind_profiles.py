@@ -12,7 +12,8 @@ from slurm_soda.daemon.store.tables.scheduling import Base
 
 
 class ProfileValueRow(Base):
-    """One value that one source gives of one kind of job, or of one kind beside another one; what was measured also by owner.
+    """One value that one source gives of one kind of job, or of one kind beside another one; what was measured also by
+    owner.
 
     Model names are those of :func:`slurm_soda.policies.tiresias.model_skews.normalise_model_name`.
     """
