@@ -1,12 +1,12 @@
 """Cancel and resubmit resets no attained service: a job inherits that of one cancelled job of its owner, name and GPUs.
 
-Attained service is what a policy such as Tiresias orders jobs by, so a job that is cancelled and submitted anew would otherwise
-go before all that have run. The rule is exact and moves no service to anybody else:
+Attained service is what a policy such as Tiresias orders jobs by, so a job that is cancelled and submitted anew would
+otherwise go before all that have run. The rule is exact and moves no service to anybody else:
 
 - Only a **cancelled** job passes its service on, all of it, what it had inherited itself included. A job that completed,
   failed, ran out of time or memory, or lost its node has had its turn and passes on nothing; nor does one without service.
-- Each cancelled job has **one successor at most**, and each job one predecessor. So of a sweep of many jobs with one name, as
-  many are set back as were cancelled, each by the service of one.
+- Each cancelled job has **one successor at most**, and each job one predecessor. So of a sweep of many jobs with one name,
+  as many are set back as were cancelled, each by the service of one.
 - A successor was submitted after the cancelled job first ran (a sweep that was submitted at once has none), at most
   :data:`INHERIT_WITHIN_S` after its end, and had not started before that end.
 """
