@@ -80,6 +80,8 @@ class PreemptionSettings(_Section):
     """Longest grace that a job may ask for."""
     release_after_s: float = Field(default=30.0, ge=0)
     """A requeued job competes again at the latest this long after it left its GPUs, whatever became of its successors."""
+    max_per_job: int = Field(default=10, ge=0)
+    """A job that was preempted so often keeps its GPUs from then on; 0: no bound."""
 
 
 class PoolSettings(_Section):

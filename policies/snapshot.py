@@ -109,7 +109,8 @@ class JobTable:
     site_factor: IntColumn
     """The part of ``priority`` that we wrote (0 before we did)."""
     executed_s: FloatColumn
-    """Run time over all runs so far, this one included, since the last promotion."""
+    """Run time over all runs so far, this one included, since the last promotion; before any, also what the job inherited
+    from a cancelled one (:mod:`slurm_soda.policies.engine.inherited_service`)."""
     attained_gpu_s: FloatColumn
     """Attained service: GPUs x ``executed_s`` (Tiresias, Section 3.2.2)."""
     waited_s: FloatColumn

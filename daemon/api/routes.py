@@ -153,11 +153,14 @@ class ViewRoutes:
         gpus: Gpus = 1,
         other_gpus: Gpus = 1,
         gpu_type: GpuType = "",
+        user: Name = None,
+        other_user: Name = None,
     ) -> Response:
         """What is known of two kinds of jobs on one GPU: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`."""
         new, running = JobKind(model, batch, gpu_type, gpus), JobKind(other_model, other_batch, gpu_type, other_gpus)
+        owners = user or "", other_user or ""
         async with self._pairing:
-            return await self._answer(lambda session: read_pair_view(session, new, running))
+            return await self._answer(lambda session: read_pair_view(session, new, running, owners))
 
     async def _answer(self, read_view: Callable[[Session], object]) -> Response:
         async with self._places:

@@ -60,6 +60,7 @@ class SnapshotReader:
             leaving=preemptions.leaving,
             requeued=requeued,
             refused=preemptions.refused.standing(slurm_state.now_s),
+            max_preemptions=settings.preemption.max_per_job,
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)

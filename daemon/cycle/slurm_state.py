@@ -11,6 +11,7 @@ import numpy as np
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
@@ -34,7 +35,13 @@ class SlurmState:
     allocations: Mapping[int, Allocation]
 
     def snapshot(
-        self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int], refused: Collection[int]
+        self,
+        job_cache: JobCache,
+        *,
+        leaving: Collection[int],
+        requeued: Collection[int],
+        refused: Collection[int],
+        max_preemptions: int = 0,
     ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
@@ -43,6 +50,7 @@ class SlurmState:
             leaving: running jobs that were told to checkpoint: their places count as being vacated.
             requeued: jobs that we requeued and that wait out Slurm's begin time.
             refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
+            max_preemptions: nor those that were preempted so often; 0: no bound.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -53,7 +61,7 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
-        table = snapshot.jobs
+        table = limit_preemptions(snapshot.jobs, max_preemptions)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))

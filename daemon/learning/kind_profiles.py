@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.errors import PolicyError
@@ -34,7 +35,8 @@ class KindProfiles:
     """One reading of the store; asked by kinds of jobs with names in any spelling.
 
     Sources answer in the order of :class:`~slurm_soda.policies.sharing.job_kinds.Source`. A value of any batch (0) speaks
-    for batches without one of their own; a pair on one GPU for gangs of the same models, as computed from it.
+    for batches without one of their own; a pair on one GPU for gangs of the same models, as computed from it. What an
+    owner's own jobs showed (:meth:`of_owner`) goes before what other owners' did.
     """
 
     def __init__(
@@ -43,17 +45,25 @@ class KindProfiles:
         guess: InterferenceEstimator | None = None,
     ) -> None:
         """``guess``: a predictor of slowdowns."""
-        self._by: dict[tuple[str, ProfileSubject], list[Estimate]] = defaultdict(list)
+        self._owner = ""
+        self._by: dict[tuple[str, str, ProfileSubject], list[Estimate]] = defaultdict(list)
+        """By owner, empty where a value holds for everybody, quantity and subject."""
         self._batches: dict[tuple[str, str, str, int], set[int]] = defaultdict(set)
         for value in values:
             kind = value.subject.kind
-            self._by[value.quantity, value.subject].append(value.estimate)
+            self._by[value.owner, value.quantity, value.subject].append(value.estimate)
             if not value.subject.partner and kind.batch:
                 self._batches[value.quantity, kind.model, kind.gpu_type, kind.gpus].add(kind.batch)
         self._guess, self._prior = guess, TimeSlicingPrior()
 
+    def of_owner(self, owner: str) -> KindProfiles:
+        """The same for one owner's jobs, with what they showed themselves; of nobody, only what holds for everybody."""
+        profiles = copy(self)
+        profiles._owner = owner
+        return profiles
+
     def estimate(self, quantity: str, kind: JobKind, other: JobKind | None = None) -> Estimate | None:
-        """The most trusted value of one quantity; None where no source has it."""
+        """The most trusted value of one quantity, of one source the owner's own; None where no source has it."""
         subject = ProfileSubject.of(kind, other)
         own = subject.kind
         general = [
@@ -62,7 +72,11 @@ class KindProfiles:
             ProfileSubject(JobKind(own.model, 0, own.gpu_type, own.gpus), subject.partner, 0),
         ]
         for one in dict.fromkeys(general):
-            if found := most_trusted(self._by.get((quantity, one), ())):
+            found = most_trusted(self._by.get(("", quantity, one), ()))
+            own = most_trusted(self._by.get((self._owner, quantity, one), ()))
+            if own is not None and (found is None or own.source <= found.source):
+                return own
+            if found is not None:
                 return found
         return None
 

@@ -1,10 +1,15 @@
-"""What is learned from ended jobs about their kinds: from Slurm's own record and what agents reported of them."""
+"""What is learned from ended jobs about their kinds: from Slurm's own record and what agents reported of them.
+
+Users say how many iterations a job takes, and may run whatever they like under a model's name. So each owner's jobs give one
+value, which holds for that owner, and others rely on the median of owners' values alone
+(:mod:`slurm_soda.policies.run_times.owners`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import median
 
 from sqlalchemy.orm import Session
 
@@ -14,13 +19,15 @@ from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals, usage_b
 from slurm_soda.daemon.store.queries import belongs_to
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
+from slurm_soda.policies.run_times.owners import median_over_owners, weighted_median
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read import hostlist
 
 NEWEST_JOBS = 64
-"""The newest jobs of a kind that its values are of."""
+"""The newest jobs of a kind that its owner's values are of."""
+LEARNED_QUANTITIES = ("iteration_s", "utilisation_ratio", "memory_mib")
 MIN_RUN_S = 60.0
 """A shorter run says more about starting than about training."""
 PRIOR_ERROR_RATIO = 0.2
@@ -57,17 +64,20 @@ def record_observations(
     known = stored.already_observed(session, list(kinds))
     fresh = [job for job in jobs if job.id in kinds and job.id not in known]
     usage = usage_by_job(session, fresh)
-    kinds_seen: dict[JobKind, None] = {}
+    seen: dict[tuple[JobKind, str], None] = {}
     rows = 0
     for job in fresh:
         row = _observed(job, kinds[job.id], runs.get(job.id, ()), usage[job.job_id])
         if row is not None:
             session.add(row)
-            kinds_seen[kinds[job.id]] = None
+            seen[kinds[job.id], job.user] = None
             rows += 1
     session.flush()
-    for kind in kinds_seen:
-        for value in mean_values(session, kind, now_s):
+    for kind, owner in seen:
+        for value in owner_values(session, kind, owner, now_s):
+            stored.put_value(session, row_columns(value))
+    for kind in dict.fromkeys(kind for kind, _ in seen):
+        for value in common_values(session, kind, now_s):
             stored.put_value(session, row_columns(value))
     return rows
 
@@ -93,18 +103,41 @@ def _observed(job: Job, kind: JobKind, runs: Sequence[JobRun], usage: Sequence[J
     )
 
 
-def mean_values(session: Session, kind: JobKind, now_s: float) -> list[ProfileValue]:
-    """What the newest jobs of a kind say: means with the mean distance from them; of memory the most."""
-    key = {"model": kind.model, "batch": kind.batch, "gpu_type": kind.gpu_type, "gpus": kind.gpus}
-    rows = stored.observed_jobs_of(session, key, NEWEST_JOBS)
+def owner_values(session: Session, kind: JobKind, owner: str, now_s: float) -> list[ProfileValue]:
+    """What one owner's newest jobs of a kind show: medians by run time, with the mean distance from them; of memory the
+    most.
+    """
+    rows = stored.observed_jobs_of(session, _kind_columns(kind), owner, NEWEST_JOBS)
     values = []
-    for quantity in ("iteration_s", "utilisation_ratio", "memory_mib"):
-        seen = [value for row in rows if (value := getattr(row, quantity)) is not None]
-        if seen:
-            level = max(seen) if quantity == "memory_mib" else fmean(seen)
+    for quantity in LEARNED_QUANTITIES:
+        known = [row for row in rows if getattr(row, quantity) is not None]
+        if known and owner:
+            seen = [getattr(row, quantity) for row in known]
+            level = max(seen) if quantity == "memory_mib" else weighted_median(seen, [row.run_s for row in known])
             estimate = Estimate(level, expected_deviation(seen, level), Source.MEASURED)
-            values.append(ProfileValue(ProfileSubject(kind), quantity, estimate, len(seen), "", now_s))
+            values.append(ProfileValue(ProfileSubject(kind), quantity, estimate, len(seen), "", now_s, owner))
     return values
+
+
+def common_values(session: Session, kind: JobKind, now_s: float) -> list[ProfileValue]:
+    """What holds for owners who ran no such job: medians over owners, where there are enough.
+
+    The error is the owners' median distance from it, so that one owner moves it no farther than the median itself.
+    """
+    values = []
+    for quantity in LEARNED_QUANTITIES:
+        rows = stored.owners_values(session, _kind_columns(kind), quantity, Source.MEASURED)
+        level = median_over_owners([row.value for row in rows])
+        if level is not None:
+            typical = median(abs(row.value - level) for row in rows)
+            estimate = Estimate(level, expected_deviation([level + typical] * len(rows), level), Source.MEASURED)
+            jobs, origin = sum(row.observations for row in rows), f"median of {len(rows)} owners"
+            values.append(ProfileValue(ProfileSubject(kind), quantity, estimate, jobs, origin, now_s))
+    return values
+
+
+def _kind_columns(kind: JobKind) -> dict[str, str | int]:
+    return {"model": kind.model, "batch": kind.batch, "gpu_type": kind.gpu_type, "gpus": kind.gpus}
 
 
 def expected_deviation(seen: Sequence[float], level: float) -> float:

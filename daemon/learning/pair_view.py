@@ -89,13 +89,15 @@ class PairView:
             raise PolicyError("what is known of a pair must be of one sub-batch at least")
 
 
-def pair_view(known: KindProfiles, new: JobKind, running: JobKind) -> PairView:
-    """What is known of a new job's kind with a running one's, on GPUs of the new one's type."""
+def pair_view(known: KindProfiles, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")) -> PairView:
+    """What is known of a new job's kind with a running one's, on GPUs of the new one's type; of each kind alone, what its
+    owner's own jobs showed goes before others'.
+    """
     device = known.device_mib(new.gpu_type)
     sizes = list_sub_batches(new.batch) if new.batch else (0,)
     return PairView(
-        new=_kind_view(known, new),
-        running=_kind_view(known, running),
+        new=_kind_view(known.of_owner(owners[0]), new),
+        running=_kind_view(known.of_owner(owners[1]), running),
         device_mib=None if device is None else EstimateView.of(device),
         slowdowns=[_slowdowns_view(known, replace(new, batch=size), running) for size in sizes],
     )

@@ -42,6 +42,8 @@ class ProfileValue:
     observations: int = 0
     origin: str = ""
     at_s: float = 0.0
+    owner: str = ""
+    """Whose jobs it is of; empty: it holds for everybody."""
 
 
 def value_from_row(row: ProfileValueRow) -> ProfileValue:
@@ -50,7 +52,7 @@ def value_from_row(row: ProfileValueRow) -> ProfileValue:
     error = math.inf if row.error is None else row.error
     estimate = Estimate(row.value, error, Source(row.source))
     subject = ProfileSubject(kind, row.partner, row.partner_batch)
-    return ProfileValue(subject, row.quantity, estimate, row.observations, row.origin, row.at_s)
+    return ProfileValue(subject, row.quantity, estimate, row.observations, row.origin, row.at_s, row.owner)
 
 
 def row_columns(value: ProfileValue) -> dict[str, object]:
@@ -65,6 +67,7 @@ def row_columns(value: ProfileValue) -> dict[str, object]:
         "partner_batch": value.subject.partner_batch,
         "quantity": value.quantity,
         "source": int(estimate.source),
+        "owner": value.owner,
         "value": estimate.value,
         "error": estimate.error if math.isfinite(estimate.error) else None,
         "observations": value.observations,

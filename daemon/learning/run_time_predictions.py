@@ -156,7 +156,7 @@ class RunTimePredictor:
         kind = kind_of_listed_job(record, self._gpu_types)
         if not record.hints.iterations or kind is None or self._profiles is None:
             return None
-        each = self._profiles.iteration_s(kind)
+        each = self._profiles.of_owner(record.user).iteration_s(kind)
         return None if each is None or each.value <= 0 else IterationWork(record.hints.iterations, each)
 
     def _left(self, job: CachedJob, learnt: LearnedRunTime, now_s: float) -> RunTimeLeft | None:

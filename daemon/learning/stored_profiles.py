@@ -22,13 +22,19 @@ def read_iteration_times(session: Session) -> KindProfiles:
     return KindProfiles(value_from_row(row) for row in stored.all_values(session, "iteration_s"))
 
 
-def read_pair_view(session: Session, new: JobKind, running: JobKind) -> PairView:
-    """What is known of a new job's kind with a running one's: :func:`.pair_view`, reading no more than it takes."""
+def read_pair_view(session: Session, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")) -> PairView:
+    """What is known of a new job's kind with a running one's: :func:`.pair_view`, reading no more than it takes.
+
+    Args:
+        session: reads.
+        new: kind of the new job.
+        running: kind of the running one.
+        owners: theirs, whose own jobs' values go before others'.
+    """
     models = {"", normalised_kind(new).model, normalised_kind(running).model}
     values = [value_from_row(row) for row in stored.values_of_models(session, sorted(models))]
-    return pair_view(
-        KindProfiles(values, guess=read_slowdown_model(session, normalised_kind(new).gpu_type)), new, running
-    )
+    known = KindProfiles(values, guess=read_slowdown_model(session, normalised_kind(new).gpu_type))
+    return pair_view(known, new, running, owners)
 
 
 def read_slowdown_model(session: Session, gpu_type: str | None = None) -> PredictedInterference | None:
@@ -45,9 +51,13 @@ def read_slowdown_model(session: Session, gpu_type: str | None = None) -> Predic
 
 
 def speed_table_of(values: Iterable[ProfileValue]) -> SpeedTable:
-    """Values as a table of speeds, to learn from: the most trusted of each, names as the store has them."""
+    """Values as a table of speeds, to learn from: the most trusted of each that hold for everybody, names as the store has
+    them.
+    """
     best: dict[tuple[str, ProfileSubject], Estimate] = {}
     for value in values:
+        if value.owner:
+            continue
         key = (value.quantity, value.subject)
         before = best.get(key)
         if before is None or value.estimate.source < before.source:

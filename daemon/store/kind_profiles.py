@@ -18,7 +18,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import (
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 
 KIND_COLUMNS = ("model", "batch", "gpu_type", "gpus")
-VALUE_KEY_COLUMNS = (*KIND_COLUMNS, "partner", "partner_batch", "quantity", "source")
+VALUE_KEY_COLUMNS = (*KIND_COLUMNS, "partner", "partner_batch", "quantity", "source", "owner")
 """Columns that name a value."""
 
 _IDS_PER_QUERY = 500
@@ -41,6 +41,14 @@ def values_of_models(session: Session, models: Sequence[str]) -> Sequence[Profil
 def find_value(session: Session, key: Mapping[str, Any]) -> ProfileValueRow | None:
     """The value of this :data:`VALUE_KEY_COLUMNS`."""
     return session.scalars(select(ProfileValueRow).filter_by(**{name: key[name] for name in VALUE_KEY_COLUMNS})).first()
+
+
+def owners_values(session: Session, kind: Mapping[str, Any], quantity: str, source: int) -> Sequence[ProfileValueRow]:
+    """What each owner's own jobs of a kind show, alone."""
+    query = select(ProfileValueRow).filter_by(
+        **{name: kind[name] for name in KIND_COLUMNS}, partner="", partner_batch=0, quantity=quantity, source=source
+    )
+    return session.scalars(query.where(ProfileValueRow.owner != "").order_by(ProfileValueRow.owner)).all()
 
 
 def put_value(session: Session, columns: Mapping[str, Any], edit_id: int | None = None) -> ProfileValueRow:
@@ -82,9 +90,10 @@ def stored_slowdown_model(session: Session) -> StoredSlowdownModel | None:
     return session.scalars(select(StoredSlowdownModel).order_by(StoredSlowdownModel.id.desc()).limit(1)).first()
 
 
-def observed_jobs_of(session: Session, kind: Mapping[str, Any], limit: int) -> Sequence[ObservedJob]:
-    """The newest observed jobs of a kind."""
+def observed_jobs_of(session: Session, kind: Mapping[str, Any], owner: str, limit: int) -> Sequence[ObservedJob]:
+    """The newest observed jobs of a kind that one owner ran."""
     query = select(ObservedJob).filter_by(**{name: kind[name] for name in KIND_COLUMNS})
+    query = query.join(Job, Job.id == ObservedJob.job_pk).where(Job.user == owner)
     return session.scalars(query.order_by(ObservedJob.at_s.desc(), ObservedJob.job_pk.desc()).limit(limit)).all()
 
 

@@ -13,7 +13,7 @@ from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShap
 from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, JobTable
 
 
 def find_preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
@@ -25,6 +25,21 @@ def find_preemptible(snapshot: ClusterSnapshot, min_run_s: float) -> BoolColumn:
     preemptible = snapshot.now_s >= jobs.start_s + min_run_s  # the same sum as in find_next_preemptible_s
     flags: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & preemptible
     return flags
+
+
+def limit_preemptions(jobs: JobTable, max_preemptions: int) -> JobTable:
+    """The jobs, of whom those that were preempted so often already may not be preempted any more.
+
+    Whoever builds a snapshot, sodad or the simulator, applies it, so that every policy keeps to it. Each of a job's
+    preemptions costs its work since the last checkpoint and a restart; a bound on their number makes it end whatever comes.
+
+    Args:
+        jobs: every job of a snapshot.
+        max_preemptions: 0: no bound.
+    """
+    if not max_preemptions:
+        return jobs
+    return jobs.with_columns(preemptible=jobs.preemptible & (jobs.preemptions < max_preemptions))
 
 
 def find_next_preemptible_s(snapshot: ClusterSnapshot, verdict: NDArray[np.int8], min_run_s: float) -> float:

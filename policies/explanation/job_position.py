@@ -48,7 +48,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     verdict = VERDICTS[note.verdict]
     if note.verdict == JobVerdict.PROTECTED:
         cannot = "it did not consent to preemption, or Slurm cannot requeue it"
-        why = "its minimum run time is not over" if job.preemptible else cannot
+        often = ", or it was preempted as often as one job may be" if job.preemptions else ""
+        why = f"its minimum run time is not over{often}" if job.preemptible else cannot + often
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:

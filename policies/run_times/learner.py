@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
+from slurm_soda.policies.run_times.owners import MIN_OWNERS
 from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
 
@@ -18,11 +19,14 @@ PRIOR_JOBS = 5.0
 """Our choice: a group's own jobs count as much as all that is known more generally once there are so many of them."""
 UNIFORM_PRIOR_JOBS = 1.0
 """The same for the distribution of nobody, behind that of everybody."""
+OWNER_JOBS = PRIOR_JOBS
+"""As so many jobs each owner counts in a group of several owners: our choice, as much as the more general group behind."""
 MAX_GROUPS = 20_000
-"""Groups that no job ended in for longest are forgotten; each takes about a KiB."""
-_HALF_LIVES = {0: 5000.0, 1: 1000.0, 2: 100.0}
-"""Jobs after which a job counts half, by how much of (owner, shape) a group fixes; people change what they do faster than a
-site does."""
+"""Groups of one owner that no job ended in for longest are forgotten; each takes about a KiB."""
+_OWNER_HALF_LIFE = 1000.0
+"""Jobs of an owner after which one counts half; people change what they do."""
+_SHAPE_HALF_LIFE = 100.0
+"""The same among his jobs of one shape."""
 _CLOSEST_HALF_LIFE = 50.0
 """The same where name or model are fixed as well."""
 
@@ -34,10 +38,33 @@ class _Histogram:
     jobs: int = 0
 
     def add(self, at: int, keep: float) -> None:
+        """One more job; what was before counts ``keep`` times as much as it did."""
         self.weights *= keep
         self.weights[at] += 1.0
         self.total = self.total * keep + 1.0
         self.jobs += 1
+
+
+@dataclass(slots=True)
+class _OwnersMean:
+    """The sum of owners' own distributions, each of which adds up to 1."""
+
+    weights: FloatColumn = field(default_factory=lambda: np.zeros(BINS))
+    owners: dict[str, int] = field(default_factory=dict)
+    """Jobs of each owner."""
+
+    def add(self, owner: str, histogram: _Histogram) -> None:
+        self.weights += histogram.weights / histogram.total
+        self.owners[owner] = histogram.jobs
+
+    def remove(self, owner: str, histogram: _Histogram) -> None:
+        if self.owners.pop(owner, 0):
+            self.weights -= histogram.weights / histogram.total
+
+    def histogram(self) -> _Histogram:
+        """As if each owner had run :data:`OWNER_JOBS` jobs; what rounding left below 0 is 0."""
+        weights = OWNER_JOBS * np.maximum(self.weights, 0.0)
+        return _Histogram(weights, OWNER_JOBS * len(self.owners), sum(self.owners.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +88,24 @@ class RunTimeLearner:
     A group's distribution is its own histogram, with that of the next more general group as :data:`PRIOR_JOBS` jobs
     beside it: a chain of Dirichlet priors. At its end stands a distribution without a typical time, even in the
     logarithm, so that no run time is ever impossible.
+
+    A group of several owners is the mean of their own distributions, in which each counts as :data:`OWNER_JOBS` jobs,
+    however many he ran; with fewer than :data:`.MIN_OWNERS` owners beside the one who is asked about, it is passed over.
+
+    **What one owner can do to another.** Let every group that speaks have at least ``n`` owners, the liar among them. A
+    group of ``k`` owners with ``c`` jobs each says ``W`` without him and ``W + c (L - W) / (c k + p)`` with him, where ``L``
+    is what his jobs say and ``p`` the weight of the prior behind: a move of at most ``c / (c k + p)``, to which
+    ``p / (c k + p)`` of the prior's own move is added. If that one is at most ``1 / n``, so is the sum; the last prior does
+    not move at all. The groups of the other owner alone only shrink the move. So **no range of run times becomes more or
+    less likely by more than 1 / n**, and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and
+    ``1/2 + 1/n`` of what it was.
     """
 
     def __init__(self) -> None:
         self._groups: OrderedDict[JobGroup, _Histogram] = OrderedDict()
+        """Of one owner each."""
+        self._common: dict[JobGroup, _OwnersMean] = {}
+        """Of several owners, made of those."""
         self.learnt = 0
         """Jobs so far."""
 
@@ -78,30 +119,55 @@ class RunTimeLearner:
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
         at = int(find_bins(np.array([run_s]))[0])
         for group in list_groups(traits):
-            histogram = self._groups.get(group)
-            if histogram is None:
-                histogram = self._groups[group] = _Histogram()
-            else:
-                self._groups.move_to_end(group)
+            if group.owner is None:
+                continue
+            histogram = self._groups.setdefault(group, _Histogram())
+            self._groups.move_to_end(group)
+            self._leave_common(group, group.owner, histogram)
             histogram.add(at, 0.5 ** (1.0 / _half_life(group)))
+            if group.family is None:
+                common = self._common.setdefault(group._replace(owner=None), _OwnersMean())
+                common.add(group.owner, histogram)
         while len(self._groups) > MAX_GROUPS:
-            self._groups.popitem(last=False)
+            group, histogram = self._groups.popitem(last=False)
+            self._leave_common(group, str(group.owner), histogram)
         self.learnt += 1
 
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
         """What jobs of these traits may be expected to run for; also where nothing was learned yet."""
+        probability, closest, jobs = self.distribution(traits)
+        return LearnedRunTime(RemainingTimeCurve.of(probability), closest, jobs)
+
+    def distribution(self, traits: SubmissionTraits) -> tuple[FloatColumn, JobGroup, int]:
+        """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""
         probability = np.full(BINS, 1.0 / BINS)
         closest, jobs = JobGroup(), 0
         for group in list_groups(traits):
-            histogram = self._groups.get(group)
+            histogram = self._groups.get(group) if group.owner is not None else self._others(group, traits.owner)
             if histogram is not None:
                 prior = PRIOR_JOBS if jobs else UNIFORM_PRIOR_JOBS
                 probability = (histogram.weights + prior * probability) / (histogram.total + prior)
                 closest, jobs = group, histogram.jobs
-        return LearnedRunTime(RemainingTimeCurve.of(probability), closest, jobs)
+        return probability, closest, jobs
+
+    def _others(self, group: JobGroup, owner: str) -> _Histogram | None:
+        """A group of several owners, where enough of them are not this one."""
+        common = self._common.get(group)
+        if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS:
+            return None
+        return common.histogram()
+
+    def _leave_common(self, group: JobGroup, owner: str, histogram: _Histogram) -> None:
+        """Take an owner's group out of the one of several owners that it is part of."""
+        key = group._replace(owner=None)
+        common = self._common.get(key)
+        if common is not None:
+            common.remove(owner, histogram)
+            if not common.owners:
+                del self._common[key]
 
 
 def _half_life(group: JobGroup) -> float:
     if group.model is not None or group.family is not None:
         return _CLOSEST_HALF_LIFE
-    return _HALF_LIVES[(group.owner is not None) + (group.gpus is not None)]
+    return _OWNER_HALF_LIFE if group.gpus is None else _SHAPE_HALF_LIFE

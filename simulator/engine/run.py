@@ -25,6 +25,7 @@ def simulate(
     placement: str = "policy",
     engine: str = "auto",
     agents: RuntimeEffects | None = None,
+    max_preemptions: int = 0,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
@@ -38,6 +39,7 @@ def simulate(
         placement: one of :data:`~slurm_soda.simulator.engine.deciders.choice.PLACEMENTS`.
         engine: one of :data:`~slurm_soda.simulator.engine.deciders.choice.ENGINES`.
         agents: what happens on the nodes to this workload: cores, neighbours, and who adjusts them; used for one run.
+        max_preemptions: a job that was preempted so often is not preempted any more; 0: no bound.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
@@ -57,6 +59,7 @@ def simulate(
         placement=placement,
         speeds=speed is not None,
         adjusted=agents is not None,
+        max_preemptions=max_preemptions,
     )
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

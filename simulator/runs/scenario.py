@@ -66,6 +66,8 @@ class Scenario:
     """Directory of measured tables by which a job's speed depends on where it is placed."""
     engine: str = "auto"
     placement: str = "policy"
+    max_preemptions: int = 0
+    """A job that was preempted so often is not preempted any more; 0: no bound, as in all papers that are reproduced."""
     history_gpu_s: FloatColumn | None = None
     """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
@@ -154,6 +156,7 @@ class Scenario:
                 jobs_per_gpu=jobs_per_gpu,
                 costs=self.costs,
                 speed=speed,
+                max_preemptions=self.max_preemptions,
                 progress=progress,
             )
         return simulate(
@@ -165,6 +168,7 @@ class Scenario:
             engine=self.engine,
             placement=self.placement,
             agents=self._agents(rules),
+            max_preemptions=self.max_preemptions,
             progress=progress,
         )
 

@@ -39,12 +39,14 @@ class SharingDecider(SnapshotDecider):
         *,
         most: int,
         at_once: bool,
+        max_preemptions: int = 0,
     ) -> None:
         """A policy that puts at most so many jobs onto one GPU.
 
-        ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there.
+        ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
+        ``max_preemptions``: of one job, 0: any number.
         """
-        super().__init__(policy, workload, cluster, at_once=at_once)
+        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
         self._slowdowns, self._held = slowdowns, slowdowns.devices
         _, self._kinds, self._learned = together
         self._most = most

@@ -26,6 +26,7 @@ def simulate_sharing(
     jobs_per_gpu: int = 1,
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
+    max_preemptions: int = 0,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
@@ -43,6 +44,7 @@ def simulate_sharing(
     slowdowns = CoRunnerSlowdowns(GpuHolders(cluster), together, observes=rules.observes)
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    decider = SharingDecider(policy, workload, cluster, slowdowns, together, most=jobs_per_gpu, at_once=at_once)
+    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}
+    decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

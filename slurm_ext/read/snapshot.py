@@ -41,7 +41,7 @@ class JobRunHistory:
     first_start_s: float = NEVER
     """Start of the very first run."""
     executed_s: float = 0.0
-    """Run time of the runs that have ended, since the last promotion."""
+    """Run time of the runs that have ended, since the last promotion; before any, what was inherited as well."""
     run_since_s: float = NEVER
     """Service of the present run before this instant is forgiven (a promotion fell into it)."""
     waiting_since_s: float = NEVER

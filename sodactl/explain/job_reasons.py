@@ -198,6 +198,9 @@ def _service_reasons(job: Job, runs: Sequence[JobRun], now_s: float) -> Iterator
         served = compute_attained_gpu_s(job, runs, now_s)
         first = output.format_instant(job.first_start_s)
         yield f"It ran {_times(len(runs))}, first at {first}; attained service {served:,.0f} GPU s."
+    if job.inherited_s and job.promoted_s is None:
+        inherited = job.gpus * job.inherited_s
+        yield f"It inherited {inherited:,.0f} GPU s of attained service from a cancelled job of the same name and GPUs."
     if job.preemptions:
         yield f"It gave way {_times(job.preemptions)}."
     if job.gpus and "checkpoint" not in job.hints:

@@ -12,7 +12,6 @@ from typing import Any
 from slurm_soda.daemon.learning.pair_view import EstimateView, PairView
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.policies.explanation.sharing import explain_sharing
-from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.sodactl.explain import pair_jobs
 from slurm_soda.sodactl.explain.pair_assessment import (
     SOURCE_HINT,
@@ -41,7 +40,7 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
     with open_view_source(site) as source:
         one, other = pair_jobs.read_pair_jobs(site, source, (job_id, other_id), warnings)
         new, running = (other, one) if one.runs and not other.runs else (one, other)
-        pair = source.read(_pair_view_request(new.kind, running.kind))
+        pair = source.read(_pair_view_request(new, running))
     found = assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair)
     decision = explain_sharing(found.decision)
     without_bounds = explain_sharing(found.decision_without_bounds if found.broken_bounds else None)
@@ -66,17 +65,25 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
     }
 
 
-def _pair_view_request(new: JobKind, running: JobKind) -> ViewRequest[PairView]:
+def _pair_view_request(new: pair_jobs.PairJob, running: pair_jobs.PairJob) -> ViewRequest[PairView]:
     query = {
-        "model": new.model,
-        "batch": str(new.batch),
-        "gpus": str(new.gpus),
-        "gpu_type": new.gpu_type,
-        "other_model": running.model,
-        "other_batch": str(running.batch),
-        "other_gpus": str(running.gpus),
+        "model": new.kind.model,
+        "batch": str(new.kind.batch),
+        "gpus": str(new.kind.gpus),
+        "gpu_type": new.kind.gpu_type,
+        "user": _askable(new.user),
+        "other_model": running.kind.model,
+        "other_batch": str(running.kind.batch),
+        "other_gpus": str(running.kind.gpus),
+        "other_user": _askable(running.user),
     }
-    return ViewRequest(PairView, lambda session: read_pair_view(session, new, running), "/v1/pair", query)
+    kinds, owners = (new.kind, running.kind), (new.user, running.user)
+    return ViewRequest(PairView, lambda session: read_pair_view(session, *kinds, owners), "/v1/pair", query)
+
+
+def _askable(user: str) -> str:
+    """A name as a URL can hold it; one with bytes that are no text is nobody's, who has no values of his own."""
+    return user.encode("utf-8", "replace").decode()
 
 
 def _job_document(party: PairJobProfile, found: PairAssessment) -> Document:

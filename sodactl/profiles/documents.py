@@ -28,6 +28,7 @@ def value_documents(found: Iterable[ProfileValue]) -> list[Document]:
             "value": value.estimate.value,
             "error": value.estimate.error,
             "source": value.estimate.source.name.lower(),
+            "owner": value.owner,
             "observations": value.observations,
             "origin": value.origin,
             "at_s": value.at_s,

@@ -56,7 +56,7 @@ def _cells(row: Document, *, has_partner: bool) -> list[str]:
         row["source"],
         str(row["observations"]) if row["observations"] else "-",
         output.format_instant(row["at_s"]),
-        row["origin"],
+        f"jobs of {row['owner']}" if row["owner"] else row["origin"],
     ]
 
 

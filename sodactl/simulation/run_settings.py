@@ -31,6 +31,7 @@ def run_settings_document(
             "checkpoint_s": asked.checkpoint_cost_s,
             "round_s": asked.round_s,
         },
+        "max_preemptions": asked.max_preemptions,
         "placement": asked.placement,
         "node_rules": _rules(scenario.nodes),
         "systems": {

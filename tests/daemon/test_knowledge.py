@@ -49,9 +49,9 @@ def store(fresh_store: Path) -> Iterator[Store]:
     opened.close()
 
 
-def known(store: Store) -> KindProfiles:
+def known(store: Store, owner: str = "alice") -> KindProfiles:
     with store.read() as session:
-        return KindProfiles(value_from_row(row) for row in stored.all_values(session))
+        return KindProfiles(value_from_row(row) for row in stored.all_values(session)).of_owner(owner)
 
 
 def test_sources_answer_in_their_order_and_names_in_any_spelling() -> None:

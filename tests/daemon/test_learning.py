@@ -20,9 +20,9 @@ def store(fresh_store: Path) -> Store:
     return open_store(f"sqlite:///{fresh_store}/soda.db")
 
 
-def add(store: Store, job_id: int, gpus: int, *runs_s: float, state: str = "COMPLETED") -> None:
+def add(store: Store, job_id: int, gpus: int, *runs_s: float, state: str = "COMPLETED", user: str = "alice") -> None:
     with store.write() as session:
-        job = Job(job_id=job_id, submit_s=1.0, user="alice", state=state, gpus=gpus, end_s=1e6 + job_id)
+        job = Job(job_id=job_id, submit_s=1.0, user=user, state=state, gpus=gpus, end_s=1e6 + job_id)
         session.add(job)
         session.flush()
         for restart, run_s in enumerate(runs_s):
@@ -39,7 +39,17 @@ def test_service_is_summed_over_runs_of_completed_gpu_jobs(store: Store) -> None
     add(store, 5, 2, 0.0)
     with store.read() as session:
         assert completed_services_gpu_s(session) == [7.0, 60.0]
-        assert completed_services_gpu_s(session, limit=1) == []  # the newest is the one that took nothing
+        assert completed_services_gpu_s(session, per_owner=1) == []  # the newest is the one that took nothing
+
+
+def test_one_owners_many_jobs_are_one_share_of_the_distribution(store: Store) -> None:
+    for job_id in range(1, 4):
+        add(store, job_id, 1, 3600.0, user=f"owner{job_id}")
+    for job_id in range(4, 34):
+        add(store, job_id, 1, 1.0, user="liar")
+    with store.read() as session:
+        found = completed_services_gpu_s(session)
+    assert (found.count(1.0), found.count(3600.0)) == (30, 90), "before, 30 of 33 jobs were the liar's"
 
 
 def samples(

@@ -51,6 +51,10 @@ class CachedJob:
     preemptions: int = 0
     promotions: int = 0
     promoted_s: float | None = None
+    inherited_s: float = 0.0
+    """Run time of a cancelled job that counts as this one's."""
+    inherited_from: int | None = None
+    """Key of that job."""
     accounted: bool = False
     cpu_s: float | None = None
     memory_peak_mib: float | None = None
@@ -62,10 +66,11 @@ class CachedJob:
 
     @property
     def executed_s(self) -> float:
-        """Run time of ended runs since the last promotion."""
+        """Run time of ended runs since the last promotion; before any, what was inherited as well."""
         since_s = -math.inf if self.promoted_s is None else self.promoted_s
         ended = ((run.start_s, run.end_s) for run in self.runs.values() if run.end_s is not None)
-        return sum(max(0.0, end_s - max(start_s, since_s)) for start_s, end_s in ended)
+        inherited_s = self.inherited_s if self.promoted_s is None else 0.0
+        return inherited_s + sum(max(0.0, end_s - max(start_s, since_s)) for start_s, end_s in ended)
 
     @property
     def missing_runs(self) -> list[int]:
@@ -92,6 +97,10 @@ class CachedJob:
             run.promoted_s, run.dirty = at_s, True
         else:
             self.waited_since_s = at_s
+
+    def inherit(self, key: int, executed_s: float) -> None:
+        """Take over the service of a cancelled job, by its key (:mod:`slurm_soda.policies.engine.inherited_service`)."""
+        self.inherited_from, self.inherited_s, self.dirty = key, executed_s, True
 
     def add_run(self, run: CachedRun) -> None:
         """Remember a run and what follows from it."""

@@ -15,6 +15,7 @@ from slurm_soda.daemon.store.jobs.cached_job import (
     record_fingerprint,
     update_from_record,
 )
+from slurm_soda.daemon.store.jobs.inherited_service import CANCELLED, inherit_services
 from slurm_soda.daemon.store.jobs.job_rows import cached_job, cached_run, save_jobs, save_runs
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, NodeEvent
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -49,6 +50,7 @@ class JobCache:
     def observe(self, records: Sequence[SlurmJob], now_s: float) -> None:
         """Take in one reading of all jobs."""
         self._recall([record.job_id for record in records if record.job_id not in self.jobs])
+        changed_users: set[str] = set()
         for record in records:
             job = self.jobs.get(record.job_id)
             if job is not None and job.seen == record_fingerprint(record):
@@ -58,12 +60,19 @@ class JobCache:
                     mark_end_unknown(job, now_s)
                     self._replaced.append(job)
                 job = self.jobs[record.job_id] = CachedJob(record.job_id, record.submit_s)
+            waited = job.record is None or job.record.state == "PENDING" != record.state
             update_from_record(job, record, now_s, self._last_reading_s)
+            if waited or record.state == CANCELLED:
+                changed_users.add(record.user)
             if job.missing_runs:
                 self._missing_run_since_s.setdefault(job.job_id, now_s)
             self._refresh(job)
         self._last_reading_s = now_s
         self._fill_missing_runs(now_s)
+        if changed_users:
+            with self._store.read() as session:
+                for job in inherit_services(session, self.jobs.values(), changed_users, now_s):
+                    self._refresh(job)
 
     def past(self) -> Mapping[int, JobRunHistory]:
         """What snapshots need, only of jobs that have a past."""
@@ -127,7 +136,7 @@ class JobCache:
                 self._past.pop(job_id, None)
 
     def _refresh(self, job: CachedJob) -> None:
-        has_past = job.runs or job.restart or job.promotions or job.preemptions
+        has_past = job.runs or job.restart or job.promotions or job.preemptions or job.inherited_s
         if has_past and job.end_s is None:
             self._past[job.job_id] = job.past()
         else:

@@ -121,6 +121,7 @@ def _create_kind_profile_tables() -> None:
         sa.Column("partner_batch", sa.Integer(), nullable=False),
         sa.Column("quantity", sa.String(length=24), nullable=False),
         sa.Column("source", sa.Integer(), nullable=False),
+        sa.Column("owner", sa.String(length=255), nullable=False),
         sa.Column("value", sa.Double(), nullable=False),
         sa.Column("error", sa.Double(), nullable=True),
         sa.Column("observations", sa.Integer(), nullable=False),
@@ -137,6 +138,7 @@ def _create_kind_profile_tables() -> None:
             "partner_batch",
             "quantity",
             "source",
+            "owner",
             name="uq_profile_value",
         ),
     )

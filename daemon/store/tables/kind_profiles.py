@@ -7,12 +7,13 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import RawText
+from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
 class ProfileValueRow(Base):
-    """One value that one source gives of one kind of job, or of one kind beside another one.
+    """One value that one source gives of one kind of job, or of one kind beside another one; what was measured also by
+    owner.
 
     Model names are those of :func:`slurm_soda.policies.tiresias.model_skews.normalise_model_name`.
     """
@@ -28,6 +29,7 @@ class ProfileValueRow(Base):
             "partner_batch",
             "quantity",
             "source",
+            "owner",
             name="uq_profile_value",
         ),
     )
@@ -45,6 +47,8 @@ class ProfileValueRow(Base):
     """One of :data:`slurm_soda.daemon.learning.quantities.QUANTITIES`."""
     source: Mapped[int]
     """A :class:`slurm_soda.policies.sharing.job_kinds.Source`."""
+    owner: Mapped[str] = mapped_column(SlurmName(255), default="")
+    """Whose jobs were measured; empty: of all owners, or of another source."""
     value: Mapped[float]
     error: Mapped[float | None]
     """Expected absolute error; ``None``: nobody can tell."""
@@ -57,7 +61,7 @@ class ProfileValueRow(Base):
 
 
 class ObservedJob(Base):
-    """What one ended job showed of its kind; the newest of each kind are kept, and values are means over them."""
+    """What one ended job showed of its kind; its owner's value comes from the newest of them."""
 
     __tablename__ = "observed_job"
     __table_args__ = (Index("ix_observed_job_kind", "model", "gpu_type", "gpus", "batch"),)

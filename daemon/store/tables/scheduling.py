@@ -100,13 +100,18 @@ class Job(Base):
     """End of the last run, once the job has ended for good."""
     exit_code: Mapped[str] = mapped_column(SlurmName(16), default="")
     executed_s: Mapped[float] = mapped_column(default=0.0)
-    """Run time of ended runs since the last promotion; the present run is in no counter yet."""
+    """Run time of ended runs since the last promotion, before any also :attr:`inherited_s`; the present run is in no counter
+    yet."""
     waited_since_s: Mapped[float | None]
     """When the present wait began, or the last promotion while waiting."""
     preemptions: Mapped[int] = mapped_column(default=0)
     promotions: Mapped[int] = mapped_column(default=0)
     promoted_s: Mapped[float | None]
     """The last promotion: service and waiting before it no longer count."""
+    inherited_s: Mapped[float] = mapped_column(default=0.0)
+    """Run time of a cancelled job that counts as this one's attained service."""
+    inherited_from: Mapped[int | None] = mapped_column(index=True)
+    """Key of that job, which passes it on to no other."""
     last_seen_s: Mapped[float] = mapped_column(default=0.0)
     cpu_s: Mapped[float | None]
     """CPU seconds over all runs by Slurm's accounting, once it knows."""

@@ -54,12 +54,14 @@ def choose_decider(
     placement: str,
     speeds: bool,
     adjusted: bool = False,
+    max_preemptions: int = 0,
 ) -> ChosenDecider:
     """The decider of an engine.
 
     Args:
         speeds: the speed of a job depends on its places.
         adjusted: speed, cores and requests of jobs may change; the decider is an :class:`AdjustableDecider`.
+        max_preemptions: of one job; 0: any number.
 
     Raises:
         SimulatorError: no such engine or placement, or it cannot run this.
@@ -79,15 +81,18 @@ def choose_decider(
             f"policy {policy.name} needs whole snapshots": ranking is None and not by_events,
             "jobs take time to leave, or nodes fail": not steady,
             "cores and speed change, and with them who may be preempted": adjusted and _preempts(ranking),
+            "preemptions of one job are bounded": max_preemptions > 0,
             "nodes matter here": (spread or engine == GPU_COUNT_ENGINE) and not countable,
             "it places jobs where the policy says": spread and engine not in ("auto", GPU_COUNT_ENGINE),
         }
         if why := [reason for reason, holds in reasons.items() if holds]:
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
-    snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s)
+    snapshots = SnapshotDecider(
+        policy, workload, cluster, at_once=not costs.checkpoint_s, max_preemptions=max_preemptions
+    )
     requests = RequestRewriter(workload, cluster, snapshots, adjusted=adjusted)
-    if engine == "snapshot" or not steady or (adjusted and _preempts(ranking)):
+    if engine == "snapshot" or not steady or max_preemptions or (adjusted and _preempts(ranking)):
         return ChosenDecider(snapshots, requests)
     demand, codes = requests.demand, requests.codes
     if isinstance(policy, EventPolicy):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
@@ -24,9 +25,19 @@ _ROUND = 6
 class SnapshotDecider:
     """Keeps the columns of a snapshot and asks the whole decision; O(present jobs + nodes) a decision."""
 
-    def __init__(self, policy: Policy, workload: Workload, cluster: SimulatedCluster, *, at_once: bool) -> None:
-        """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there."""
-        self._at_once = at_once
+    def __init__(
+        self,
+        policy: Policy,
+        workload: Workload,
+        cluster: SimulatedCluster,
+        *,
+        at_once: bool,
+        max_preemptions: int = 0,
+    ) -> None:
+        """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
+        ``max_preemptions``: of one job, 0: any number.
+        """
+        self._at_once, self._max_preemptions = at_once, max_preemptions
         self._policy, self._workload, self._cluster = policy, workload, cluster
         self._pipeline = pipeline_of(policy)
         self._next_event_s = INFINITY
@@ -155,7 +166,7 @@ class SnapshotDecider:
         )
 
     def _snapshot(self, now_s: float) -> ClusterSnapshot:
-        jobs = self._table(now_s)
+        jobs = limit_preemptions(self._table(now_s), self._max_preemptions)
         return ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
 
     def _table(self, now_s: float) -> JobTable:

@@ -139,6 +139,7 @@ def _scenario(
         profiles=asked.profiles,
         engine=asked.engine,
         placement=asked.placement,
+        max_preemptions=asked.max_preemptions,
         history_gpu_s=history_gpu_s,
         past=past,
         predicted=asked.estimates == PREDICTED,

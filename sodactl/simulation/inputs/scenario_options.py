@@ -37,6 +37,7 @@ class ScenarioOptions:
     restart_cost_s: float
     checkpoint_cost_s: float
     round_s: float
+    max_preemptions: int
     profiles: Path | None
     pairs: Path | None
     pair_slowdown: float | None
@@ -114,6 +115,9 @@ _OPTIONS: Mapping[str, Any] = {
         "--checkpoint-cost-s", **_SECONDS, help="Time by which a preempted job leaves later."),
     "round_s": click.option(
         "--round-s", **_SECONDS, help="Decide only at multiples of this time; 0: at every event."),
+    "max_preemptions": click.option(
+        "--max-preemptions", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+        help="A job that was preempted so often is not preempted any more; 0: no bound."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
     **SHARING,

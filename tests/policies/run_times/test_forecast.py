@@ -25,8 +25,8 @@ def test_a_column_is_what_each_curve_says() -> None:
 
 def test_a_curve_follows_its_owners_jobs() -> None:
     forecast, kind = BatchRunTimePredictor(), SubmissionTraits("alice", 1)
-    for _ in range(100):
-        forecast.ended(SubmissionTraits("bob", 1), 100.0)
+    for at in range(100):
+        forecast.ended(SubmissionTraits(("bob", "carol", "dave")[at % 3], 1), 100.0)
     number = np.array([forecast.number(kind)])
     before = forecast.remaining(number, np.zeros(1))[0][0]
     for _ in range(3 * RENEW_JOBS):
@@ -60,8 +60,8 @@ def test_few_curves_are_renewed_at_once_and_the_rest_next(monkeypatch: pytest.Mo
     monkeypatch.setattr(forecast_module, "MAX_RENEWED", 3)
     forecast = BatchRunTimePredictor()
     numbers = np.array([forecast.number(SubmissionTraits(f"u{at}", 1)) for at in range(8)])
-    for _ in range(5):
-        forecast.ended(SubmissionTraits("x", 1), 100.0)
+    for owner in "xyzxy":
+        forecast.ended(SubmissionTraits(owner, 1), 100.0)
     changed = []
     for _ in range(3):
         before = forecast._total_s[numbers].copy()

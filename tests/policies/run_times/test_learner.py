@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -51,14 +53,19 @@ def test_numbers_in_names_do_not_tell_jobs_apart() -> None:
     ],
 )
 def test_what_is_new_is_expected_to_be_like_what_resembles_it(asked: SubmissionTraits) -> None:
-    learner = taught((ALICE, 5000.0, 30), (SubmissionTraits("carol", 8, "main"), 60.0, 30))
+    like_alice = [replace(ALICE, owner=owner) for owner in ("dave", "erin")]
+    learner = taught(
+        (ALICE, 5000.0, 30),
+        (SubmissionTraits("carol", 8, "main"), 60.0, 30),
+        *((like, 5000.0, 30) for like in like_alice),
+    )
     assert median_s(learner, asked) == pytest.approx(5000.0, rel=0.3)
 
 
 def test_a_few_jobs_of_ones_own_shrink_towards_the_others_and_many_do_not() -> None:
-    others = (SubmissionTraits("bob", 1), 100.0, 300)
+    others = [(SubmissionTraits(owner, 1), 100.0, 100) for owner in ("bob", "carol", "dave")]
     medians = [
-        median_s(taught(others, (SubmissionTraits("alice", 1), 10_000.0, times)), SubmissionTraits("alice", 1))
+        median_s(taught(*others, (SubmissionTraits("alice", 1), 10_000.0, times)), SubmissionTraits("alice", 1))
         for times in (0, 2, 40)
     ]
     assert medians[0] == pytest.approx(100.0, rel=0.25)

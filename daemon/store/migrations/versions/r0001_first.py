@@ -71,6 +71,8 @@ def _create_job_tables() -> None:
         sa.Column("preemptions", sa.Integer(), nullable=False),
         sa.Column("promotions", sa.Integer(), nullable=False),
         sa.Column("promoted_s", sa.Double(), nullable=True),
+        sa.Column("inherited_s", sa.Double(), nullable=False),
+        sa.Column("inherited_from", sa.Integer(), nullable=True),
         sa.Column("last_seen_s", sa.Double(), nullable=False),
         sa.Column("cpu_s", sa.Double(), nullable=True),
         sa.Column("memory_peak_mib", sa.Double(), nullable=True),
@@ -82,6 +84,7 @@ def _create_job_tables() -> None:
     op.create_index(op.f("ix_job_end_s"), "job", ["end_s"], unique=False)
     op.create_index(op.f("ix_job_job_id"), "job", ["job_id"], unique=False)
     op.create_index(op.f("ix_job_state"), "job", ["state"], unique=False)
+    op.create_index(op.f("ix_job_inherited_from"), "job", ["inherited_from"], unique=False)
     op.create_index(op.f("ix_job_submit_s"), "job", ["submit_s"], unique=False)
     op.create_table(
         "job_run",

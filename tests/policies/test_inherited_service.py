@@ -1,0 +1,85 @@
+"""Who inherits attained service from whom: one cancelled job, one successor."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_soda.policies.engine.inherited_service import (
+    INHERIT_WITHIN_S,
+    CancelledService,
+    JobIdentity,
+    NewJob,
+    match_successors,
+)
+from tests.sampling import examples
+
+TRAIN = JobIdentity("alice", "train", 4)
+HOUR_S = 3600.0
+
+
+def cancelled(
+    key: int = 1, since_s: float = 0.0, end_s: float = HOUR_S, executed_s: float = HOUR_S, of: JobIdentity = TRAIN
+) -> CancelledService:
+    return CancelledService(key, of, since_s, end_s, executed_s)
+
+
+def new(
+    key: int = 10, submit_s: float = HOUR_S, first_start_s: float = float("inf"), of: JobIdentity = TRAIN
+) -> NewJob:
+    return NewJob(key, of, submit_s, first_start_s)
+
+
+def test_a_resubmitted_job_has_the_service_of_the_cancelled_one() -> None:
+    assert match_successors([cancelled()], [new()]) == {10: cancelled()}
+
+
+def test_a_sweep_is_set_back_by_one_job_for_each_cancelled_one() -> None:
+    sweep = [new(key, submit_s=HOUR_S + key) for key in range(10, 110)]
+    assert set(match_successors([cancelled()], sweep)) == {10}, "the first that was submitted"
+    assert not match_successors([cancelled(since_s=5.0)], [new(key, submit_s=4.0) for key in range(10, 110)]), (
+        "a sweep that was submitted before the cancelled job first ran goes on as it was"
+    )
+
+
+def test_who_was_submitted_before_the_end_but_had_not_started_inherits_as_well() -> None:
+    assert match_successors([cancelled()], [new(submit_s=1800.0)])
+    assert not match_successors([cancelled()], [new(submit_s=1800.0, first_start_s=3000.0)]), "they ran side by side"
+
+
+def test_others_and_the_late_inherit_nothing() -> None:
+    others = [
+        JobIdentity("bob", "train", 4), JobIdentity("alice", "other", 4), JobIdentity("alice", "train", 2)
+    ]  # fmt: skip
+    assert not match_successors([cancelled()], [new(at, of=other) for at, other in enumerate(others)])
+    assert not match_successors([cancelled()], [new(submit_s=HOUR_S + INHERIT_WITHIN_S + 1.0)])
+    assert not match_successors([cancelled(executed_s=0.0)], [new()]), "what never ran leaves nothing"
+    on_cpus = JobIdentity("alice", "train", 0)
+    assert not match_successors([cancelled(of=on_cpus)], [new(of=on_cpus)])
+
+
+def test_a_short_cancelled_job_hides_no_long_one() -> None:
+    found = match_successors([cancelled(1), cancelled(2, end_s=HOUR_S - 10, executed_s=1.0)], [new()])
+    assert found[10].key == 1
+
+
+IDENTITIES = st.sampled_from([TRAIN, JobIdentity("bob", "train", 4), JobIdentity("alice", "train", 2)])
+TIMES = st.integers(0, 200_000).map(float)
+SERVICES = st.builds(CancelledService, st.integers(0, 9), IDENTITIES, TIMES, TIMES, TIMES)
+NEW_JOBS = st.builds(NewJob, st.integers(0, 99), IDENTITIES, TIMES, st.one_of(TIMES, st.just(float("inf"))))
+
+
+@given(
+    st.lists(SERVICES, max_size=8, unique_by=lambda service: service.key),
+    st.lists(NEW_JOBS, max_size=20, unique_by=lambda job: job.key),
+)
+@settings(max_examples=examples(200))
+def test_no_service_is_passed_on_twice_and_none_to_another_owner_name_or_size(
+    services: list[CancelledService], jobs: list[NewJob]
+) -> None:
+    found = match_successors(services, jobs)
+    givers = [service.key for service in found.values()]
+    assert len(givers) == len(set(givers))
+    by_key = {job.key: job for job in jobs}
+    assert all(by_key[key].identity == service.identity for key, service in found.items())
+    assert found == match_successors(services[::-1], jobs[::-1])
