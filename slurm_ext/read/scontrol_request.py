@@ -19,6 +19,11 @@ _MAX_NUMBER = 2**53
 _EXCLUSIVE = frozenset({"none", "user", "mcs", "topo"})
 
 
+def show_job_command(job_id: int) -> tuple[str, ...]:
+    """The command for one job."""
+    return ("scontrol", "--json", "show", "job", str(job_id))
+
+
 def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobRequest:
     """One job's request.
 
