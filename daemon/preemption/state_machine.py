@@ -132,11 +132,9 @@ def decide_next_step(
         return _after_requeue(active_preemption, job, context)
     if job.state == "COMPLETING":
         return PreemptionDecision(active_preemption.phase)
-    return (
-        _ended(active_preemption, job, context.at)
-        if job.state in ENDED_STATES
-        else _still_running(active_preemption, job, context)
-    )
+    if job.state in ENDED_STATES:
+        return _ended(active_preemption, job, context.at)
+    return _still_running(active_preemption, job, context)
 
 
 def _why_lost(active_preemption: ActivePreemption, job: SlurmJob | None) -> str:
