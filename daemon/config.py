@@ -103,6 +103,8 @@ class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
     url: str = "sqlite:////var/lib/slurm-soda/soda.db"
+    keep_days: float = Field(default=90.0, ge=1)
+    """Changes of ended jobs, their cycles and preemptions, and measurements of cores are dropped after so many days."""
 
 
 class ApiSettings(_Section):

@@ -211,8 +211,7 @@ def _loop(
             _log_cycle(report, notifier)
             shares.step(cycles.settings, enforces=report.acts)
             rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
-            # Not by the wall clock: nobody shall make sodad sleep for hours by setting it.
-            sleep_s = max(report.next_s - report.began_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
+            sleep_s = max(report.pause_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
             if not signal_flags.stop:
                 waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
             if signal_flags.reload:

@@ -21,6 +21,7 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -37,6 +38,7 @@ class CycleRunner:
         )
         self.actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
+        self._pruner = StorePruner(context)
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
@@ -109,6 +111,8 @@ class CycleRunner:
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
                 observer.learn(state, slurm_state)
+            with watch("record.prune"):
+                self._pruner.step(self.settings.store.keep_days)
         self._recorder.note_success(watch, at)
         self.last_error = ""
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))

@@ -26,7 +26,7 @@ from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
-from slurm_soda.daemon.store.cpu_fit import prune_measurements, save_proposals
+from slurm_soda.daemon.store.cpu_fit import save_proposals
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
@@ -48,14 +48,6 @@ def to_json_values(value: Any) -> Any:
         return [to_json_values(item) for item in value]
     return value
 
-
-KEEP_IDLE_CYCLES_S = 86_400.0
-"""Cycles that changed nothing are kept this long."""
-
-KEEP_MEASUREMENTS_S = 90 * 86_400.0
-"""What was measured of jobs' cores is kept this long; what was found is kept."""
-
-PRUNE_EVERY = 500
 
 MAX_SHOWN = 50
 """Starts and preemptions of a plan that a cycle's row names."""
@@ -80,6 +72,11 @@ class CycleReport:
     timings_s: dict[str, float] = field(default_factory=dict)
     acts: bool = False
     """It may change Slurm, and the breaker is closed: so may others after it."""
+
+    @property
+    def pause_s(self) -> float:
+        """From this cycle's beginning to the next one's, whatever is done to the wall clock meanwhile."""
+        return self.next_s - self.began_s
 
 
 @dataclass(slots=True)
@@ -205,9 +202,6 @@ class CycleRecorder:
                 facts=to_json_values(facts),
                 timings_s=watch.reading(),
             )
-            if result.cycle_id % PRUNE_EVERY == 0:
-                audit_log.prune_cycles(session, before_s=now_s - KEEP_IDLE_CYCLES_S)
-                prune_measurements(session, before_s=now_s - KEEP_MEASUREMENTS_S)
         job_cache.saved()
 
     def fail(self, error: Exception, watch: Stopwatch, at: Instant, *, mode: str, policy: str) -> str:

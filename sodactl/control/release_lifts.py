@@ -181,7 +181,7 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
     try:
         store = stack.enter_context(site.store())
         with store.read() as session:
-            if unless_alive and not queries.has_ordered(session):
+            if unless_alive and queries.newest_order(session) is None:
                 return None  # a sodad that only observes leaves a site its own SiteFactors
         epoch = supersede_daemon(
             store, host=site.context.host(), version=version("slurm-soda"), now_s=site.now_s(), unless=nothing_to_do

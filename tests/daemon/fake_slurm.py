@@ -126,7 +126,7 @@ class FakeSlurm:
         for job in self.all.values():
             if job.state == "RUNNING" and job.done_s + now_s - job.start_s >= job.work_s:
                 self._finish(job, "COMPLETED", "0:0", job.start_s + job.work_s - job.done_s)
-            if job.state == "COMPLETING" and now_s >= job.completing_until_s:
+            if job.state == "COMPLETING" and self.clock.elapsed_s() >= job.completing_until_s:
                 self._left(job)
         self._schedule()
 
@@ -270,7 +270,7 @@ class FakeSlurm:
             self._to_queue(job)
             return
         job.done_s += now_s - job.start_s
-        job.state, job.completing_until_s = "COMPLETING", now_s + self.completing_s
+        job.state, job.completing_until_s = "COMPLETING", self.clock.elapsed_s() + self.completing_s
 
     def version(self) -> str:
         return "24.11.5"

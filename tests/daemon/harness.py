@@ -155,7 +155,7 @@ class Daemon:
             shown = self.slurm.shown()
             if thorough() or shown != seen or self.slurm.clock.at_s >= due_s:
                 report, seen = self.run(), shown
-                due_s = self.slurm.clock.at_s + report.next_s - report.began_s
+                due_s = self.slurm.clock.at_s + report.pause_s
             self.slurm.advance(every_s)
 
     def rows(self, table: type[Any]) -> list[Any]:
