@@ -154,11 +154,13 @@ class Bench:
     commands: CommandRunner = field(default_factory=LocalCommandRunner)
     uid: int = 0
     pids: set[int] = field(default_factory=lambda: {4242})
+    sleep: Callable[[float], None] = lambda _s: None
+    """What else happens while a command waits."""
 
     def __call__(self, *argv: str, status: int | None = 0) -> Result:
         outside = CommandContext(
             connect=lambda settings: self.slurm, runner=lambda: self.commands, now_s=lambda: NOW_S, who=lambda: "root",
-            uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids,
+            uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids, sleep=self.sleep,
         )  # fmt: skip
         self.capture()
         code = run([*argv, "--config", str(self.config)], outside)
