@@ -77,6 +77,8 @@ class Agent:
             backoff=parts.backoff,
         )
         self._resample = asyncio.Event()
+        self._clock_ahead_s = parts.clock() - parts.steady()
+        """By how much the clock was ahead of the steady one at the last look."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then report once more.
@@ -113,6 +115,7 @@ class Agent:
 
     def receive_event(self, line: bytes) -> str:
         """Take one event of prolog or epilog; gives the reason why not, or empty text."""
+        self._follow_clock()
         now_s = self._parts.clock()
         try:
             line = event_line_from_variables(line)
@@ -127,6 +130,7 @@ class Agent:
 
     def sample(self, *, gpus: bool = True) -> None:
         """Take one reading of every run, those that are closed get their last one; then the controllers take their turns."""
+        self._follow_clock()
         now_s = self._parts.clock()
         run_records = self._parts.run_records
         run_records.adopt(now_s)
@@ -179,6 +183,13 @@ class Agent:
             UploadError: the controller did not take it.
         """
         return await self._reports.send()
+
+    def _follow_clock(self) -> None:
+        """When somebody has set the clock, no run shall seem unseen for hours, nor seen in the future."""
+        ahead_s = self._parts.clock() - self._parts.steady()
+        for run in self._parts.run_records.active():
+            run.seen_s += ahead_s - self._clock_ahead_s
+        self._clock_ahead_s = ahead_s
 
     def _lost(self, run: NodeRun, now_s: float) -> bool:
         rebooted = run.opened is not None and run.opened.at_s < self._parts.booted_s

@@ -97,7 +97,7 @@ def steady_cycle(state_dir: str, jobs: int, held: int) -> Callable[[], int]:
         for n in range(NODES)
     ]
     store = open_store(f"sqlite:///{state_dir}/soda.db")
-    state, cache = SlurmState(float(jobs), listed, nodes, {}, {}), JobCache(store)
+    state, cache = SlurmState(float(jobs), float(jobs), listed, nodes, {}, {}), JobCache(store)
     cache.observe(list(listed.values()), state.now_s)
     requests = CpuRequestReader(CpuFitSettings(), store, Requests(listed))  # type: ignore[arg-type]
     recorder, rest = CpuFitRecorder(store), ClusterSnapshot(0.0, JobTable.empty(), NodeTable.uniform(1, 1))

@@ -47,7 +47,7 @@ class CycleSettings(_Section):
     """Time to the next attempt after a cycle that failed."""
     debounce_s: float = Field(default=0.1, ge=0)
     """Events this close together share one cycle."""
-    lease_s: float = Field(default=40.0, ge=5)
+    lease_s: float = Field(default=35.0, ge=5)
     """What sodad lifted is taken back when its heartbeat is so old."""
     order_depth: int = Field(default=1000, ge=1)
     """How many pending jobs of a queue are lifted at most; the others keep Slurm's own order."""
@@ -107,6 +107,8 @@ class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
     url: str = "sqlite:////var/lib/slurm-soda/soda.db"
+    keep_days: float = Field(default=90.0, ge=1)
+    """Changes of ended jobs, their cycles and preemptions, and measurements of cores are dropped after so many days."""
 
 
 class ApiSettings(_Section):

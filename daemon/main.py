@@ -163,7 +163,7 @@ def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store, l
     )
     accounting_lookup = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
     lease = Lease(store, daemon_epoch, clock, settings.cycle.lease_s, on_heartbeat=lock.touch)
-    context = DaemonContext(store, make_slurm_client(settings.slurm), lease, clock, accounting_lookup)
+    context = DaemonContext(store, make_slurm_client(settings.slurm), lease, clock, accounting_lookup, notifier.alive)
     cycles = CycleRunner(settings, context)
     try:
         if arguments.once:
@@ -211,7 +211,7 @@ def _loop(
             _log_cycle(report, notifier)
             shares.step(cycles.settings, enforces=report.acts)
             rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
-            sleep_s = max(report.next_s - clock.now_s(), MIN_PAUSE_S)
+            sleep_s = max(report.pause_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
             if not signal_flags.stop:
                 waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
             if signal_flags.reload:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
 from slurm_soda.slurm_ext.read.exclusive_nodes import exclusive_command, exclusive_environment, parse_exclusive_job
@@ -18,9 +18,9 @@ from slurm_soda.slurm_ext.read.partition_limits import (
     parse_limits,
 )
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
-from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation, show_job_command
+from slurm_soda.slurm_ext.read.scontrol_allocation import SHOW_JOBS_COMMAND, parse_allocations, show_jobs_script
 from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
-from slurm_soda.slurm_ext.read.scontrol_request import parse_request
+from slurm_soda.slurm_ext.read.scontrol_request import parse_request, show_job_command
 from slurm_soda.slurm_ext.read.sprio import SPRIO_COMMAND, parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
 from slurm_soda.slurm_ext.write.scontrol_updates import (
@@ -68,9 +68,12 @@ class CliSlurmClient:
         framing = ReplyFraming(self.nonce())
         return parse_site_factors(self._read(SPRIO_COMMAND, framing), framing)
 
-    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
-        framing = ReplyFraming(self.nonce())
-        return parse_allocation(self._read(show_job_command(job_id), framing), framing, job_id)
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        said = self._run(SHOW_JOBS_COMMAND, stdin=show_jobs_script(job_ids), timeout_s=self.limits.read_s)
+        found = parse_allocations(said.stdout, job_ids)
+        if said.status != 0 and all(isinstance(answer, SlurmReplyError) for answer in found.values()):
+            raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+        return found
 
     def request(self, job_id: int) -> JobRequest:
         framing = ReplyFraming(self.nonce())

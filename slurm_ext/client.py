@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+
+Allocation = list[tuple[str, int, int]]
+"""``(node, gpus, cpus)`` per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,8 @@ class SlurmClient(Protocol):
         """SiteFactor of the pending jobs that slurmctld reports one for (0 may be left out)."""
         ...
 
-    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
-        """``(node, gpus, cpus)`` of a running job, exactly as allocated."""
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        """What running jobs hold, exactly as allocated, by one process; an answer for each."""
         ...
 
     def request(self, job_id: int) -> JobRequest:

@@ -60,6 +60,7 @@ class CommandContext:
     connect: Callable[[Settings], SlurmClient] = _connect
     runner: Callable[[], CommandRunner] = LocalCommandRunner
     now_s: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
     who: Callable[[], str] = _user_name
     uid: Callable[[], int] = os.getuid
     host: Callable[[], str] = socket.gethostname

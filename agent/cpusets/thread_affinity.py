@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from slurm_soda.agent.cpusets.cpu_list import Cpus
 from slurm_soda.agent.cpusets.errors import CoresError
 
+MAX_THREADS = 20_000
+"""Threads, or processes, of one job that the agent looks after: some 0.2 s. More have what they inherited."""
+
 
 def list_threads(pids: Iterable[int]) -> Iterator[int]:
-    """Thread ids of processes; those that ended meanwhile are left out."""
+    """Thread ids of processes, :data:`MAX_THREADS` at most; those that ended meanwhile are left out."""
+    return islice(_list_threads(pids), MAX_THREADS)
+
+
+def _list_threads(pids: Iterable[int]) -> Iterator[int]:
     for pid in pids:
         try:
             yield from sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  (names only)

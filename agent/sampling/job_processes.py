@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
-import psutil
-
+from slurm_soda.agent.cpusets.thread_affinity import MAX_THREADS, list_threads
 from slurm_soda.agent.sampling.process_trees import read_pids
 from slurm_soda.epilog import job_cgroups
 from slurm_soda.wire.records import JobOpened
@@ -49,7 +49,7 @@ class JobProcesses:
             else:
                 without.append(job.job_id)
         for job_id, pids in read_pids(without).items():
-            found[job_id] = frozenset(_threads(pids)) if threads else frozenset(pids)
+            found[job_id] = frozenset(list_threads(pids)) if threads else frozenset(pids)
         return {job.job_id: found.get(job.job_id, frozenset()) for job in jobs}
 
     def _v1_directory(self, path: str) -> str:
@@ -58,19 +58,13 @@ class JobProcesses:
 
 
 def _ids(directory: str, file: str) -> Iterator[int]:
-    """The numbers in a file of a group and of all groups below it."""
-    waiting = [directory] if directory else []
-    while waiting:
+    """The numbers in a file of a group and of all groups below it, up to :data:`MAX_THREADS` and those of one group more."""
+    waiting, count = [directory] if directory else [], 0
+    while waiting and count < MAX_THREADS:
         place = waiting.pop()
         with suppress(OSError), os.scandir(place) as entries:  # the group may end meanwhile
             waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         with suppress(OSError), open(f"{place}/{file}", "rb") as lines:  # noqa: PTH123 - several a turn
-            yield from [int(line) for line in lines if line.strip().isdigit()]
-
-
-def _threads(pids: Sequence[int]) -> Iterator[int]:
-    for pid in pids:
-        try:
-            yield from (thread.id for thread in psutil.Process(pid).threads())
-        except psutil.Error:
-            continue
+            numbers = [int(line) for line in islice(lines, MAX_THREADS) if line.strip().isdigit()]
+            count += len(numbers)
+            yield from numbers

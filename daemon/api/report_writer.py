@@ -87,7 +87,7 @@ class ReportWriter:
         """What is wrong with the writing of reports, for people; nothing if all is well."""
         if not self._thread.is_alive():
             return ("reports of nodes are no longer written: restart sodad",)
-        if self._clock.now_s() > self._failed_s + SHOW_ERRORS_FOR_S:
+        if self._clock.elapsed_s() > self._failed_s + SHOW_ERRORS_FOR_S:
             return ()
         return (
             f"{self._failures} reports of nodes were not taken in well, the last one for {self._failure}; see the log",
@@ -137,19 +137,21 @@ class ReportWriter:
             return
         for waiting in batch:
             report = waiting.report
-            waiting.done.set_result(ReportAnswer(report.node, report.seq, self._orders(report, now_s)))
+            waiting.done.set_result(
+                ReportAnswer(report.node, report.seq, self._orders(report, self._clock.elapsed_s()))
+            )
         if any(waiting.report.closed for waiting in batch):
             self._on_close()
 
-    def _orders(self, report: NodeReport, now_s: float) -> tuple[CoreOrder, ...]:
+    def _orders(self, report: NodeReport, steady_s: float) -> tuple[CoreOrder, ...]:
         """The answer to a report that is written. Agents without orders give their trials' cores back by themselves."""
         try:
             with self._store.read() as session:
                 if not self._recalled:
-                    self._gangs.recall(session, now_s)
+                    self._gangs.recall(session, steady_s)
                     self._recalled = True
-                self._gangs.take(session, report, now_s)
-            return self._gangs.orders(report.node, now_s)
+                self._gangs.take(session, report, steady_s)
+            return self._gangs.orders(report.node, steady_s)
         except Exception as error:  # noqa: BLE001 - what is written is written
             self._count(error)
             log(logging.ERROR, "searches-without-orders", node=report.node, error=self._failure)
@@ -167,6 +169,6 @@ class ReportWriter:
                 )
 
     def _count(self, error: Exception) -> None:
-        self._failures, self._failed_s = self._failures + 1, self._clock.now_s()
+        self._failures, self._failed_s = self._failures + 1, self._clock.elapsed_s()
         self._failure = f"{type(error).__name__}: {error}"[:200]
         LOGGER.error("unexpected", exc_info=error)

@@ -43,7 +43,7 @@ class _MultiNodeSearch:
     parts: Sequence[NodeMeasurement]
     nodes: frozenset[str]
     heard_s: float
-    """When something was last measured, by our own clock."""
+    """When something was last measured, by our own steady clock."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class MultiNodeSearches:
     rules: SearchRules = field(default_factory=SearchRules)
     _gangs: dict[RunKey, _MultiNodeSearch] = field(default_factory=dict)
 
-    def recall(self, session: Session, now_s: float) -> None:
+    def recall(self, session: Session, steady_s: float) -> None:
         """Take up again what runs now, as the store has it."""
         self._gangs.clear()
         running = select(Job.job_id).where(Job.state == "RUNNING", Job.nodes > 1)
@@ -65,30 +65,30 @@ class MultiNodeSearches:
                 .order_by(CpuMeasurementRow.at_s.desc())
             )
             row = session.scalars(newest.limit(1)).one()
-            self._renew(session, (row.job_id, row.restart), row.node, row.at_s, now_s)
+            self._renew(session, (row.job_id, row.restart), row.node, row.at_s, steady_s)
 
-    def take(self, session: Session, report: NodeReport, now_s: float) -> None:
+    def take(self, session: Session, report: NodeReport, steady_s: float) -> None:
         """Take in what a report said; its records are in the store already."""
         reported: list[CoreMeasurement | CoreFit] = [*report.core_measurements, *report.core_fits]
         for run, newest in {(one.job_id, one.restart): one for one in reported}.items():
-            self._renew(session, run, newest.node, newest.at_s, now_s)
+            self._renew(session, run, newest.node, newest.at_s, steady_s)
         for closed in report.closed:
             self._gangs.pop((closed.job_id, closed.restart), None)
 
-    def orders(self, node: str, now_s: float) -> tuple[CoreOrder, ...]:
+    def orders(self, node: str, steady_s: float) -> tuple[CoreOrder, ...]:
         """The latest order for every run of which this node is one."""
         found = []
         for (job_id, restart), gang in self._gangs.items():
             if gang.order is None or node not in gang.nodes:
                 continue
-            if not gang.order.settled and now_s - gang.heard_s > SEARCH_TIMEOUT_S:
-                log(logging.WARNING, "search-given-up", job=job_id, silent_s=now_s - gang.heard_s)
+            if not gang.order.settled and steady_s - gang.heard_s > SEARCH_TIMEOUT_S:
+                log(logging.WARNING, "search-given-up", job=job_id, silent_s=steady_s - gang.heard_s)
                 gang.order = give_up_search(gang.parts)
             o = gang.order
             found.append(CoreOrder(job_id, restart, o.search, o.step, o.cores, settled=o.settled, reason=o.reason))
         return tuple(found)
 
-    def _renew(self, session: Session, run: RunKey, node: str, at_s: float, now_s: float) -> None:
+    def _renew(self, session: Session, run: RunKey, node: str, at_s: float, steady_s: float) -> None:
         job_id, restart = run
         job, opened = find_job_at(session, job_id, at_s), prolog_record(session, job_id, restart, node, at_s)
         reported = opened.record.get("nodes", 1) if opened is not None else 1
@@ -103,7 +103,7 @@ class MultiNodeSearches:
         if parts:
             order = self._order(session, run, parts, count, since_s)
             # A node that has not measured yet measures step 0, which needs no order.
-            self._gangs[run] = _MultiNodeSearch(order, parts, frozenset(part.node for part in parts), now_s)
+            self._gangs[run] = _MultiNodeSearch(order, parts, frozenset(part.node for part in parts), steady_s)
 
     def _order(
         self, session: Session, run: RunKey, parts: Sequence[NodeMeasurement], nodes: int, since_s: float

@@ -113,9 +113,9 @@ class CpuRequestReader:
             acts: changes may be sent, so that it matters what became of earlier ones.
         """
         jobs, requests = self._candidates(slurm_state.jobs.values()), CpuRequests()
-        self._details.begin(slurm_state.now_s)
+        self._details.begin(slurm_state.steady_s)
         try:
-            if jobs and self._read_limits(slurm_state.now_s):
+            if jobs and self._read_limits(slurm_state.steady_s):
                 with self._store.read() as session:
                     requests = self._read(session, slurm_state, job_cache, jobs, acts=acts)
         except SlurmError as error:
@@ -136,10 +136,10 @@ class CpuRequestReader:
         waiting.sort(key=attrgetter("priority"), reverse=True)
         return waiting
 
-    def _read_limits(self, now_s: float) -> bool:
+    def _read_limits(self, steady_s: float) -> bool:
         """Whether the limits are known; old ones do while Slurm is better not asked."""
-        if now_s >= self._limits_until_s and not self._details.quiet(now_s):
-            self._limits, self._limits_until_s = self._client.partition_limits(), now_s + LIMITS_FOR_S
+        if steady_s >= self._limits_until_s and not self._details.quiet(steady_s):
+            self._limits, self._limits_until_s = self._client.partition_limits(), steady_s + LIMITS_FOR_S
             self._capacities.clear()
             self._alike.clear()
             self._alike_of.clear()

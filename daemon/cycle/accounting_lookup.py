@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob, CachedRun
 from slurm_soda.daemon.store.jobs.job_cache import JobCache, mark_end_unknown
@@ -44,21 +45,25 @@ class AccountingLookup:
     _next_s: float = float("-inf")
     _failing: bool = False
 
-    def step(self, job_cache: JobCache, listed: set[int], now_s: float) -> None:
+    def step(self, job_cache: JobCache, listed: set[int], at: Instant) -> None:
         """Take in an answer that has come, and ask the next question."""
+        now_s = at.now_s
         if self.ask is None:
             return
         if self._asked is not None:
             if not self._asked.done():
                 return
-            self._take_in(job_cache, self._asked, now_s)
+            self._take_in(job_cache, self._asked, at.steady_s)
             self._asked = None
+        # An end in the future: the clock was set back since.
         due = [
-            job for job in job_cache.unaccounted(listed) if job.end_s is None or now_s - job.end_s >= ACCOUNTING_DELAY_S
+            job
+            for job in job_cache.unaccounted(listed)
+            if job.end_s is None or not 0 <= now_s - job.end_s < ACCOUNTING_DELAY_S
         ]
-        if not due or now_s < self._next_s:
+        if not due or at.steady_s < self._next_s:
             return
-        self._next_s = now_s + self.interval_s
+        self._next_s = at.steady_s + self.interval_s
         due.sort(key=lambda job: job.end_s or now_s)
         self._asked = self._executor.submit(_list, self.ask, [job.job_id for job in due[:MAX_JOBS_PER_QUERY]])
         for job in due:
@@ -69,13 +74,13 @@ class AccountingLookup:
         """Stop; a question under way is left to its time-out."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], now_s: float) -> None:
+    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], steady_s: float) -> None:
         try:
             answers = asked.result()
         except SodaError as error:
             if not self._failing:
                 log(logging.WARNING, "accounting-unavailable", error=error)
-            self._failing, self._next_s = True, now_s + 6 * self.interval_s
+            self._failing, self._next_s = True, steady_s + 6 * self.interval_s
             return
         self._failing = False
         for answer in answers:

@@ -16,12 +16,12 @@ class AdmittedChanges:
     changes: tuple[JobChange, ...]
     deferred: int
     retry_s: float
-    """When the first deferred change may go; infinite when none waits."""
+    """When the first deferred change may go, by the steady clock; infinite when none waits."""
 
 
 @dataclass(slots=True)
 class ChangeLimits:
-    """Limits over all cycles of one daemon."""
+    """Limits over all cycles of one daemon. All instants are the steady clock's, which nobody sets."""
 
     settings: ChangeLimitSettings
     _changed_s: dict[int, float] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class ChangeLimits:
         self._changed_s[job_id] = max(at_s, self._changed_s.get(job_id, at_s))
 
     def admit(
-        self, urgent: Sequence[JobChange], ordinary: Sequence[JobChange], now_s: float, *, already: int = 0
+        self, urgent: Sequence[JobChange], ordinary: Sequence[JobChange], steady_s: float, *, already: int = 0
     ) -> AdmittedChanges:
         """Cut a cycle's changes to what is allowed.
 
@@ -39,29 +39,29 @@ class ChangeLimits:
             urgent: steps of preemptions, most urgent first; they come before everything, and their own state machine paces
                 them, so that only the number counts.
             ordinary: orders and rewrites, most urgent first (jobs that shall start lead them).
-            now_s: the cycle's instant.
+            steady_s: the cycle's instant.
             already: so many of the cycle's changes were admitted before.
         """
         limits = self.settings
-        self._forget(now_s)
+        self._forget(steady_s)
         most = max(limits.max_changes_per_cycle - already, 0)
         passed = list(urgent[:most])
         deferred = len(urgent) - len(passed)
-        retry_s = now_s if deferred else float("inf")
+        retry_s = steady_s if deferred else float("inf")
         for change in ordinary:
             ready_s = self._changed_s.get(change.job_id, float("-inf")) + limits.min_change_interval_s
-            if ready_s <= now_s and len(passed) < most:
+            if ready_s <= steady_s and len(passed) < most:
                 passed.append(change)
                 continue
             deferred += 1
-            retry_s = min(retry_s, max(ready_s, now_s))
+            retry_s = min(retry_s, max(ready_s, steady_s))
         for change in passed:
             if change.kind in ("order", "rewrite"):
-                self._changed_s[change.job_id] = now_s
+                self._changed_s[change.job_id] = steady_s
         return AdmittedChanges(tuple(passed), deferred, retry_s)
 
-    def _forget(self, now_s: float) -> None:
-        horizon_s = now_s - self.settings.min_change_interval_s
+    def _forget(self, steady_s: float) -> None:
+        horizon_s = steady_s - self.settings.min_change_interval_s
         self._changed_s = {job_id: at_s for job_id, at_s in self._changed_s.items() if at_s > horizon_s}
 
 
@@ -69,7 +69,7 @@ class ChangeLimits:
 class CircuitBreaker:
     """Opens after too many failing or slow cycles in a row; while open, sodad only observes.
 
-    After the pause one cycle may act again; a failure then opens the breaker at once.
+    After the pause one cycle may act again; a failure then opens the breaker at once. All instants are the steady clock's.
     """
 
     settings: ChangeLimitSettings
@@ -77,22 +77,22 @@ class CircuitBreaker:
     open_until_s: float = float("-inf")
     cause: str = ""
 
-    def is_open(self, now_s: float) -> bool:
+    def is_open(self, steady_s: float) -> bool:
         """Whether sodad must not change anything now."""
-        return now_s < self.open_until_s
+        return steady_s < self.open_until_s
 
-    def note_failure(self, now_s: float, cause: str) -> bool:
+    def note_failure(self, steady_s: float, cause: str) -> bool:
         """Count a failing cycle; true if that opened the breaker."""
         self.failures += 1
-        if self.failures < self.settings.breaker_failures or self.is_open(now_s):
+        if self.failures < self.settings.breaker_failures or self.is_open(steady_s):
             return False
-        self.open_until_s, self.cause = now_s + self.settings.breaker_pause_s, cause
+        self.open_until_s, self.cause = steady_s + self.settings.breaker_pause_s, cause
         return True
 
-    def note_success(self, read_s: float, now_s: float) -> bool:
+    def note_success(self, read_s: float, steady_s: float) -> bool:
         """Count a cycle that went well unless its read was slow; true if that opened the breaker."""
         if read_s > self.settings.breaker_slow_s:
-            return self.note_failure(now_s, f"reading Slurm took {read_s:.1f} s")
-        if not self.is_open(now_s):
+            return self.note_failure(steady_s, f"reading Slurm took {read_s:.1f} s")
+        if not self.is_open(steady_s):
             self.failures = 0
         return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -20,6 +21,7 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -36,13 +38,14 @@ class CycleRunner:
         )
         self.actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
+        self._pruner = StorePruner(context)
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
         self.last_error = ""
         """Why the last cycle did nothing; empty if it went well."""
         self._stale = False
-        self._recall()
+        self._state = self._recall(None)
 
     def reload(self, settings: Settings) -> None:
         """Use other settings from the next cycle on; store, lock and API stay as they were at start."""
@@ -56,11 +59,12 @@ class CycleRunner:
         """End this daemon epoch in good order."""
         self._context.close()
 
-    def _recall(self) -> None:
+    def _recall(self, before: DaemonState | None) -> DaemonState:
         """Read from the store what a daemon must know to go on."""
         self._stale = False
-        self._state = DaemonState.recalled(self.settings, self._context)
-        self.actor.recall(self._state.job_cache)
+        state = DaemonState.recalled(self.settings, self._context, before)
+        self.actor.recall(state.job_cache)
+        return state
 
     def run(self) -> CycleReport:
         """One cycle. Whatever goes wrong is written down, and nothing more is done in it.
@@ -68,37 +72,37 @@ class CycleRunner:
         Raises:
             SupersededError: a newer daemon has taken over.
         """
-        now_s, watch, effective = self._clock.now_s(), Stopwatch(self._clock), None
+        at, watch, effective = Instant.read(self._clock), Stopwatch(self._clock), None
         try:
             self._context.store.check_in_place()
             self._context.lease.renew()
             if self._stale:
-                self._recall()
-            effective = self._settings_reader.read(self.settings, now_s)
-            return self._run(now_s, watch, effective)
+                self._state = self._recall(self._state)
+            effective = self._settings_reader.read(self.settings, at.steady_s)
+            return self._run(at, watch, effective)
         except SupersededError:
             raise
         except SlurmError as error:
-            return self._failed(now_s, watch, effective, error)
+            return self._failed(at, watch, effective, error)
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes: it says so, and begins anew from the store
-            report = self._failed(now_s, watch, effective, error)
+            report = self._failed(at, watch, effective, error)
             self._stale = True
             return report
 
-    def _run(self, now_s: float, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
+    def _run(self, at: Instant, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
         state, observer, actor = self._state, self._observer, self.actor
-        acts = effective.mode == "enforce" and not self._breaker.is_open(now_s)
+        acts = effective.mode == "enforce" and not self._breaker.is_open(at.steady_s)
         # A Slurm that fails is not asked for details which nothing would come of.
-        asks = effective.mode != "observe" and not self._breaker.is_open(now_s)
+        asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
-            slurm_state = observer.read(state, now_s, watch)
+            slurm_state = observer.read(state, at, watch)
         with watch("decide"):
             snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
             result = actor.prepare(state, slurm_state, snapshot, plan, cpu_proposals, acts=acts)
-            recorded = self._recorder.intend(result, state, effective, now_s=now_s)
+            recorded = self._recorder.intend(result, state, effective, at)
             actor.send(state, recorded, result, watch)
         with watch("record"):
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
@@ -107,15 +111,17 @@ class CycleRunner:
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
                 observer.learn(state, slurm_state)
-        self._recorder.note_success(watch, now_s)
+            with watch("record.prune"):
+                self._pruner.step(self.settings.store.keep_days)
+        self._recorder.note_success(watch, at)
         self.last_error = ""
-        return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(now_s))
+        return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))
 
     def _failed(
-        self, now_s: float, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception
+        self, at: Instant, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception
     ) -> CycleReport:
         """A cycle without action: say why, everywhere where somebody may look."""
         mode = effective.mode if effective else self.settings.mode
         policy = effective.policy.name if effective else self.settings.policy.name
-        self.last_error = self._recorder.fail(error, watch, now_s=now_s, mode=mode, policy=policy)
-        return CycleReport(mode, error=self.last_error, next_s=now_s + self.settings.cycle.retry_s)
+        self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy)
+        return CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=at.now_s + self.settings.cycle.retry_s)

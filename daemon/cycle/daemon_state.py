@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.clock import Clock, Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
@@ -33,6 +34,8 @@ class DaemonContext:
     lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
+    alive: Callable[[], None] = lambda: None
+    """Called between the parts of something long, to tell a watchdog that it goes on."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""
@@ -56,15 +59,17 @@ class DaemonState:
     cpu_fits: CpuFitRecorder
 
     @classmethod
-    def recalled(cls, settings: Settings, context: DaemonContext) -> DaemonState:
-        """As the store has it."""
+    def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
+        """As the store has it; ``before`` is what this process knew until now."""
         preemptions = ActivePreemptions(settings.preemption)
         requests = CpuRequestReader(settings.cpu_fit, context.store, context.client)
         fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
         with context.store.read() as session:
             pools = PoolsReader(Path(settings.state_dir), session, context.client)
-            preemptions.adopt(load_preemptions(session))
+            preemptions.adopt(load_preemptions(session, Instant.read(context.clock)))
+            if before is not None:
+                preemptions.keep_times(before.preemptions)
             return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits)
 
     def use(self, settings: Settings) -> None:

@@ -78,8 +78,8 @@ class EffectiveSettingsReader:
     daemon_epoch: DaemonEpoch
     learner: PolicyParameterLearner = field(default_factory=PolicyParameterLearner)
 
-    def read(self, settings: Settings, now_s: float) -> EffectiveSettings:
-        """What holds now.
+    def read(self, settings: Settings, steady_s: float) -> EffectiveSettings:
+        """What holds at an instant of the steady clock.
 
         Raises:
             PolicyError: the file's own policy or its parameters are not allowed.
@@ -87,5 +87,5 @@ class EffectiveSettingsReader:
         """
         with self.store.read() as session:
             self.daemon_epoch.check(session)
-            learn = partial(self.learner.parameters, session, now_s=now_s)
+            learn = partial(self.learner.parameters, session, steady_s=steady_s)
             return effective_settings(settings, read_admin_settings(session), learn)

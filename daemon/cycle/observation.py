@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
@@ -19,22 +20,23 @@ class SnapshotReader:
 
     def __init__(self, context: DaemonContext) -> None:
         self._accounting_lookup = context.accounting_lookup
-        self._slurm_reader, self.run_time_predictor = SlurmReader(context.client), RunTimePredictor(context.store)
+        self._slurm_reader = SlurmReader(context.client, context.alive)
+        self.run_time_predictor = RunTimePredictor(context.store)
 
-    def read(self, state: DaemonState, now_s: float, watch: Stopwatch) -> SlurmState:
+    def read(self, state: DaemonState, at: Instant, watch: Stopwatch) -> SlurmState:
         """Read Slurm once, and take it in.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(now_s, watch), state.job_cache
+        slurm_state, job_cache = self._slurm_reader.read(at, watch), state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
-            job_cache.observe(list(slurm_state.jobs.values()), now_s)
+            job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
             ours = {job_id: p.restart for job_id, p in state.preemptions.by_job.items() if p.phase != "intended"}
             state.pools.read(slurm_state, job_cache, requeued_by_us(ours))
-            self._accounting_lookup.step(job_cache, listed, now_s)
-            job_cache.forget(listed, now_s, accounting=self._accounting_lookup.ask is not None)
+            self._accounting_lookup.step(job_cache, listed, at)
+            job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         return slurm_state
 
     def snapshot(
@@ -59,7 +61,7 @@ class SnapshotReader:
             state.job_cache,
             leaving=preemptions.leaving,
             requeued=requeued,
-            refused=preemptions.refused.standing(slurm_state.now_s),
+            refused=preemptions.refused.standing(slurm_state.steady_s),
             max_preemptions=settings.preemption.max_per_job,
         )
         with watch("decide.run_times"):
@@ -72,4 +74,6 @@ class SnapshotReader:
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""
-        self.run_time_predictor.step(slurm_state.now_s, slurm_state.nodes, state.job_cache)
+        self.run_time_predictor.step(
+            Instant(slurm_state.now_s, slurm_state.steady_s), slurm_state.nodes, state.job_cache
+        )

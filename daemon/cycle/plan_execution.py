@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -35,7 +36,7 @@ class PlanExecutor:
         self._context, self._settings = context, settings
         self._limits = ChangeLimits(settings.change_limits)
         self._settle_s = float("-inf")
-        """When the store is next asked for changes of unknown outcome."""
+        """When the store is next asked for changes of unknown outcome, by the steady clock."""
         self._sent = 0
         """Changes since the last cycle began."""
         self._job_cache: JobCache | None = None
@@ -50,10 +51,10 @@ class PlanExecutor:
         """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
         self._job_cache = job_cache
         self._settle_s = float("-inf")
-        since_s = self._context.clock.now_s() - self._settings.change_limits.min_change_interval_s
+        at, longest_s = Instant.read(self._context.clock), self._settings.change_limits.min_change_interval_s
         with self._context.store.read() as session:
-            for job_id, at_s in audit_log.recent_changes(session, since_s):
-                self._limits.remember(job_id, at_s)
+            for job_id, changed_s in audit_log.recent_changes(session, at.now_s - longest_s):
+                self._limits.remember(job_id, at.steady_since(changed_s, longest_s))
 
     def prepare(
         self,
@@ -67,10 +68,11 @@ class PlanExecutor:
     ) -> CycleResult:
         """From a plan to changes, and from these to the ones that the limits admit."""
         now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
+        at = Instant(now_s, slurm_state.steady_s)
         settled = self._settle(slurm_state)
-        steps, changed = preemptions.advance(jobs, plan, now_s, may_begin=acts)
+        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts)
         state.count_preemptions()
-        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, now_s)
+        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at)
         ordinary: list[JobChange] = []
         if plan is not None:
             cycle = self._settings.cycle
@@ -89,7 +91,7 @@ class PlanExecutor:
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps = steps + begun
-        admitted = self._limits.admit([step.change for step in preemption_steps], ordinary, now_s)
+        admitted = self._limits.admit([step.change for step in preemption_steps], ordinary, at.steady_s)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}
         preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]
@@ -118,12 +120,12 @@ class PlanExecutor:
                 preemption_step = preemption_step_of.get(change.key)
                 if preemption_step is not None:
                     state.preemptions.note(
-                        preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.now_s()
+                        preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.elapsed_s()
                     )
                 if outcome.state == "sent":
                     self._settle_s = float("-inf")
                 if outcome.state == "failed":
-                    state.pools.refused(change, context.clock.now_s())
+                    state.pools.refused(change, context.clock.elapsed_s())
                 if outcome.error:
                     log(logging.WARNING, "refused", job=change.job_id, kind=change.kind, error=outcome.error)
         state.count_preemptions()
@@ -144,8 +146,8 @@ class PlanExecutor:
             SupersededError: a newer daemon has taken over; nothing more was sent.
             LeaseLapsedError: this daemon was paused too long; nothing more was sent.
         """
-        context, now_s, daemon_epoch = self._context, self._context.clock.now_s(), self._context.lease.daemon_epoch
-        admitted = self._limits.admit([], changes, now_s, already=self._sent).changes
+        context, at, daemon_epoch = self._context, Instant.read(self._context.clock), self._context.lease.daemon_epoch
+        admitted = self._limits.admit([], changes, at.steady_s, already=self._sent).changes
         job_cache = self._job_cache
         if not admitted or job_cache is None:
             return []
@@ -154,7 +156,7 @@ class PlanExecutor:
         with context.store.write() as session:
             daemon_epoch.check(session)
             keys = audit_log.record_intents(
-                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=None, now_s=now_s
+                session, intents, epoch_id=daemon_epoch.epoch_id, cycle_id=None, now_s=at.now_s
             )
         recorded = list(zip(keys, admitted, strict=True))
         outcomes = list(send_recorded_changes(context.client, recorded, context.lease.check))
@@ -169,8 +171,8 @@ class PlanExecutor:
 
     def _settle(self, slurm_state: SlurmState) -> list[ChangeOutcome]:
         """What became of changes whose outcome nobody recorded, as far as this reading of Slurm shows."""
-        now_s = slurm_state.now_s
-        if now_s < self._settle_s:
+        now_s, steady_s = slurm_state.now_s, slurm_state.steady_s
+        if steady_s < self._settle_s:
             return []
         with self._context.store.read() as session:
             unsettled = audit_log.unsettled_changes(session)
@@ -178,5 +180,5 @@ class PlanExecutor:
                 session, unsettled, slurm_state.jobs, slurm_state.site_factors, now_s, in_daemon=True
             )
         still_open = {each.action_id for each in unsettled} - {outcome.action_id for outcome in settled}
-        self._settle_s = now_s if still_open else now_s + SETTLE_EVERY_S
+        self._settle_s = steady_s if still_open else steady_s + SETTLE_EVERY_S
         return settled

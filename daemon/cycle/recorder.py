@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.change_limits import AdmittedChanges, CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -25,7 +26,7 @@ from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
-from slurm_soda.daemon.store.cpu_fit import prune_measurements, save_proposals
+from slurm_soda.daemon.store.cpu_fit import save_proposals
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
@@ -48,14 +49,6 @@ def to_json_values(value: Any) -> Any:
     return value
 
 
-KEEP_IDLE_CYCLES_S = 86_400.0
-"""Cycles that changed nothing are kept this long."""
-
-KEEP_MEASUREMENTS_S = 90 * 86_400.0
-"""What was measured of jobs' cores is kept this long; what was found is kept."""
-
-PRUNE_EVERY = 500
-
 MAX_SHOWN = 50
 """Starts and preemptions of a plan that a cycle's row names."""
 
@@ -72,11 +65,18 @@ class CycleReport:
     running: int = 0
     planned: int = 0
     sent: int = 0
+    began_s: float = 0.0
+    """The cycle's instant, by the wall clock."""
     next_s: float = NO_EVENT_S
-    """When the next cycle is due without any event."""
+    """When the next cycle is due without any event, by the wall clock as it was then."""
     timings_s: dict[str, float] = field(default_factory=dict)
     acts: bool = False
     """It may change Slurm, and the breaker is closed: so may others after it."""
+
+    @property
+    def pause_s(self) -> float:
+        """From this cycle's beginning to the next one's, whatever is done to the wall clock meanwhile."""
+        return self.next_s - self.began_s
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class CycleRecorder:
     breaker: CircuitBreaker
 
     def intend(
-        self, result: CycleResult, state: DaemonState, effective: EffectiveSettings, *, now_s: float
+        self, result: CycleResult, state: DaemonState, effective: EffectiveSettings, at: Instant
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
@@ -132,6 +132,7 @@ class CycleRecorder:
             LeaseLapsedError: this daemon was paused since it read Slurm; nothing was written.
         """
         lease, job_cache, preemption_step_of = self.context.lease, state.job_cache, result.preemption_step_of
+        now_s = at.now_s
         with self.context.store.write() as session:
             if result.admitted.changes:
                 lease.check_age()
@@ -144,7 +145,7 @@ class CycleRecorder:
                 policy=effective.policy.name,
             )
             audit_log.record_outcomes(session, result.settled, now_s)
-            save_phases(session, result.changed, now_s)
+            save_phases(session, result.changed, at)
             audit_log.void_requeues(session, result.without_effect, now_s)
             add_preemptions(session, result.begun)
             state.save(session, now_s)
@@ -176,7 +177,8 @@ class CycleRecorder:
         problems_elsewhere: Sequence[str],
     ) -> None:
         """Second transaction: what became of it all."""
-        now_s, job_cache = self.context.clock.now_s(), state.job_cache
+        at, job_cache = Instant.read(self.context.clock), state.job_cache
+        now_s = at.now_s
         moved = [
             preemption_step.active_preemption
             for preemption_step in result.preemption_steps
@@ -184,7 +186,7 @@ class CycleRecorder:
         ]
         with self.context.store.write() as session:
             audit_log.record_outcomes(session, result.outcomes, now_s)
-            save_phases(session, moved, now_s)
+            save_phases(session, moved, at)
             job_cache.save(session, now_s)
             if result.plan is not None:
                 state.notes.write(session, result.plan.notes, job_cache.jobs)
@@ -200,19 +202,16 @@ class CycleRecorder:
                 facts=to_json_values(facts),
                 timings_s=watch.reading(),
             )
-            if result.cycle_id % PRUNE_EVERY == 0:
-                audit_log.prune_cycles(session, before_s=now_s - KEEP_IDLE_CYCLES_S)
-                prune_measurements(session, before_s=now_s - KEEP_MEASUREMENTS_S)
         job_cache.saved()
 
-    def fail(self, error: Exception, watch: Stopwatch, *, now_s: float, mode: str, policy: str) -> str:
+    def fail(self, error: Exception, watch: Stopwatch, at: Instant, *, mode: str, policy: str) -> str:
         """Write down and count a cycle that did nothing; gives the reason for people."""
         text = self._text(error)
-        if self.breaker.note_failure(now_s, text):
-            log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=text)
-        columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(now_s)}
+        if self.breaker.note_failure(at.steady_s, text):
+            log(logging.ERROR, "breaker-open", until_s=at.wall(self.breaker.open_until_s), cause=text)
+        columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(at)}
         try:
-            self._write_failure(now_s, mode, policy, columns)
+            self._write_failure(at.now_s, mode, policy, columns)
         except (SQLAlchemyError, StoreError) as second:
             # Whoever asks why no cycle is recorded needs this cause first.
             text = "; then: ".join(dict.fromkeys((self._text(second), text)))
@@ -227,10 +226,10 @@ class CycleRecorder:
             return str(self.context.store.error_of(error))
         return str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
 
-    def note_success(self, watch: Stopwatch, now_s: float) -> None:
+    def note_success(self, watch: Stopwatch, at: Instant) -> None:
         """Count a cycle that went well, unless Slurm was slow in it."""
-        if self.breaker.note_success(watch.reading()["observe"], now_s):
-            log(logging.ERROR, "breaker-open", until_s=self.breaker.open_until_s, cause=self.breaker.cause)
+        if self.breaker.note_success(watch.reading()["observe"], at.steady_s):
+            log(logging.ERROR, "breaker-open", until_s=at.wall(self.breaker.open_until_s), cause=self.breaker.cause)
 
     def _write_failure(self, now_s: float, mode: str, policy: str, columns: Mapping[str, Any]) -> None:
         lease = self.context.lease
@@ -243,17 +242,17 @@ class CycleRecorder:
 
     def _facts(self, result: CycleResult, active_preemptions: int, problems: Sequence[str]) -> dict[str, Any]:
         facts: dict[str, Any] = {"preempting": active_preemptions, "deferred": result.admitted.deferred}
-        facts |= self._breaker_facts(result.slurm_state.now_s)
+        facts |= self._breaker_facts(Instant(result.slurm_state.now_s, result.slurm_state.steady_s))
         if problems:
             facts["problems"] = list(problems)
         if result.plan is not None:
             facts |= {"plan": summarize_plan(result.plan), "policy": dict(result.plan.facts)}
         return facts
 
-    def _breaker_facts(self, now_s: float) -> dict[str, Any]:
-        if not self.breaker.is_open(now_s):
+    def _breaker_facts(self, at: Instant) -> dict[str, Any]:
+        if not self.breaker.is_open(at.steady_s):
             return {}
-        return {"breaker_open_until_s": self.breaker.open_until_s, "breaker_cause": self.breaker.cause}
+        return {"breaker_open_until_s": at.wall(self.breaker.open_until_s), "breaker_cause": self.breaker.cause}
 
 
 def cycle_report(
@@ -262,7 +261,8 @@ def cycle_report(
     """What the loop is told of a cycle that went well, before its timings are known."""
     now_s, states = result.slurm_state.now_s, result.snapshot.jobs.state
     soon_s = now_s + settings.busy_interval_s
-    due_s = [result.admitted.retry_s, now_s + settings.interval_s]
+    at = Instant(now_s, result.slurm_state.steady_s)
+    due_s = [at.wall(result.admitted.retry_s), now_s + settings.interval_s]
     if acts:
         due_s.append(state.pools.next_s(result.slurm_state, soon_s))
     unanswered = any(outcome.state == "sent" for outcome in result.outcomes)
@@ -276,6 +276,7 @@ def cycle_report(
         running=int((states == JobState.RUNNING).sum()),
         planned=result.planned,
         sent=len(result.outcomes),
+        began_s=now_s,
         next_s=min(due_s),
     )
 

@@ -32,24 +32,24 @@ class _Failure:
 
 @dataclass(slots=True)
 class RequestDetailReader:
-    """Requests of waiting jobs as Slurm has them now. Call :meth:`begin` in every cycle."""
+    """Requests of waiting jobs as Slurm has them now. Call :meth:`begin` in every cycle, with the steady clock."""
 
     client: SlurmClient
     most: int
     """Calls in one cycle."""
     first_pause_s: float = 60.0
     _left: int = 0
-    _now_s: float = 0.0
+    _steady_s: float = 0.0
     _quiet_until_s: float = float("-inf")
     _failures: dict[int, _Failure] = field(default_factory=dict)
 
-    def begin(self, now_s: float) -> None:
+    def begin(self, steady_s: float) -> None:
         """A new cycle."""
-        self._now_s, self._left = now_s, 0 if self.quiet(now_s) else self.most
+        self._steady_s, self._left = steady_s, 0 if self.quiet(steady_s) else self.most
 
-    def quiet(self, now_s: float) -> bool:
+    def quiet(self, steady_s: float) -> bool:
         """Slurm let a call run out of time lately: it is better not asked at all."""
-        return now_s < self._quiet_until_s
+        return steady_s < self._quiet_until_s
 
     def ask(self, job_id: int) -> JobRequest | None:
         """One job's request; ``None``: not in this cycle.
@@ -58,7 +58,7 @@ class RequestDetailReader:
             SlurmReplyError: Slurm's answer about this job cannot be read; until it is asked again, the same without asking.
         """
         known = self._failures.get(job_id)
-        if known is not None and self._now_s < known.again_s:
+        if known is not None and self._steady_s < known.again_s:
             if known.unreadable:
                 raise SlurmReplyError(known.unreadable)
             return None
@@ -83,7 +83,7 @@ class RequestDetailReader:
         """A call, of whatever kind, got no answer."""
         self._left = 0
         if isinstance(error, SlurmCommandError) and error.status is None:
-            self._quiet_until_s = self._now_s + PAUSE_AFTER_TIMEOUT_S
+            self._quiet_until_s = self._steady_s + PAUSE_AFTER_TIMEOUT_S
 
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget about all other jobs."""
@@ -92,4 +92,4 @@ class RequestDetailReader:
     def _note(self, job_id: int, before: _Failure | None, unreadable: str) -> None:
         times = 1 if before is None else before.times + 1
         pause_s = min(self.first_pause_s * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
-        self._failures[job_id] = _Failure(times, self._now_s + pause_s, unreadable)
+        self._failures[job_id] = _Failure(times, self._steady_s + pause_s, unreadable)

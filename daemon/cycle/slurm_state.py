@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.snapshot import Allocation, build_snapshot, needs_allocation
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot, needs_allocation
 
 AllocationKey = tuple[int, int]
 """Job id and restart count: a run keeps its allocation."""
@@ -23,12 +24,22 @@ AllocationKey = tuple[int, int]
 UNREADABLE_ALLOCATION_S = 60.0
 """A run whose allocation cannot be read is taken to be spread evenly over its nodes for so long."""
 
+ALLOCATIONS_WITHIN_S = 3.0
+"""A cycle begins no further question about allocations after so long. A daemon that starts on a full cluster learns them in
+several cycles; until then it takes what it does not know to be spread evenly."""
+
+RUNS_PER_QUESTION = 50
+"""Runs that Slurm is asked about together: as many answers as fit into a fraction of a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
     """What Slurm said, at one instant."""
 
     now_s: float
+    """By the wall clock, as Slurm's own times."""
+    steady_s: float
+    """By the clock that nobody sets: for all that lasts."""
     jobs: Mapping[int, SlurmJob]
     nodes: list[SlurmNode]
     site_factors: Mapping[int, int]
@@ -72,14 +83,18 @@ class SlurmState:
 
 @dataclass(slots=True)
 class SlurmReader:
-    """Reads Slurm; remembers what multi-node runs hold, which costs a call each."""
+    """Reads Slurm; remembers what multi-node runs hold, which Slurm tells only run by run."""
 
     client: SlurmClient
+    alive: Callable[[], None] = lambda: None
+    """Called between two questions."""
     _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
     _unreadable: dict[AllocationKey, float] = field(default_factory=dict)
-    """Runs of which the answer could not be read, and when they are asked about again."""
+    """Runs of which the answer could not be read, and when, by the steady clock, they are asked about again."""
+    unknown: int = 0
+    """Runs at the last reading that Slurm has not been asked about yet."""
 
-    def read(self, now_s: float, watch: Stopwatch) -> SlurmState:
+    def read(self, at: Instant, watch: Stopwatch) -> SlurmState:
         """Read everything once.
 
         Raises:
@@ -92,24 +107,37 @@ class SlurmReader:
         with watch("observe.site_factors"):
             site_factors = self.client.site_factors()
         with watch("observe.allocations"):
-            allocations = self._allocations(jobs, now_s)
-        return SlurmState(now_s, jobs, nodes, site_factors, allocations)
+            allocations = self._allocations(jobs, at.steady_s, watch)
+        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations)
 
-    def _allocations(self, jobs: Mapping[int, SlurmJob], now_s: float) -> dict[int, Allocation]:
+    def _allocations(self, jobs: Mapping[int, SlurmJob], steady_s: float, watch: Stopwatch) -> dict[int, Allocation]:
         wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]
         keys = {record.job_id: (record.job_id, record.restarts) for record in wide}
-        found = {key: self._held.get(key) or self._allocation(key, now_s) for key in keys.values()}
-        self._held = {key: held for key, held in found.items() if held is not None}
-        self._unreadable = {key: again_s for key, again_s in self._unreadable.items() if key in found}
+        present = set(keys.values())
+        self._held = {key: held for key, held in self._held.items() if key in present}
+        self._unreadable = {key: again_s for key, again_s in self._unreadable.items() if key in present}
+        wanted = [k for k in present - self._held.keys() if steady_s >= self._unreadable.get(k, float("-inf"))]
+        self.unknown = len(wanted)
+        until_s = watch.clock.elapsed_s() + ALLOCATIONS_WITHIN_S
+        for part in _parts(sorted(wanted, reverse=True)):  # the newest first: their nodes are those that change
+            if watch.clock.elapsed_s() >= until_s:
+                break
+            self._ask(part, steady_s)
+            self.unknown -= len(part)
+            self.alive()
         return {job_id: self._held[key] for job_id, key in keys.items() if key in self._held}
 
-    def _allocation(self, key: AllocationKey, now_s: float) -> Allocation | None:
-        """What a run holds; ``None`` where the answer cannot be read: one odd job must not blind us to all others."""
-        if now_s < self._unreadable.get(key, float("-inf")):
-            return None
-        try:
-            return self.client.allocation(key[0])
-        except SlurmReplyError as error:
-            log(logging.WARNING, "allocation-not-readable", job=key[0], error=error)
-            self._unreadable[key] = now_s + UNREADABLE_ALLOCATION_S
-            return None
+    def _ask(self, part: Collection[AllocationKey], steady_s: float) -> None:
+        """Ask what some runs hold. One odd job must not blind us to all others: it is asked about again later."""
+        answers = self.client.allocations([job_id for job_id, _ in part])
+        for key in part:
+            answer = answers[key[0]]
+            if isinstance(answer, SlurmReplyError):
+                log(logging.WARNING, "allocation-not-readable", job=key[0], error=answer)
+                self._unreadable[key] = steady_s + UNREADABLE_ALLOCATION_S
+            else:
+                self._held[key] = answer
+
+
+def _parts(keys: list[AllocationKey]) -> Iterator[list[AllocationKey]]:
+    return (keys[at : at + RUNS_PER_QUESTION] for at in range(0, len(keys), RUNS_PER_QUESTION))

@@ -24,14 +24,14 @@ class PolicyParameterLearner:
     _samples_gpu_s: list[float] = field(default_factory=list)
     _renew_s: float = float("-inf")
 
-    def parameters(self, session: Session, policy: str, now_s: float) -> dict[str, Any]:
-        """What the past says about the parameters of a policy; empty where it says too little.
+    def parameters(self, session: Session, policy: str, steady_s: float) -> dict[str, Any]:
+        """What the past says, by the steady clock, about the parameters of a policy; empty where it says too little.
 
         Raises:
             PolicyError: no such policy.
         """
         if not any(parameter.name == "samples_gpu_s" for parameter in find_entry(policy).parameters):
             return {}
-        if now_s >= self._renew_s:
-            self._samples_gpu_s, self._renew_s = completed_services_gpu_s(session), now_s + READ_INTERVAL_S
+        if steady_s >= self._renew_s:
+            self._samples_gpu_s, self._renew_s = completed_services_gpu_s(session), steady_s + READ_INTERVAL_S
         return {"samples_gpu_s": self._samples_gpu_s} if len(self._samples_gpu_s) >= MIN_SAMPLES else {}

@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.daemon.learning.observations import record_observations
@@ -86,14 +87,15 @@ class RunTimePredictor:
             self._say("run-times-not-predicted", error)
             return snapshot
 
-    def step(self, now_s: float, nodes: Sequence[SlurmNode], job_cache: JobCache) -> None:
+    def step(self, at: Instant, nodes: Sequence[SlurmNode], job_cache: JobCache) -> None:
         """Learn from what ended, and write down what is expected of new jobs; now and then."""
-        if now_s < self._next_s:
+        now_s = at.now_s
+        if at.steady_s < self._next_s:
             return
         first = self._next_s == -math.inf
-        self._next_s = now_s + LEARN_EVERY_S
-        if len(self.forecast) > MAX_KINDS // 2 and now_s >= self._forget_s:
-            self._forget_s = now_s + _FORGET_EVERY_S
+        self._next_s = at.steady_s + LEARN_EVERY_S
+        if len(self.forecast) > MAX_KINDS // 2 and at.steady_s >= self._forget_s:
+            self._forget_s = at.steady_s + _FORGET_EVERY_S
             self.forecast.forget()
             self._numbers.clear()
         try:

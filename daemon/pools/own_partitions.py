@@ -33,9 +33,9 @@ class OwnPartitionLookup:
         """For one Slurm."""
         return cls(RequestDetailReader(client, MAX_CALLS_PER_CYCLE, FIRST_PAUSE_S))
 
-    def begin(self, now_s: float, job_ids: Collection[int]) -> None:
-        """A new cycle; other jobs than these are forgotten."""
-        self.details.begin(now_s)
+    def begin(self, steady_s: float, job_ids: Collection[int]) -> None:
+        """A new cycle, at an instant of the steady clock; other jobs than these are forgotten."""
+        self.details.begin(steady_s)
         self.details.keep(job_ids)
         self._known = {job_id: known for job_id, known in self._known.items() if job_id in job_ids}
 

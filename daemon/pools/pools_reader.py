@@ -72,23 +72,23 @@ class PoolsReader:
             concerned = {
                 i for i in on_leaving | set(self.aborted(slurm_state.jobs)) if can_be_updated_alone(slurm_state.jobs[i])
             }
-            self._own_partitions.begin(slurm_state.now_s, concerned)
+            self._own_partitions.begin(slurm_state.steady_s, concerned)
             self._refusals.keep(concerned)
         return PoolsInForce(
             table=self._table,
             shares={} if record is None else record.shares,
             leaving=leaving,
             waiting=tuple(
-                self._job(slurm_state.jobs[i], slurm_state.now_s, settings, asks=asks and i not in on_leaving)
+                self._job(slurm_state.jobs[i], slurm_state, settings, asks=asks and i not in on_leaving)
                 for i in sorted(back | on_leaving)
             ),
             max_aborts=settings.max_aborts,
             reserve_after_s=settings.reserve_after_s,
         )
 
-    def refused(self, change: JobChange, now_s: float) -> None:
-        """Slurm refused a change of some job."""
-        self._refusals.note(change.job_id, change.new, now_s)
+    def refused(self, change: JobChange, steady_s: float) -> None:
+        """Slurm refused a change of some job, at an instant of the steady clock."""
+        self._refusals.note(change.job_id, change.new, steady_s)
 
     def next_s(self, slurm_state: SlurmState, soonest_s: float) -> float:
         """When the next aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one.
@@ -113,7 +113,7 @@ class PoolsReader:
     def _member(self, job: SlurmJob) -> PoolMembership | None:
         return membership_of(job.partition, self._table, self._shared)
 
-    def _job(self, job: SlurmJob, now_s: float, settings: PoolSettings, *, asks: bool) -> WaitingPoolJob:
+    def _job(self, job: SlurmJob, slurm_state: SlurmState, settings: PoolSettings, *, asks: bool) -> WaitingPoolJob:
         aborts, alone = self._runs.aborts(job.job_id), can_be_updated_alone(job)
         known, request = False, None
         if asks and alone and aborts >= settings.max_aborts:
@@ -123,9 +123,9 @@ class PoolsReader:
         return WaitingPoolJob(
             job_id=job.job_id,
             aborts=aborts,
-            startable_s=startable_s(job, now_s),
+            startable_s=startable_s(job, slurm_state.now_s),
             alone=alone,
-            refused=self._refusals.standing(job.job_id, now_s),
+            refused=self._refusals.standing(job.job_id, slurm_state.steady_s),
             request_known=known,
             request=request,
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError
@@ -52,26 +53,27 @@ class ShareSchedule:
         Raises:
             SupersededError: a newer daemon has taken over; nothing more was sent.
         """
-        every_s, now_s = settings.pools.rederive_s, self.context.clock.now_s()
+        every_s, at = settings.pools.rederive_s, Instant.read(self.context.clock)
         if not enforces or every_s <= 0:
             return False
-        if not self._held_back and now_s < self._tried_s + min(RESUME_AFTER_S, every_s):
+        if not self._held_back and at.steady_s < self._tried_s + min(RESUME_AFTER_S, every_s):
             return False
         try:
             record = read_record(Path(settings.state_dir))
             if record is None or record.phase == "reverting":
                 return False
             after_s = min(RESUME_AFTER_S, every_s) if record.phase == "applying" else every_s
-            if not self._held_back and now_s < max(record.changed_s, self._tried_s) + after_s:
+            changed = 0 <= at.now_s - record.changed_s < after_s  # a change of the future: the clock was set back since
+            if not self._held_back and (changed or at.steady_s < self._tried_s + after_s):
                 return False
-            self._tried_s = now_s
+            self._tried_s = at.steady_s
             unfinished = record.phase == "applying" or self._held_back
             self._held_back = False
-            return self._derive(settings, record, now_s, unfinished=unfinished)
+            return self._derive(settings, record, at.now_s, unfinished=unfinished)
         except SupersededError:
             raise
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes, and jobs do not depend on this one
-            self._tried_s = now_s
+            self._tried_s = at.steady_s
             log(logging.WARNING, "shares-not-derived", error=error)
             if not isinstance(error, SodaError | OSError):
                 LOGGER.exception("unexpected")

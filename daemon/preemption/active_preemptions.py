@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import PreemptionSettings
 from slurm_soda.daemon.preemption.refused_victims import RefusedVictims
 from slurm_soda.daemon.preemption.state_machine import (
@@ -19,6 +20,8 @@ from slurm_soda.daemon.preemption.state_machine import (
     PreemptionDecision,
     PreemptionPhase,
     decide_next_step,
+    is_back,
+    returned_s,
 )
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -66,7 +69,7 @@ class ActivePreemptions:
         return {job_id for p in self.by_job.values() if p.phase in LEAVING_PHASES for job_id in p.for_jobs}
 
     def advance(
-        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, now_s: float, *, may_begin: bool
+        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, at: Instant, *, may_begin: bool
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
@@ -80,17 +83,19 @@ class ActivePreemptions:
         for active_preemption in self.by_job.values():
             job = jobs.get(active_preemption.job_id)
             context = PreemptionContext(
-                now_s, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s
+                at, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s
             )
+            if job is not None and is_back(active_preemption, job):
+                active_preemption.returned_s = returned_s(active_preemption, job, context)
             step = decide_next_step(active_preemption, job, context)
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
                 active_preemption.reason = _with(active_preemption.reason, step.why)
                 changed.append(active_preemption)
-            if _awaits_nodes(active_preemption, step, now_s):
+            if _awaits_nodes(active_preemption, step, at.steady_s):
                 continue
-            if step.send is not None and job is not None and now_s >= active_preemption.retry_s:
+            if step.send is not None and job is not None and at.steady_s >= active_preemption.retry_s:
                 preemption_steps.append(
                     PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job))
                 )
@@ -99,9 +104,7 @@ class ActivePreemptions:
         )
         return preemption_steps, changed
 
-    def begin(
-        self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, now_s: float
-    ) -> list[PreemptionStep]:
+    def begin(self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, at: Instant) -> list[PreemptionStep]:
         """The plan's new preemptions, each with its first step; :meth:`adopt` those that the change limits let through.
 
         A job that others already leave for gets no further victims until they have left.
@@ -119,12 +122,13 @@ class ActivePreemptions:
                 submit_s=job_cache.submit_s(wanted.job_id),
                 restart=job.restarts,
                 phase="intended",
-                created_s=now_s,
-                deadline_s=now_s,
+                created_s=at.now_s,
+                created_steady_s=at.steady_s,
+                deadline_s=at.steady_s,
                 for_jobs=wanted.for_jobs,
                 reason=wanted.reason,
             )
-            context = PreemptionContext(now_s, True, False, frozenset(), self.settings.release_after_s)
+            context = PreemptionContext(at, True, False, frozenset(), self.settings.release_after_s)
             step = decide_next_step(active_preemption, job, context)
             if step.send is not None:
                 begun.append(PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job)))
@@ -134,23 +138,31 @@ class ActivePreemptions:
         """Follow these from now on."""
         self.by_job |= {p.job_id: p for p in begun}
 
-    def note(self, preemption_step: PreemptionStep, outcome: ChangeOutcome, job: SlurmJob, now_s: float) -> None:
-        """Take in what became of a step that was sent."""
+    def keep_times(self, before: ActivePreemptions) -> None:
+        """Take over what only the steady clock knows from what this process followed ``before`` it read the store again."""
+        for job_id, known in before.by_job.items():
+            read = self.by_job.get(job_id)
+            if read is not None and (read.pk, read.phase) == (known.pk, known.phase):
+                read.created_steady_s, read.deadline_s = known.created_steady_s, known.deadline_s
+                read.returned_s = known.returned_s
+
+    def note(self, preemption_step: PreemptionStep, outcome: ChangeOutcome, job: SlurmJob, steady_s: float) -> None:
+        """Take in what became of a step that was sent, at an instant of the steady clock."""
         active_preemption = preemption_step.active_preemption
         if outcome.state == "failed":
             active_preemption.failures += 1
-            active_preemption.retry_s = now_s + RETRY_AFTER_S
+            active_preemption.retry_s = steady_s + RETRY_AFTER_S
             if active_preemption.phase in LEAVING_PHASES:
-                self.refused.note(active_preemption.job_id, active_preemption.restart, now_s)
+                self.refused.note(active_preemption.job_id, active_preemption.restart, steady_s)
         if outcome.state != "done":
             return
         active_preemption.failures = 0
         self._count(active_preemption, PHASE_AFTER[preemption_step.send])
         active_preemption.phase = PHASE_AFTER[preemption_step.send]
         if preemption_step.send == "signal":
-            active_preemption.deadline_s = now_s + self.grace_s(job)
+            active_preemption.deadline_s = steady_s + self.grace_s(job)
         if preemption_step.send == "start-now":
-            active_preemption.deadline_s = now_s + SLURM_SAVES_WITHIN_S
+            active_preemption.deadline_s = steady_s + SLURM_SAVES_WITHIN_S
 
     def _count(self, active_preemption: ActivePreemption, then: PreemptionPhase) -> None:
         """A preemption counts once: when its job is seen back in the queue."""
@@ -172,13 +184,13 @@ class ActivePreemptions:
         self.by_job = {job_id: p for job_id, p in self.by_job.items() if p.phase not in FINAL_PHASES}
 
 
-def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision, now_s: float) -> bool:
+def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision, steady_s: float) -> bool:
     """Whether the nodes may still have to tell slurmctld that a job which it shows running has left."""
     if step.send != "requeue" or active_preemption.phase != "requeued":
         active_preemption.forgotten_s = float("inf")
         return False
-    active_preemption.forgotten_s = min(active_preemption.forgotten_s, now_s)
-    return now_s < active_preemption.forgotten_s + NODES_REPORT_WITHIN_S
+    active_preemption.forgotten_s = min(active_preemption.forgotten_s, steady_s)
+    return steady_s < active_preemption.forgotten_s + NODES_REPORT_WITHIN_S
 
 
 def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:

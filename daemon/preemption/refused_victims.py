@@ -21,20 +21,20 @@ class _Refusal:
 
 @dataclass(slots=True)
 class RefusedVictims:
-    """Of one daemon epoch: the next daemon asks once more."""
+    """Of one daemon epoch: the next daemon asks once more. All instants are the steady clock's."""
 
     _by_job: dict[int, _Refusal] = field(default_factory=dict)
 
-    def note(self, job_id: int, restart: int, now_s: float) -> None:
+    def note(self, job_id: int, restart: int, steady_s: float) -> None:
         """The preemption of a run failed, for whatever reason."""
         known = self._by_job.get(job_id)
         times = known.times + 1 if known is not None and known.restart == restart else 1
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
-        self._by_job[job_id] = _Refusal(restart, times, now_s + pause_s)
+        self._by_job[job_id] = _Refusal(restart, times, steady_s + pause_s)
 
-    def standing(self, now_s: float) -> Collection[int]:
+    def standing(self, steady_s: float) -> Collection[int]:
         """Jobs that are not to be chosen now."""
-        return [job_id for job_id, refusal in self._by_job.items() if now_s < refusal.until_s]
+        return [job_id for job_id, refusal in self._by_job.items() if steady_s < refusal.until_s]
 
     def keep(self, jobs: Mapping[int, SlurmJob]) -> None:
         """Forget all runs but the present ones of these jobs."""

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
@@ -45,24 +46,29 @@ class ActivePreemption:
     """Restart count of the run that is preempted."""
     phase: PreemptionPhase
     created_s: float
+    """By the wall clock, which may have been set since."""
     deadline_s: float
-    """When the grace ends; after the release, when slurmctld has surely saved it."""
+    """When the grace ends; after the release, when slurmctld has surely saved it. By the steady clock."""
     for_jobs: tuple[int, ...]
     reason: str
     pk: int = 0
     failures: int = 0
     """Refusals in a row, in this daemon epoch."""
     retry_s: float = float("-inf")
-    """No new attempt before this instant."""
+    """No new attempt before this instant of the steady clock."""
     forgotten_s: float = float("inf")
-    """Since when Slurm shows the job running although it took the requeue; infinite if it does not."""
+    """Since when, by the steady clock, Slurm shows the job running although it took the requeue; infinite if it does not."""
+    created_steady_s: float = float("-inf")
+    """:attr:`created_s` by the steady clock."""
+    returned_s: float | None = None
+    """When the job came back to the queue, by the steady clock; ``None`` before."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionContext:
     """What else the next step depends on."""
 
-    now_s: float
+    at: Instant
     may_begin: bool
     """Sodad enforces: a preemption that has not begun may begin."""
     wanted: bool
@@ -101,6 +107,10 @@ SLURM_TICK_S = 1.0
 """Slurm's times are whole seconds: an end in the second of our signal seems to lie before it."""
 
 
+MOST_CLOCK_DIFFERENCE_S = 10.0
+"""So far sodad's clock may be behind slurmctld's, where they run on two machines."""
+
+
 def decide_next_step(
     active_preemption: ActivePreemption, job: SlurmJob | None, context: PreemptionContext
 ) -> PreemptionDecision:
@@ -122,9 +132,9 @@ def decide_next_step(
         return _after_requeue(active_preemption, job, context)
     if job.state == "COMPLETING":
         return PreemptionDecision(active_preemption.phase)
-    return (
-        _ended(active_preemption, job) if job.state in ENDED_STATES else _still_running(active_preemption, job, context)
-    )
+    if job.state in ENDED_STATES:
+        return _ended(active_preemption, job, context.at)
+    return _still_running(active_preemption, job, context)
 
 
 def _why_lost(active_preemption: ActivePreemption, job: SlurmJob | None) -> str:
@@ -146,16 +156,18 @@ def _still_running(
             return PreemptionDecision("lost", why="given up before anything was sent: sodad no longer enforces")
         return PreemptionDecision("intended", send="requeue" if _requeue_sends_checkpoint_signal(job) else "signal")
     if active_preemption.phase == "signalled":
-        if context.now_s < active_preemption.deadline_s:
+        if context.at.steady_s < active_preemption.deadline_s:
             return PreemptionDecision("signalled")
         return PreemptionDecision("signalled", send="requeue", why="its grace is over")
     return PreemptionDecision("requeued", send="requeue", why="Slurm lost the requeue")
 
 
-def _ended(active_preemption: ActivePreemption, job: SlurmJob) -> PreemptionDecision:
+def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant) -> PreemptionDecision:
     """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
     ours = active_preemption.phase in ("signalled", "requeued") or not _requeue_sends_checkpoint_signal(job)
-    if job.state in _STATES_AFTER_CHECKPOINT and ours and active_preemption.created_s - SLURM_TICK_S <= job.end_s:
+    # After the clock was set back, Slurm's word on the end is by another clock than ours on the beginning.
+    created_s = min(active_preemption.created_s, at.wall(active_preemption.created_steady_s))
+    if job.state in _STATES_AFTER_CHECKPOINT and ours and created_s - SLURM_TICK_S <= job.end_s:
         return PreemptionDecision(
             active_preemption.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})"
         )
@@ -167,10 +179,10 @@ def _after_requeue(
 ) -> PreemptionDecision:
     if job.state != "PENDING":
         return PreemptionDecision("done")
-    if not waits_for_begin_time(job, context.now_s):
-        unsaved = active_preemption.phase == "released" and context.now_s < active_preemption.deadline_s
+    if not waits_for_begin_time(job, context.at.now_s):
+        unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
-    if context.now_s < job.submit_s + MIN_RESTART_GAP_S:  # a requeue moves the submit time to its own second
+    if _left_just_now(job, context.at.now_s):
         return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
     if active_preemption.phase == "released":
         return PreemptionDecision("released", send="start-now", why="Slurm lost the release")
@@ -187,9 +199,29 @@ def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: 
         return "sodad no longer enforces"
     if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
         return "the jobs it made way for no longer wait"
-    if context.now_s - job.submit_s >= context.release_after_s:
+    if context.at.steady_s - returned_s(active_preemption, job, context) >= context.release_after_s:
         return f"it made way for {context.release_after_s:g} s"
     return ""
+
+
+def is_back(active_preemption: ActivePreemption, job: SlurmJob | None) -> bool:
+    """Whether the job waits in the queue again after the requeue."""
+    return job is not None and job.restarts > active_preemption.restart and job.state == "PENDING"
+
+
+def returned_s(active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext) -> float:
+    """When a job that :func:`is_back` came back, by the steady clock."""
+    if active_preemption.returned_s is not None:
+        return active_preemption.returned_s
+    return context.at.steady_since(job.submit_s, context.release_after_s)
+
+
+def _left_just_now(job: SlurmJob, now_s: float) -> bool:
+    """Whether this is still the second of the requeue, to which Slurm moves the submit time.
+
+    A submit time that lies ahead by more than machines differ is of before the clock was set back.
+    """
+    return -MOST_CLOCK_DIFFERENCE_S <= now_s - job.submit_s < MIN_RESTART_GAP_S
 
 
 def waits_for_begin_time(job: SlurmJob, now_s: float) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Preemption
@@ -81,12 +81,6 @@ def open_cycle(session: Session, *, epoch_id: int, started_s: float, mode: str, 
 def close_cycle(session: Session, cycle_id: int, **columns: Any) -> None:
     """Fill in what the cycle found and did."""
     session.execute(_CLOSE_CYCLE, {"own": cycle_id, **columns})
-
-
-def prune_cycles(session: Session, *, before_s: float) -> None:
-    """Drop old cycles that changed nothing; those with changes stay, as their audit trail needs them."""
-    used = select(Action.cycle_id).where(Action.cycle_id.is_not(None))
-    session.execute(delete(Cycle).where(Cycle.started_s < before_s, Cycle.sent == 0, Cycle.id.not_in(used)))
 
 
 def record_intents(

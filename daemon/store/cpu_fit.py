@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
@@ -196,8 +196,3 @@ def newest_resizes(session: Session, submit_of: Mapping[int, float]) -> dict[int
             if "NumCPUs" in action.new and action.submit_s == submit_of[action.job_id]:
                 found[action.job_id] = action
     return found
-
-
-def prune_measurements(session: Session, *, before_s: float) -> None:
-    """Drop old measurements; the fits that they led to stay."""
-    session.execute(delete(CpuMeasurementRow).where(CpuMeasurementRow.at_s < before_s))

@@ -8,12 +8,16 @@ from typing import cast
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
 from slurm_soda.daemon.store.tables.scheduling import Preemption
 
 
-def load_preemptions(session: Session) -> list[ActivePreemption]:
-    """All that are not over, oldest first."""
+def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
+    """All that are not over, oldest first.
+
+    A deadline comes back no later than it was after its last change: the wall clock may have been set back since.
+    """
     rows = session.scalars(select(Preemption).where(Preemption.phase.not_in(FINAL_PHASES)).order_by(Preemption.id))
     return [
         ActivePreemption(
@@ -22,7 +26,8 @@ def load_preemptions(session: Session) -> list[ActivePreemption]:
             restart=row.restart,
             phase=cast("PreemptionPhase", row.phase),
             created_s=row.created_s,
-            deadline_s=row.deadline_s,
+            created_steady_s=at.steady_s - (at.now_s - row.created_s) if row.created_s <= at.now_s else float("-inf"),
+            deadline_s=at.steady_s + min(row.deadline_s - at.now_s, max(row.deadline_s - row.updated_s, 0.0)),
             for_jobs=tuple(row.for_jobs),
             reason=row.reason,
             pk=row.id,
@@ -40,7 +45,7 @@ def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None
             restart=active_preemption.restart,
             phase=active_preemption.phase,
             created_s=active_preemption.created_s,
-            deadline_s=active_preemption.deadline_s,
+            deadline_s=active_preemption.created_s,
             updated_s=active_preemption.created_s,
             for_jobs=list(active_preemption.for_jobs),
             reason=active_preemption.reason,
@@ -50,16 +55,16 @@ def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None
         active_preemption.pk = row.id
 
 
-def save_phases(session: Session, changed: Iterable[ActivePreemption], now_s: float) -> None:
-    """Record phases and deadlines."""
+def save_phases(session: Session, changed: Iterable[ActivePreemption], at: Instant) -> None:
+    """Record phases, and deadlines by the wall clock as it is set now."""
     for active_preemption in changed:
         session.execute(
             update(Preemption)
             .where(Preemption.id == active_preemption.pk)
             .values(
                 phase=active_preemption.phase,
-                deadline_s=active_preemption.deadline_s,
+                deadline_s=at.wall(active_preemption.deadline_s),
                 reason=active_preemption.reason,
-                updated_s=now_s,
+                updated_s=at.now_s,
             )
         )

@@ -184,9 +184,10 @@ def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
     return sorted(found, key=lambda action: -action.id)
 
 
-def has_ordered(session: Session) -> bool:
-    """Whether sodad ever changed the order of jobs, or where they may start."""
-    return session.scalar(select(Action.id).where(Action.kind.in_(("order", "rewrite"))).limit(1)) is not None
+def newest_order(session: Session) -> int | None:
+    """The newest change of the order of jobs, or of where they may start; ``None`` where sodad never made one."""
+    query = select(Action.id).where(Action.kind.in_(("order", "rewrite")))
+    return session.scalar(query.order_by(Action.id.desc()).limit(1))
 
 
 def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str]:

@@ -19,6 +19,11 @@ _NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFF, 0xF
 _MAX_NUMBER = 2**53
 
 
+def show_job_command(job_id: int) -> tuple[str, ...]:
+    """The command for one job."""
+    return ("scontrol", "--json", "show", "job", str(job_id))
+
+
 def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int, nodes: ExclusiveNodes) -> JobRequest:
     """One job's request; ``nodes`` is what squeue said of it, because JSON does not have it on every version.
 

@@ -22,14 +22,11 @@ from slurm_soda.policies.snapshot import (
     NodeTable,
 )
 from slurm_soda.policies.tiresias.model_skews import find_model_skew
-from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
 from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR
-
-Allocation = list[tuple[str, int, int]]
-"""``(node, gpus, cpus)`` per node."""
 
 _T = TypeVar("_T")
 
@@ -72,7 +69,7 @@ def is_preemptible(job: SlurmJob) -> bool:
 
 
 def needs_allocation(job: SlurmJob) -> bool:
-    """Whether only :meth:`SlurmClient.allocation` knows what the job holds where: it runs on several nodes."""
+    """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes."""
     return job.nodes > 1 and bool(job.node_names) and job.state not in ENDED_STATES
 
 

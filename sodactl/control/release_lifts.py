@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME, DaemonEpoch, SupersededError, supersede_daemon
@@ -32,6 +33,9 @@ WATCH_S = 120.0
 reached slurmctld, and a slurmctld that is killed forgets its last seconds."""
 
 _MOST_PASSES = 3
+
+_WATCHED_SHARE, _LOOKS = 1 / 6, 10
+"""Share of the lease for which a sodad that seems paused is watched, and how often."""
 
 _REASON = "release-lifts: sodad shows no life, so its lifts end"
 
@@ -188,8 +192,10 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
     try:
         store = stack.enter_context(site.store())
         with store.read() as session:
-            if unless_alive and not queries.has_ordered(session):
+            if unless_alive and queries.newest_order(session) is None:
                 return None  # a sodad that only observes leaves a site its own SiteFactors
+        if unless_alive and _writes_heartbeats(store, site):
+            return None
         epoch = supersede_daemon(
             store, host=site.context.host(), version=version("slurm-soda"), now_s=site.now_s(), unless=nothing_to_do
         )
@@ -207,6 +213,24 @@ def _lives(last: Epoch, site: SiteAccess) -> bool:
     if last.pid == NO_DAEMON or last.ended_s is not None or not _is_fresh(last.heartbeat_s, site):
         return False
     return last.host != site.context.host() or site.context.pid_lives(last.pid)
+
+
+def _writes_heartbeats(store: Store, site: SiteAccess) -> bool:
+    """Whether a sodad whose last heartbeat seems old, or of the future, lives: perhaps the clock was set since.
+
+    It writes one every tenth of its lease. A process that is paused writes none.
+    """
+    with store.read() as session:
+        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+    here = last is not None and last.host == site.context.host() and last.ended_s is None
+    if last is None or not here or not site.context.pid_lives(last.pid) or _is_fresh(last.heartbeat_s, site):
+        return False
+    for _ in range(_LOOKS):
+        site.context.sleep(site.settings.cycle.lease_s * _WATCHED_SHARE / _LOOKS)
+        with store.read() as session:
+            if session.get_one(Epoch, last.id).heartbeat_s != last.heartbeat_s:
+                return True
+    return False
 
 
 def _is_settled(last: Epoch, site: SiteAccess) -> bool:

@@ -100,6 +100,8 @@ class Bench:
 
     def __init__(self, path: Path, port: int) -> None:
         self.now_s = 1001.0
+        self.set_by_s = 0.0
+        """By how much of its way somebody has set the clock."""
         self.steady_s = 50.0
         self.booted_s = 0.0
         self.resource_controllers: tuple[ResourceController, ...] = ()
@@ -132,7 +134,7 @@ class Bench:
     def steady(self) -> float:
         """Goes on, whatever the time of day is set to."""
         self.steady_s += 0.125
-        return self.steady_s
+        return self.steady_s + self.now_s - 1001.0 - self.set_by_s
 
     async def deliver(self, event: dict[str, object]) -> str:
         return await asyncio.to_thread(deliver_event, event, self.config.socket, self.config.spool)
@@ -274,6 +276,25 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(tmp_path: Path, controlle
     assert [record.exit_code for record in report.closed] == ["0:0"]
     assert any(fault.startswith("epilog: agent at") for fault in report.faults)
     assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_clock_that_is_set_loses_no_run_and_keeps_none(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    agent = bench.agent()
+    agent.receive_event(json.dumps(OPEN).encode())
+
+    def lost() -> bool:
+        agent.sample(gpus=False)
+        return not agent._parts.run_records.active()
+
+    for by_s in (400_000.0, -700_000.0):
+        bench.now_s += by_s
+        bench.set_by_s += by_s
+        assert not lost()
+    bench.now_s += 80_000
+    assert not lost()
+    bench.now_s += 10_000
+    assert lost()
 
 
 @pytest.mark.parametrize(

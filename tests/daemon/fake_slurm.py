@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
@@ -23,13 +23,15 @@ def whole(time_s: float) -> float:
 
 @dataclass
 class FakeClock:
-    """A clock that only tests move."""
+    """Clocks that only tests move."""
 
     at_s: float = 1_700_000_000.25
     """Between two of Slurm's whole seconds, as almost always."""
+    set_by_s: float = 0.0
+    """By how much somebody has set the wall clock, which Slurm and sodad share."""
 
     def now_s(self) -> float:
-        return self.at_s
+        return self.at_s + self.set_by_s
 
     def elapsed_s(self) -> float:
         return self.at_s
@@ -124,7 +126,7 @@ class FakeSlurm:
         for job in self.all.values():
             if job.state == "RUNNING" and job.done_s + now_s - job.start_s >= job.work_s:
                 self._finish(job, "COMPLETED", "0:0", job.start_s + job.work_s - job.done_s)
-            if job.state == "COMPLETING" and now_s >= job.completing_until_s:
+            if job.state == "COMPLETING" and self.clock.elapsed_s() >= job.completing_until_s:
                 self._left(job)
         self._schedule()
 
@@ -182,9 +184,9 @@ class FakeSlurm:
         self._answer("site_factors")
         return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
 
-    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
-        job = self.all[job_id]
-        return [("n1", job.gpus, job.gpus)]
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        self._answer("allocations")
+        return {i: [("n1", self.all[i].gpus, self.all[i].gpus)] for i in job_ids}
 
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")
@@ -268,7 +270,7 @@ class FakeSlurm:
             self._to_queue(job)
             return
         job.done_s += now_s - job.start_s
-        job.state, job.completing_until_s = "COMPLETING", now_s + self.completing_s
+        job.state, job.completing_until_s = "COMPLETING", self.clock.elapsed_s() + self.completing_s
 
     def version(self) -> str:
         return "24.11.5"

@@ -20,7 +20,8 @@ from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.sampling import thorough
@@ -74,8 +75,8 @@ class MortalClient:
     def site_factors(self) -> dict[int, int]:
         return self.slurm.site_factors()
 
-    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
-        return self.slurm.allocation(job_id)
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        return self.slurm.allocations(job_ids)
 
     def request(self, job_id: int) -> JobRequest:
         return self.slurm.request(job_id)
@@ -153,7 +154,8 @@ class Daemon:
         while self.slurm.clock.at_s < until_s and not done():
             shown = self.slurm.shown()
             if thorough() or shown != seen or self.slurm.clock.at_s >= due_s:
-                due_s, seen = self.run().next_s, shown
+                report, seen = self.run(), shown
+                due_s = self.slurm.clock.at_s + report.pause_s
             self.slurm.advance(every_s)
 
     def rows(self, table: type[Any]) -> list[Any]:

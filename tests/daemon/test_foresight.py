@@ -11,6 +11,7 @@ from sqlalchemy import select, text
 
 from slurm_soda.daemon.api.view_json import decode_view, encode_view
 from slurm_soda.daemon.api.views import JobDetailView, ViewHeader
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning import run_time_predictions
 from slurm_soda.daemon.learning.job_kinds import gpu_type_of
 from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S, RunTimePredictor
@@ -170,7 +171,7 @@ def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: 
         job_cache.save(session, slurm.clock.now_s())
     counts = []
     for step in range(4):
-        ahead.step(slurm.clock.now_s() + 100.0 * step, slurm.nodes(), job_cache)
+        ahead.step(Instant(*[slurm.clock.now_s() + 100.0 * step] * 2), slurm.nodes(), job_cache)
         with store.read() as session:
             counts.append(len(session.scalars(select(RunTimePrediction)).all()))
     assert counts == [4, 8, 10, 10]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.state_machine import (
     ActivePreemption,
     PreemptionContext,
@@ -24,8 +25,8 @@ USR1 = Hints(checkpoint_signal="USR1", checkpoint_grace_s=30)
 
 def active_preemption(phase: str, **more: Any) -> ActivePreemption:
     values: dict[str, Any] = {
-        "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1899.6, "deadline_s": 1990.0, "for_jobs": (2,),
-        "reason": "test",
+        "job_id": 1, "submit_s": 1000.0, "restart": 0, "created_s": 1899.6, "created_steady_s": 1899.6,
+        "deadline_s": 1990.0, "for_jobs": (2,), "reason": "test",
     }  # fmt: skip
     return ActivePreemption(phase=phase, **(values | more))  # type: ignore[arg-type]  # a table writes phases as text
 
@@ -33,7 +34,9 @@ def active_preemption(phase: str, **more: Any) -> ActivePreemption:
 def step(phase: str, job: SlurmJob | None, *, around: dict[str, Any] | None = None, **more: Any) -> PreemptionDecision:
     defaults: dict[str, Any] = {"may_begin": True, "wanted": False, "waiting": {2}, "release_after_s": 30.0}
     return decide_next_step(
-        active_preemption(phase, **more), job, PreemptionContext(now_s=NOW_S, **(defaults | (around or {})))
+        active_preemption(phase, **more),
+        job,
+        PreemptionContext(at=Instant(NOW_S, NOW_S), **(defaults | (around or {}))),
     )
 
 

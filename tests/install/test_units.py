@@ -25,6 +25,13 @@ SODAD = TOP / "daemon" / "sodad.service"
 EXPIRY = TOP / "daemon" / "sodad-expiry.service"
 TIMER = TOP / "daemon" / "sodad-expiry.timer"
 AGENT = TOP / "agent" / "soda-agent.service"
+SHUT_IN = {
+    "NoNewPrivileges", "CapabilityBoundingSet", "AmbientCapabilities", "ProtectSystem", "ProtectHome", "PrivateTmp",
+    "PrivateDevices", "PrivateMounts", "ProtectClock", "ProtectControlGroups", "ProtectHostname", "ProtectKernelLogs",
+    "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "LockPersonality", "RestrictNamespaces",
+    "RestrictRealtime", "RestrictSUIDSGID", "RemoveIPC", "RestrictAddressFamilies", "SystemCallArchitectures",
+    "SystemCallFilter", "SystemCallErrorNumber",
+}  # fmt: skip
 PARENTS = {
     "RuntimeDirectory": "/run",
     "StateDirectory": "/var/lib",
@@ -133,3 +140,42 @@ def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(there)], capture_output=True, text=True, check=False
     )
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+@pytest.mark.parametrize(
+    ("unit", "below"), [(SODAD, 3.0), (EXPIRY, 3.0), (AGENT, 5.0)], ids=lambda value: str(value)[-20:]
+)
+def test_the_units_are_shut_in(unit: Path, below: float) -> None:
+    argv = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze judges only units that are loaded")
+    level = re.search(rf"Overall exposure level for {re.escape(unit.name)}: ([0-9.]+)", done.stdout)
+    assert level, done.stdout + done.stderr
+    assert float(level[1]) < below
+
+
+def test_sodad_and_its_expiry_are_shut_in_alike() -> None:
+    """The expiry does what ExecStopPost of sodad does."""
+    shut_in = [[entry for entry in entries(unit) if entry[0] in SHUT_IN] for unit in (SODAD, EXPIRY)]
+    assert shut_in[0] == shut_in[1]
+    assert {key for key, _ in shut_in[0]} == SHUT_IN
+
+
+def test_nothing_lets_the_agent_write_where_it_must_not_or_lose_what_it_needs() -> None:
+    unit = dict(entries(AGENT))
+    # Each of these would take something away that the agent works with.
+    assert (
+        not {"User", "PrivateDevices", "ProtectControlGroups", "ProtectKernelTunables", "PrivateNetwork"} & unit.keys()
+    )
+    assert unit["CapabilityBoundingSet"].split() == [
+        "CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
+    ]  # fmt: skip
+    assert unit["SystemCallErrorNumber"] == "EPERM"
+
+
+def test_a_crowd_of_processes_leaves_the_agent_its_share() -> None:
+    unit = dict(entries(AGENT))
+    assert int(unit["CPUWeight"]) >= 100  # a group of its own, which counts as much as all jobs together
+    assert int(unit["OOMScoreAdjust"]) < 0

@@ -15,7 +15,7 @@ from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.sacct import JobAccounting, SacctReader
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.write.job_changes import (
@@ -127,7 +127,8 @@ def test_nodes_show_what_jobs_hold(cluster: ContainerCluster, client: CliSlurmCl
     _within(60, lambda: job_of(client, job_id).state == "RUNNING")
     job = job_of(client, job_id)
     nodes = {node.name: node for node in client.nodes()}
-    held = client.allocation(job_id)
+    held = client.allocations([job_id, 1])[job_id]
+    assert not isinstance(held, SlurmReplyError)
     assert [(name, gpus) for name, gpus, _ in held] == [("n1", 3), ("n2", 3)]
     assert sum(cpus for _, _, cpus in held) == job.cpus
     assert {(n.gpus, n.gpus_allocated, n.usable) for n in nodes.values()} == {(4, 3, True)}

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.snapshot import JobState
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
-from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.client import Allocation, SlurmJob
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.sacct import parse_accounting
-from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_nodes import parse_nodes
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.read.sprio import parse_site_factors
@@ -122,14 +122,16 @@ def test_nodes(version: str) -> None:
     ]  # fmt: skip
 
 
+def allocation(version: str, job_id: int) -> Allocation:
+    answer = parse_allocations(reply(version, f"allocation-{job_id}"), [job_id])[job_id]
+    assert not isinstance(answer, SlurmReplyError)
+    return answer
+
+
 def test_nodes_and_running_jobs_agree(version: str) -> None:
     nodes = {node.name: node for node in parse_nodes(reply(version, "nodes"), FRAMING)}
     running = [job for job in SqueueReader().parse(reply(version, "squeue"), FRAMING) if job.state == "RUNNING"]
-    held = [
-        entry
-        for job in running
-        for entry in parse_allocation(reply(version, f"allocation-{job.job_id}"), FRAMING, job.job_id)
-    ]
+    held = [entry for job in running for entry in allocation(version, job.job_id)]
     assert {name: sum(g for n, g, _ in held if n == name) for name in nodes} == {
         n.name: n.gpus_allocated for n in nodes.values()
     }
@@ -137,16 +139,26 @@ def test_nodes_and_running_jobs_agree(version: str) -> None:
         n.name: n.cpus_allocated for n in nodes.values()
     }
     for job in running:
-        assert (
-            sum(g for _, g, _ in parse_allocation(reply(version, f"allocation-{job.job_id}"), FRAMING, job.job_id))
-            == job.gpus
-        )
+        assert sum(g for _, g, _ in allocation(version, job.job_id)) == job.gpus
 
 
 def test_an_allocation_of_another_job_is_an_error(version: str) -> None:
     name = next(path.stem for path in (REPLIES / version).iterdir() if path.stem.startswith("allocation"))
-    with pytest.raises(SlurmReplyError, match="job 12345678"):
-        parse_allocation(reply(version, name), FRAMING, 12345678)
+    answer = parse_allocations(reply(version, name), [12345678])[12345678]
+    assert isinstance(answer, SlurmReplyError)
+    assert "job 12345678" in str(answer)
+
+
+def test_allocations_of_many_jobs_come_one_after_the_other(version: str) -> None:
+    names = sorted(path.stem for path in (REPLIES / version).iterdir() if path.stem.startswith("allocation"))
+    ids = [int(name.partition("-")[2]) for name in names]
+    echoed = b"".join(
+        b"scontrol: show job %d\n" % job_id + reply(version, name) for job_id, name in zip(ids, names, strict=True)
+    )
+    together = parse_allocations(echoed + b"scontrol: ", ids)
+    assert together == {job_id: allocation(version, job_id) for job_id in ids}
+    cut = parse_allocations(echoed[: len(echoed) - len(reply(version, names[-1])) // 2], ids)
+    assert [isinstance(cut[job_id], SlurmReplyError) for job_id in ids] == [*[False] * (len(ids) - 1), True]
 
 
 def test_site_factors_before_and_after_our_updates(version: str) -> None:

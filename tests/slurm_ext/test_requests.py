@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
-from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
 from slurm_soda.slurm_ext.write.job_changes import resize_change
 from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
@@ -126,5 +126,5 @@ def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
         parse_request(framed(text), FRAMING, 7, ExclusiveNodes.NOBODY)
     held = {"nodes": {"allocation": [{"name": "n1", "cpus": {"count": "?"}}]}}
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
-    with pytest.raises(SlurmReplyError, match="cannot be read"):
-        parse_allocation(framed(text), FRAMING, 7)
+    answer = parse_allocations(text.encode(), [7])[7]
+    assert isinstance(answer, SlurmReplyError)

@@ -14,9 +14,9 @@ import pytest
 
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Epoch, Job
-from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
@@ -88,9 +88,9 @@ class MemorySlurm:
         told = [j.job_id for j in self.queue if j.state == "PENDING" and waits_for_resources(j.reason)]
         return {job_id: self.factors[job_id] for job_id in told if job_id in self.factors}
 
-    def allocation(self, job_id: int) -> list[tuple[str, int, int]]:
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer()
-        return []
+        return {job_id: [] for job_id in job_ids}
 
     def request(self, job_id: int) -> JobRequest:
         raise AssertionError("sodactl asks for no request")
@@ -154,11 +154,13 @@ class Bench:
     commands: CommandRunner = field(default_factory=LocalCommandRunner)
     uid: int = 0
     pids: set[int] = field(default_factory=lambda: {4242})
+    sleep: Callable[[float], None] = lambda _s: None
+    """What else happens while a command waits."""
 
     def __call__(self, *argv: str, status: int | None = 0) -> Result:
         outside = CommandContext(
             connect=lambda settings: self.slurm, runner=lambda: self.commands, now_s=lambda: NOW_S, who=lambda: "root",
-            uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids,
+            uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids, sleep=self.sleep,
         )  # fmt: skip
         self.capture()
         code = run([*argv, "--config", str(self.config)], outside)

@@ -78,6 +78,31 @@ def test_without_sodad_lifts_end(site: Bench, end: dict[str, object]) -> None:
     begin_epoch(site.store, host="other", pid=2, version="0", now_s=NOW_S)  # another host need not wait
 
 
+@pytest.mark.parametrize("set_by_s", [-7200.0, 7200.0])
+def test_a_clock_that_is_set_costs_a_living_sodad_no_lift(site: Bench, set_by_s: float) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - set_by_s)
+    waited_s: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited_s.append(seconds)
+        if sum(waited_s) >= 6.0:  # its next heartbeat
+            with site.store.write() as session:
+                session.get_one(Epoch, 1).heartbeat_s = NOW_S
+
+    site.sleep = sleep
+    assert site(*AUTOMATIC).document["released"] is False
+    assert (released(site), len(epochs(site))) == ({}, 1)
+    assert sum(waited_s) <= 10.0
+
+
+def test_a_paused_sodad_is_watched_no_longer_than_a_sixth_of_its_lease(site: Bench) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - 61)
+    waited_s: list[float] = []
+    site.sleep = waited_s.append
+    assert site(*AUTOMATIC).document["released"] is True
+    assert sum(waited_s) == pytest.approx(10.0)
+
+
 def test_a_site_where_sodad_only_observed_keeps_its_site_factors(site: Bench) -> None:
     site.daemon(pid=1)
     assert site(*AUTOMATIC).document["released"] is False
