@@ -11,20 +11,20 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter
 from sqlalchemy import select
 
 from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import MungeError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
+from tests.daemon.api_server import api_server
 from tests.wire.fake_munged import FakeMunged
 
 
@@ -53,8 +53,7 @@ def site(fresh_store: Path) -> Iterator[Site]:
     munged, closes = FakeMunged(), [0]
     writer = ReportWriter(store, SystemClock(), on_close=lambda: closes.append(1))
     settings = ApiSettings(host="127.0.0.1", port=0, max_report_bytes=10_000)
-    looks = ViewRoutes(store, SystemClock(), Settings)
-    server = ApiServer(make_app(writer, Munge(run=munged), settings, looks), settings)
+    server = api_server(store, writer, munged, settings)
     server.start()
     yield Site(store, f"http://127.0.0.1:{server.port}", munged, closes)
     server.close()
@@ -166,4 +165,4 @@ def test_a_full_queue_is_said(fresh_store: Path) -> None:
 def test_a_port_in_use_is_said_at_start(site: Site) -> None:
     settings = ApiSettings(host="127.0.0.1", port=int(site.url.rsplit(":", 1)[1]))
     with pytest.raises(SodaError, match=r"api\.port"):
-        ApiServer(FastAPI(), settings)
+        ApiServer(APIRouter(), APIRouter(), settings)

@@ -14,8 +14,6 @@ import httpx
 import pytest
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.learning.pair_view import PairView
@@ -26,7 +24,7 @@ from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbe
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.sodactl.live import view_source
-from slurm_soda.wire.munge import Munge
+from tests.daemon.api_server import api_server, signed
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -64,10 +62,16 @@ def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
-    looks = ViewRoutes(soda.store, clock, lambda: load_settings(soda.config.with_name("sodad.toml")))
     soda.config.with_name("sodad.toml").write_text(soda.config.read_text())
     api = settings.api.model_copy(update={"host": "127.0.0.1", "port": 0})
-    server = ApiServer(make_app(writer, Munge(), api, looks), api)
+    server = api_server(
+        soda.store,
+        writer,
+        soda.munged,
+        api,
+        clock=clock,
+        settings=lambda: load_settings(soda.config.with_name("sodad.toml")),
+    )
     server.start()
     yield f"http://127.0.0.1:{server.port}"
     server.close()
@@ -198,8 +202,10 @@ def test_what_is_no_pair_is_not_believed(body: Any) -> None:
         (f"model={'a' * 65}&other_model=b", 422),
     ],
 )
-def test_only_kinds_of_jobs_can_be_asked_for(sodad: str, query: str, status: int) -> None:
-    assert httpx.get(f"{sodad}/v1/pair?{query}", trust_env=False, verify=False).status_code == status
+def test_only_kinds_of_jobs_can_be_asked_for(soda: Bench, sodad: str, query: str, status: int) -> None:
+    headers = signed(soda.munged, f"/v1/pair?{query}")
+    answer = httpx.get(f"{sodad}/v1/pair?{query}", headers=headers, trust_env=False, verify=False)
+    assert answer.status_code == status
 
 
 CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
@@ -300,7 +306,15 @@ def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], s
     assert ("never started" in shown.out) == (status == 3)
 
 
-HEAD = {"epoch": None, "daemon_alive": True, "stall": "", "mode": "observe", "policy": "fifo", "parameters": {}}
+HEAD = {
+    "epoch": None,
+    "daemon_alive": True,
+    "stall": "",
+    "mode": "observe",
+    "policy": "fifo",
+    "parameters": {},
+    "private": [],
+}
 
 
 @pytest.mark.sample(5)
