@@ -1,8 +1,8 @@
 """Checks MUNGE credentials of requests, each of which costs a process, so that junk cannot cost processes without limit.
 
 A credential that fails counts against the host that it came from, and is forgotten after a while. Of a host with many
-failures, nothing is checked until some are forgotten; nor, while many hosts fail, of a host with any. All others are served
-as ever.
+failures, nothing is checked until some are forgotten; nor, while many hosts fail, of a host with one lately. All others are
+served as ever.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class CheckLimits:
     failures: int = 100
     """The same of all hosts together."""
     forgotten_per_s: float = 20.0
+    suspect_s: float = 60.0
+    """While there are too many of all hosts, nothing is checked of those whose last one is so young."""
     hosts: int = 10_000
     """Hosts with failures that are remembered."""
 
@@ -124,7 +126,7 @@ class CredentialChecks:
         if failures is None:
             return
         wait_s = failures.wait_s(now_s)
-        if failures.left(now_s) > 0:
+        if now_s < failures.at_s + self._limits.suspect_s:
             wait_s = max(wait_s, self._all.wait_s(now_s))
         if wait_s > 0:
             wait_s = math.ceil(wait_s)

@@ -253,3 +253,15 @@ def test_cpu_fits_are_read_once_a_cycle(serve: Callable[..., Site], monkeypatch:
     for path in ["/v1/fit?limit=10", "/v1/fit?limit=10", "/v1/fit?limit=10&user=alice", "/v1/fit?limit=10"]:
         assert site.status(path) == 200
     assert len(reads) == 2
+
+
+def test_junk_from_one_host_is_hardly_checked_and_others_are_served(serve: Callable[..., Site]) -> None:
+    site = serve(ConnectionLimits())
+    junk = f"GET /v1/status HTTP/1.1\r\nHost: ctl\r\n{CREDENTIAL_HEADER}: MUNGE:AAAA:\r\n\r\n".encode()
+    answers = []
+    for _ in range(3):
+        flood = [site.connect(junk, "127.0.0.2") for _ in range(40)]
+        assert site.status() == 200
+        answers += [connection.recv(100).split()[1] for connection in flood]
+    assert {b"403", b"429"} == set(answers)
+    assert site.munged.decoded < 60  # of 123: 20 at once and one a second, and those that were on their way
