@@ -60,9 +60,10 @@ def api_server(
     *,
     clock: Clock | None = None,
     settings: Callable[[], Settings] = Settings,
+    slurm: FakeRights | None = None,
 ) -> ApiServer:
     """Both sides of it."""
-    access = view_access(munged, clock or SystemClock())
+    access = view_access(munged, clock or SystemClock(), slurm)
     reports = ReportRoutes(writer, Munge(run=munged), access.checks, api)
     views = ViewRoutes(store, clock or SystemClock(), access, settings)
     return ApiServer(reports.routes(), views.routes(), api, limits)

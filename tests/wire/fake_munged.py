@@ -15,6 +15,8 @@ class FakeMunged:
     sealed: dict[str, tuple[int, bytes] | None] = field(default_factory=dict)
     is_silent: bool = False
     """munged does not run."""
+    refusal: int = 0
+    """What unmunge exits with, whatever it is given."""
     decoded: int = 0
     """Calls of unmunge."""
     numbers: count[int] = field(default_factory=count)
@@ -27,6 +29,8 @@ class FakeMunged:
             self.sealed[name] = self.uid, stdin
             return 0, name.encode() + b"\n", b""
         self.decoded += 1
+        if self.refusal:
+            return self.refusal, b"", b"unmunge: Error: no"
         found = self.sealed.get(stdin.decode())
         if found is None:
             return 17, b"", b"unmunge: Error: Replayed credential"
