@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -227,8 +228,12 @@ def _loop(
 def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: ReportWriter) -> ApiServer:
     api_settings, munge, clock = cycles.settings.api, Munge(), context.clock
     checks = CredentialChecks(munge, clock)
-    access = ViewAccess(checks, ViewerRights(LocalCommandRunner(), clock))
-    views = ViewRoutes(context.store, clock, access, lambda: cycles.settings, lambda: cycles.last_error)
+    rights = ViewerRights(LocalCommandRunner(), clock)
+    # Whoever asks first shall not wait for it: sodactl waits for 2 s only.
+    threading.Thread(target=rights.read_privacy, args=(cycles.settings.slurm.read_timeout_s,), daemon=True).start()
+    views = ViewRoutes(
+        context.store, clock, ViewAccess(checks, rights), lambda: cycles.settings, lambda: cycles.last_error
+    )
     reports = ReportRoutes(writer, munge, checks, api_settings)
     return ApiServer(reports.routes(), views.routes(), api_settings)
 

@@ -21,6 +21,10 @@ from slurm_soda.wire.errors import MungeError, MungeUnavailableError
 CREDENTIAL_HEADER = "X-Soda-Munge"
 """HTTP header that carries the credential."""
 
+KNOWN_HEADER = "X-Soda-Known"
+"""HTTP header with what sodad gives agents whose report it took: false credentials of others on their host then do not count
+against them. It proves nothing."""
+
 MAX_CREDENTIAL_LENGTH = 4096
 
 _REPORT, _ANSWER = "slurm-soda report 1 sha256", "slurm-soda answer 1 sha256"

@@ -2,14 +2,16 @@
 
 A credential that fails counts against the host that it came from, and is forgotten after a while. Of a host with many
 failures, nothing is checked until some are forgotten; nor, while many hosts fail, of a host with one lately. All others are
-served as ever.
+served as ever, and so is an agent whose report was taken before: it shows a token that users of its host do not have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ipaddress
 import math
+import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -18,7 +20,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.wire.errors import MungeError, MungeUnavailableError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge, MungeMessage, check_form
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge, MungeMessage, check_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ class CredentialChecks:
     def __init__(self, munge: Munge, clock: Clock, limits: CheckLimits | None = None) -> None:
         self._munge, self._clock, self._limits = munge, clock, limits or CheckLimits()
         self._places = asyncio.Semaphore(self._limits.at_a_time)
+        self._secret = secrets.token_bytes()
         self._hosts: dict[str, _RecentFailures] = {}
-        """By host; the one whose credential failed last comes last."""
+        """By host, and by its agent; the one whose credential failed last comes last."""
         self._all = _RecentFailures(self._limits.failures, self._limits.forgotten_per_s, clock.elapsed_s())
 
     async def sender(
@@ -87,7 +90,7 @@ class CredentialChecks:
             HTTPException: 403 without a good credential, 429 after too many bad ones of this host, 503 while munged does
                 not answer.
         """
-        credential, host = request.headers.get(CREDENTIAL_HEADER, ""), _host(request)
+        credential, host = request.headers.get(CREDENTIAL_HEADER, ""), self._counted_as(request)
         if not credential:
             raise HTTPException(403, "the request carries no MUNGE credential; ask with sodactl")
         try:
@@ -109,7 +112,7 @@ class CredentialChecks:
 
     def count_failure(self, request: Request) -> None:
         """Remember that a credential of this request's host was worth nothing."""
-        host, now_s = _host(request), self._clock.elapsed_s()
+        host, now_s = self._counted_as(request), self._clock.elapsed_s()
         limits = self._limits
         failures = self._hosts.pop(host, None) or _RecentFailures(
             limits.failures_of_host, limits.forgotten_of_host_per_s, now_s
@@ -119,6 +122,15 @@ class CredentialChecks:
         self._hosts[host] = failures
         if len(self._hosts) > limits.hosts:
             del self._hosts[next(iter(self._hosts))]
+
+    def token(self, request: Request) -> str:
+        """What an agent of the request's host may show next time, for its failures to be counted apart."""
+        return hmac.new(self._secret, _host(request).encode(), "sha256").hexdigest()
+
+    def _counted_as(self, request: Request) -> str:
+        shown = request.headers.get(KNOWN_HEADER, "").encode("utf-8", "replace")
+        is_known = hmac.compare_digest(shown, self.token(request).encode())
+        return f"the agent of {_host(request)}" if is_known else _host(request)
 
     def _refuse_failing(self, host: str) -> None:
         """Raise HTTPException if nothing of this host is checked now."""

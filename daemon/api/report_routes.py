@@ -15,7 +15,7 @@ from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQue
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.wire.errors import MungeError, RecordError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 
 COMMIT_TIMEOUT_S = 10.0
@@ -49,7 +49,9 @@ class ReportRoutes:
             except MungeError as error:
                 self._checks.count_failure(request)
                 raise HTTPException(403, str(error)) from error
-            return await run_in_threadpool(self._write, body)
+            answer = await run_in_threadpool(self._write, body)
+        answer.headers[KNOWN_HEADER] = self._checks.token(request)
+        return answer
 
     def _write(self, body: bytes) -> Response:
         try:

@@ -11,7 +11,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
@@ -93,6 +93,8 @@ class ViewAccess:
 
     checks: CredentialChecks
     rights: ViewerRights
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of the rights: those who wait for Slurm take no threads from agents."""
 
     async def viewer(self, request: Request) -> Viewer:
         """Whose request this is, and what is private from him.
@@ -106,7 +108,8 @@ class ViewAccess:
             request.scope["query_string"],
         )
         message = await self.checks.sender(request, None, lambda carried: carried.check_request(target))
-        return await run_in_threadpool(self.rights.viewer, message.sender.uid)
+        async with self.asking:
+            return await run_in_threadpool(self.rights.viewer, message.sender.uid)
 
 
 class ViewRoutes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import pwd
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -74,22 +73,21 @@ class ViewerRights:
         self._privacy = _Remembered(SlurmPrivacy(PRIVATE_KINDS, None))
         self._rights: dict[str, _Remembered[UserRights]] = {}
         self._no_rights_before_s = float("-inf")
-        self._asking = threading.Lock()
+
+    def read_privacy(self, timeout_s: float = TIMEOUT_S) -> SlurmPrivacy:
+        """What is private, asked of Slurm where it is not known or old."""
+        return self._privacy.current(self._clock.elapsed_s(), lambda: read_privacy(self._runner, timeout_s))
 
     def viewer(self, uid: int) -> Viewer:
-        """The user of this id; may ask Slurm, so not for the event loop."""
+        """The user of this id. May ask Slurm, so not for the event loop; one call at a time."""
         user = _user_name(uid)
         if uid in (0, os.getuid()):
             return Viewer(user)
-        with self._asking:
-            privacy = self._current_privacy()
-            if not privacy.private or uid == privacy.slurm_user_id:
-                return Viewer(user)
-            rights = self._current_rights(user)
+        privacy = self.read_privacy()
+        if not privacy.private or uid == privacy.slurm_user_id:
+            return Viewer(user)
+        rights = self._current_rights(user)
         return Viewer(user) if rights.is_operator else Viewer(user, privacy.private, rights.coordinated_accounts)
-
-    def _current_privacy(self) -> SlurmPrivacy:
-        return self._privacy.current(self._clock.elapsed_s(), lambda: read_privacy(self._runner, TIMEOUT_S))
 
     def _current_rights(self, user: str) -> UserRights:
         """Of one user; slurmdbd that does not answer for one is not asked for the next."""

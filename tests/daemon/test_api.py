@@ -22,7 +22,7 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import MungeError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 from tests.daemon.api_server import api_server, signed
 from tests.wire.fake_munged import FakeMunged
@@ -208,3 +208,10 @@ def test_a_report_port_in_use_is_said_at_start_and_nothing_stays_bound(site: Sit
     port = int(site.url.rsplit(":", 1)[1])
     with pytest.raises(SodaError, match=r"api\.report_port"):
         ApiServer(APIRouter(), APIRouter(), ApiSettings(host="127.0.0.1", port=0, report_port=port))
+
+
+def test_an_agent_is_told_how_to_be_known_once_its_report_is_taken(site: Site) -> None:
+    taken = site.post(NodeReport("n1", "a", 1, 110.0))
+    assert len(taken.headers[KNOWN_HEADER]) == 64
+    site.munged.uid = 1000
+    assert KNOWN_HEADER not in site.post(NodeReport("n1", "a", 2, 110.0)).headers

@@ -11,7 +11,7 @@ import pytest
 from fastapi import HTTPException, Request
 
 from slurm_soda.daemon.api.credential_checks import CheckLimits, CredentialChecks
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from tests.daemon.fake_slurm import FakeClock
 from tests.wire.fake_munged import FakeMunged
 
@@ -19,8 +19,11 @@ LIMITS = CheckLimits(failures_of_host=5, forgotten_of_host_per_s=1, failures=20,
 JUNK = "MUNGE:AAAA:"
 
 
-def request_of(host: str, credential: str = JUNK) -> Request:
-    headers = [(CREDENTIAL_HEADER.lower().encode(), credential.encode())]
+def request_of(host: str, credential: str = JUNK, known: str = "") -> Request:
+    headers = [
+        (CREDENTIAL_HEADER.lower().encode(), credential.encode()),
+        (KNOWN_HEADER.lower().encode(), known.encode("latin-1")),
+    ]
     return Request({"type": "http", "headers": headers, "client": (host, 1)})
 
 
@@ -37,10 +40,10 @@ class Door:
     def __post_init__(self) -> None:
         self.checks = CredentialChecks(Munge(run=self.munged), self.clock, self.limits)
 
-    def knock(self, host: str, credential: str = JUNK) -> int:
+    def knock(self, host: str, credential: str = JUNK, known: str = "") -> int:
         """The status of the answer to a request."""
         try:
-            asyncio.run(self.checks.sender(request_of(host, credential), None))
+            asyncio.run(self.checks.sender(request_of(host, credential, known), None))
         except HTTPException as error:
             self.retry_after = (error.headers or {}).get("Retry-After", "")
             return error.status_code
@@ -163,3 +166,17 @@ def test_what_is_carried_is_verified_and_counts() -> None:
         with pytest.raises(HTTPException, match="another request"):
             asyncio.run(ask(lambda message: message.check_request(b"GET /")))
     assert door.knock("10.0.0.1", door.good()) == 429
+
+
+def test_an_agent_that_is_known_is_served_while_a_user_of_its_host_floods() -> None:
+    door = Door()
+    token = door.checks.token(request_of("10.0.0.1"))
+    for _ in range(9):
+        door.knock("10.0.0.1")
+    assert door.knock("10.0.0.1", door.good(), token) == 200
+    for guess in ("", "x", "\xff", token[:-1], door.checks.token(request_of("10.0.0.2"))):
+        assert door.knock("10.0.0.1", door.good(), guess) == 429
+    assert [door.knock("10.0.0.1", JUNK, token) for _ in range(9)].count(
+        403
+    ) == 5  # a token frees nobody from the limit
+    assert door.knock("10.0.0.2", JUNK, token) == 403
