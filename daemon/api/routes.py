@@ -97,7 +97,7 @@ class ViewAccess:
     """Of the rights: those who wait for Slurm take no threads from agents."""
 
     async def viewer(self, request: Request) -> Viewer:
-        """Whose request this is, and what is private from him.
+        """Whose request this is, and what is private from this user.
 
         Raises:
             HTTPException: the request carries no good credential.

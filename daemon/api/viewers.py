@@ -55,7 +55,7 @@ class Viewer:
         return "jobs" not in self.private
 
     def may_see(self, job: Job) -> bool:
-        """Whether Slurm would show him this job."""
+        """Whether Slurm would show this user the job."""
         return self.sees_all_jobs or job.user == self.user or job.account in self.accounts
 
     def visible_jobs(self) -> ColumnElement[bool] | None:

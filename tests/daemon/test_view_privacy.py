@@ -1,4 +1,4 @@
-"""Who is shown what over HTTP: only a user with a credential: his own jobs, and the rest as Slurm's PrivateData has it."""
+"""Who is shown what over HTTP: users with a credential alone; own jobs, and the rest as Slurm's PrivateData has it."""
 
 from __future__ import annotations
 
