@@ -112,17 +112,31 @@ class StoreSettings(_Section):
 
 
 class ApiSettings(_Section):
-    """``[api]``: where agents report to and what they may send; what users may read."""
+    """``[api]``: where agents report to and what they may send; where users ask, and from where."""
 
-    host: str = "0.0.0.0"  # noqa: S104 - agents of all nodes report here; every report is authenticated
+    host: str = "0.0.0.0"  # noqa: S104 - for users on all hosts; every request is authenticated
     port: int = Field(default=6830, ge=0, le=65535)
+    report_host: str = ""
+    """Where agents report; empty: :attr:`host`."""
+    report_port: int | None = Field(default=None, ge=0, le=65535)
+    """The same; ``None``: :attr:`port`."""
     report_uids: list[int] = Field(default_factory=lambda: [0])
     """Users whose reports are believed."""
     max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     public: bool = True
-    """Any host may read jobs and status, as ``squeue`` shows them to everybody; otherwise only this one."""
+    """Users of any host may ask for jobs and status, within Slurm's PrivateData; otherwise only those of this one."""
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """Where sodactl finds sodad when it may not read the store; empty: on slurmctld's host, at :attr:`port`."""
+
+    @property
+    def has_report_address(self) -> bool:
+        """Agents have an address of their own."""
+        return bool(self.report_host) or self.report_port is not None
+
+    @property
+    def report_address(self) -> tuple[str, int]:
+        """Host and port for reports."""
+        return self.report_host or self.host, self.port if self.report_port is None else self.report_port
 
 
 class CpuFitSettings(_Section):

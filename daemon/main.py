@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ from types import FrameType
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.server import ApiServer
+from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
@@ -190,9 +194,7 @@ def _loop(
         store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
     )
     cycles.problems = writer.problems
-    api_settings = cycles.settings.api
-    views = ViewRoutes(store, clock, lambda: cycles.settings, lambda: cycles.last_error)
-    server = ApiServer(make_app(writer, Munge(), api_settings, views), api_settings)
+    server = _make_api_server(cycles, context, writer)
     shares = ShareSchedule(
         context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.actor.send_outside_plan
     )
@@ -221,6 +223,19 @@ def _loop(
         server.close()
         writer.close()
         waker.close()
+
+
+def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: ReportWriter) -> ApiServer:
+    api_settings, munge, clock = cycles.settings.api, Munge(), context.clock
+    checks = CredentialChecks(munge, clock)
+    rights = ViewerRights(LocalCommandRunner(), clock)
+    # Whoever asks first shall not wait for it: sodactl waits for 2 s only.
+    threading.Thread(target=rights.read_privacy, args=(cycles.settings.slurm.read_timeout_s,), daemon=True).start()
+    views = ViewRoutes(
+        context.store, clock, ViewAccess(checks, rights), lambda: cycles.settings, lambda: cycles.last_error
+    )
+    reports = ReportRoutes(writer, munge, checks, api_settings)
+    return ApiServer(reports.routes(), views.routes(), api_settings)
 
 
 def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:

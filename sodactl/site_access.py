@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError,
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
 from slurm_soda.sodactl.output import warn
+from slurm_soda.wire.munge import Munge
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +68,8 @@ class CommandContext:
     url: Callable[[], str] = lambda: os.environ.get("SODA_URL", "")
     """Where sodad answers, if the user says so."""
     pid_lives: Callable[[int], bool] = _is_sodad
+    munge: Munge = field(default_factory=Munge)
+    """Proves to sodad who asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,5 +15,9 @@ class MungeError(SodaError):
     """A MUNGE credential could not be made, or does not vouch for what it came with."""
 
 
+class MungeUnavailableError(MungeError):
+    """MUNGE itself cannot be asked: nothing is said of the credential."""
+
+
 class SpoolError(SodaError):
     """The node's spool cannot be used safely; names the path, what is wrong and what to do."""

@@ -10,19 +10,22 @@ import io
 import json
 import pwd
 import random
+import re
 import socket
 from contextlib import closing, suppress
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from slurm_soda.wire.core_tuning import MAX_ANSWER_BYTES, ReportAnswer
 from slurm_soda.wire.errors import MungeError, RecordError, SodaError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 
 PATH = "/v1/reports"
 FIRST_PAUSE_S = 1.0
+_KNOWN = re.compile("[0-9a-f]{64}")
 MOST_BYTES = MAX_ANSWER_BYTES + (64 << 10)
 """Of an answer with its headers."""
 
@@ -56,15 +59,16 @@ class HttpUploader:
         self._munge = munge
         self._timeout_s = timeout_s
         self._controller_user = controller_user
+        self._known = ""
+        """What sodad gave this agent, to be told from others on this host."""
 
     async def send(self, report: NodeReport) -> ReportAnswer | None:
         body = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False).encode("ascii")
         try:
             credential = await asyncio.to_thread(self._munge.encode, body)
             async with asyncio.timeout(self._timeout_s):
-                status, answer, answer_credential = await _post(
-                    self._url, {CREDENTIAL_HEADER: credential, "Content-Type": "application/json"}, body
-                )
+                headers = {CREDENTIAL_HEADER: credential, KNOWN_HEADER: self._known, "Content-Type": "application/json"}
+                status, answer, answer_headers = await _post(self._url, headers, body)
         except MungeError as error:
             raise UploadError(str(error)) from error
         except TimeoutError as error:
@@ -74,7 +78,9 @@ class HttpUploader:
         if not 200 <= status < 300:
             said = " ".join(answer.decode("utf-8", "replace").split())[:200]
             raise UploadError(f"{self._url} answered {status}: {said}")
-        await asyncio.to_thread(self._check_answer, answer, answer_credential, body)
+        await asyncio.to_thread(self._check_answer, answer, answer_headers.get(CREDENTIAL_HEADER, ""), body)
+        known = answer_headers.get(KNOWN_HEADER, "")
+        self._known = known if _KNOWN.fullmatch(known) else ""
         try:
             return ReportAnswer.from_json(answer) if answer else None
         except RecordError:
@@ -97,8 +103,8 @@ def _uids(user: str) -> tuple[int, ...]:
         return ()
 
 
-async def _post(url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:
-    """Status, content and credential of the answer to one POST.
+async def _post(url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, Message]:
+    """Status, content and headers of the answer to one POST.
 
     Raises:
         OSError: there is no connection, or it broke.
@@ -133,10 +139,10 @@ class _Received:
         return io.BytesIO(self._content)
 
 
-def _parsed(content: bytes) -> tuple[int, bytes, str]:
+def _parsed(content: bytes) -> tuple[int, bytes, Message]:
     response = HTTPResponse(cast(socket.socket, _Received(content)), method="POST")
     response.begin()
-    return response.status, response.read(), response.headers.get(CREDENTIAL_HEADER, "")
+    return response.status, response.read(), response.headers
 
 
 class Backoff:

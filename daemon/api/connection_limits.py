@@ -38,12 +38,14 @@ class ConnectionLimits:
     answer_s: float = 60.0
     """Until the client has read the answer."""
 
-    def within_descriptors(self) -> ConnectionLimits:
-        """The same with at most a quarter of the files that this process may open: Slurm's commands need descriptors."""
+    def within_descriptors(self, servers: int = 1) -> ConnectionLimits:
+        """The same with at most a quarter of the files that this process may open, for so many servers together: Slurm's
+        commands need descriptors.
+        """
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most_files == resource.RLIM_INFINITY:
             return self
-        connections = max(min(self.connections, most_files // 4), 1)
+        connections = max(min(self.connections, most_files // (4 * servers)), 1)
         return replace(self, connections=connections, per_peer=min(self.per_peer, connections))
 
 

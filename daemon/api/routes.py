@@ -1,7 +1,8 @@
-"""What anybody may read over HTTP; nothing here changes anything.
+"""What users may read over HTTP; nothing here changes anything.
 
-Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs serves all who ask within a
-second or, where it is long, a few; that of cores serves all who ask the same within a cycle.
+Each request carries a MUNGE credential of its user, who is shown what Slurm's PrivateData allows; without one a request
+learns only that sodad lives. Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs
+serves all who ask within a second or, where it is long, a few; that of cores serves all who ask the same within a cycle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
@@ -18,7 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
+from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.view_json import encode_view
+from slurm_soda.daemon.api.viewers import Viewer, ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
@@ -41,6 +45,10 @@ JOB_LIST_MAX_AGE_S = 1.0
 """The list of all jobs may be this old, or"""
 JOB_LIST_MAX_AGE_RATIO = 10
 """this many times older than it took to make: a tenth of sodad's time at most."""
+MAX_KEPT_JOB_LISTS = 2
+"""Lists of all jobs: for operators, and for users where PrivateData names other things than jobs."""
+PRIVATE_WITH_FITS = frozenset({"jobs", "usage", "users"})
+"""Words of PrivateData with which users see the cores of their own jobs only."""
 MAX_KEPT_FITS = 8
 """Lists of cores that are kept; each may have :data:`MAX_FITS` jobs, 2 MB."""
 
@@ -79,52 +87,114 @@ class _KeptAnswers:
             return _json(bytes(self._kept[asked][1].body))
 
 
+@dataclass(frozen=True, slots=True)
+class ViewAccess:
+    """Tells who asks for a view."""
+
+    checks: CredentialChecks
+    rights: ViewerRights
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of the rights: those who wait for Slurm take no threads from agents."""
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Whose request this is, and what is private from this user.
+
+        Raises:
+            HTTPException: the request carries no good credential.
+        """
+        target = b"%s %s?%s" % (
+            request.method.encode("ascii"),
+            request.scope["raw_path"],
+            request.scope["query_string"],
+        )
+        message = await self.checks.sender(request, None, lambda carried: carried.check_request(target))
+        async with self.asking:
+            return await run_in_threadpool(self.rights.viewer, message.sender.uid)
+
+
 class ViewRoutes:
     """API views of the store, as JSON."""
 
     def __init__(
-        self, store: Store, clock: Clock, settings: Callable[[], Settings], cycle_error: Callable[[], str] = str
+        self,
+        store: Store,
+        clock: Clock,
+        access: ViewAccess,
+        settings: Callable[[], Settings],
+        cycle_error: Callable[[], str] = str,
     ) -> None:
         """``settings`` gives the configuration in force, which may be read anew while sodad runs; ``cycle_error`` why the
         last cycle did nothing, which the store does not say where it cannot be written.
         """
-        self._store, self._clock, self._settings, self._cycle_error = store, clock, settings, cycle_error
+        self._store, self._clock, self._access = store, clock, access
+        self._settings, self._cycle_error = settings, cycle_error
         self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
         self._pairing = asyncio.Lock()
-        self._job_lists, self._fits = _KeptAnswers(clock, 1), _KeptAnswers(clock, MAX_KEPT_FITS)
+        self._job_lists, self._fits = _KeptAnswers(clock, MAX_KEPT_JOB_LISTS), _KeptAnswers(clock, MAX_KEPT_FITS)
 
     def routes(self) -> APIRouter:
         """The routes, under ``/v1``."""
-        router = APIRouter(prefix="/v1", dependencies=[Depends(self._admit)])
-        router.get("/status")(self.status)
-        router.get("/jobs")(self.jobs)
-        router.get("/jobs/{job_id}")(self.job)
-        router.get("/fit")(self.fit)
-        router.get("/pair")(self.pair)
+        router = APIRouter(prefix="/v1")
+        router.get("/alive")(self.alive)
+        private = APIRouter(dependencies=[Depends(self._admit)])
+        private.get("/status")(self.status)
+        private.get("/jobs")(self.jobs)
+        private.get("/jobs/{job_id}")(self.job)
+        private.get("/fit")(self.fit)
+        private.get("/pair")(self.pair)
+        router.include_router(private)
         return router
 
-    async def status(self, cycles: CycleCount = 1, since_s: float = 0.0) -> Response:
+    async def alive(self) -> Response:
+        """For monitoring, and for anybody: that sodad answers."""
+        return _json(b'{"alive":true}')
+
+    async def status(self, request: Request, cycles: CycleCount = 1, since_s: float = 0.0) -> Response:
         """How sodad fares: an :class:`~slurm_soda.daemon.api.views.StatusView`."""
+        viewer = _viewer(request)
         return await self._answer(
-            lambda session: views.status_view(session, self._head(session), cycles=cycles, since_s=since_s)
+            lambda session: views.status_view(
+                session, self._head(session, viewer), cycles=cycles, since_s=since_s, viewer=viewer
+            )
         )
 
-    async def jobs(self) -> Response:
-        """The live jobs: :class:`~slurm_soda.daemon.api.views.JobListView`, up to :data:`MAX_JOBS`."""
+    async def jobs(self, request: Request) -> Response:
+        """The live jobs that this user may see: :class:`~slurm_soda.daemon.api.views.JobListView`, up to
+        :data:`MAX_JOBS`.
+        """
+        viewer = _viewer(request)
+
+        def read_list(session: Session) -> views.JobListView:
+            return views.job_list_view(session, self._head(session, viewer), most=MAX_JOBS, viewer=viewer)
+
+        if not viewer.sees_all_jobs:
+            return await self._answer(read_list)
         return await self._job_lists.get(
-            "jobs",
-            lambda: self._answer(lambda session: views.job_list_view(session, self._head(session), most=MAX_JOBS)),
+            viewer.private,
+            lambda: self._answer(read_list),
             lambda took_s: max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s),
         )
 
-    async def job(self, job_id: JobId) -> Response:
+    async def job(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
         this id.
         """
-        return await self._answer(lambda session: views.job_detail_view(session, self._head(session), job_id))
+        viewer = _viewer(request)
+
+        def read_job(session: Session) -> views.JobDetailView:
+            view = views.job_detail_view(session, self._head(session, viewer), job_id)
+            if viewer.sees_all_jobs or (view.job is not None and viewer.may_see(view.job)):
+                return view
+            # In the same words whether there is such a job or not.
+            raise HTTPException(
+                403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"
+            )
+
+        return await self._answer(read_job)
 
     async def fit(
         self,
+        request: Request,
         *,
         limit: FitLimit,
         job_id: AnyJobId = None,
@@ -136,7 +206,11 @@ class ViewRoutes:
         """Cores of GPU jobs: a :class:`~slurm_soda.daemon.store.cpu_fit_report.CpuFitReport`, of :data:`MAX_FITS`
         jobs at most.
         """
-        filters = CpuFitFilters(job_id, user, category, model, since_s)
+        viewer, filters = _viewer(request), CpuFitFilters(job_id, user, category, model, since_s)
+        if viewer.private & PRIVATE_WITH_FITS:
+            if user not in (None, viewer.user):
+                raise HTTPException(403, f"Slurm's PrivateData shows {viewer.user} no jobs of other users")
+            filters = replace(filters, user=viewer.user)
         return await self._fits.get(
             (filters, limit),
             lambda: self._answer(lambda session: read_cpu_fit_report(session, filters, limit)),
@@ -174,15 +248,23 @@ class ViewRoutes:
             log(logging.WARNING, "view-failed", error=self._store.error_of(error))
             raise HTTPException(503, "the store cannot be read; ask again later") from error
 
-    def _head(self, session: Session) -> views.ViewHeader:
+    def _head(self, session: Session, viewer: Viewer) -> views.ViewHeader:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
-        return views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)
+        head = views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)
+        return replace(head, private=sorted(viewer.private))
 
-    def _admit(self, request: Request) -> None:
+    async def _admit(self, request: Request) -> None:
         if not self._settings().api.public and not _is_same_host(request):
             raise HTTPException(403, "api.public is false in sodad's configuration; ask on sodad's own host")
+        request.state.viewer = await self._access.viewer(request)
+
+
+def _viewer(request: Request) -> Viewer:
+    """Who asks, as found when the request was admitted."""
+    viewer: Viewer = request.state.viewer
+    return viewer
 
 
 def _is_same_host(request: Request) -> bool:

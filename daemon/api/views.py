@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
@@ -28,6 +29,9 @@ from slurm_soda.daemon.store.tables.scheduling import (
     JobRun,
     Preemption,
 )
+
+OPERATOR = Viewer("")
+"""Somebody from whom nothing is private."""
 
 MAX_CHANGES = 5000
 """Newest changes in one job's view: one that waits for weeks may be moved every few seconds."""
@@ -46,6 +50,8 @@ class ViewHeader:
     policy: str
     parameters: dict[str, Any]
     """The policy's, where the configuration gives any; the others have their defaults."""
+    private: Sequence[str] = field(default_factory=list)
+    """Words of Slurm's PrivateData that keep something from whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +126,34 @@ def view_header(
     )
 
 
-def status_view(session: Session, top: ViewHeader, *, cycles: int, since_s: float) -> StatusView:
-    """How sodad fares, with its last ``cycles`` and the number of changes since an instant."""
+def status_view(
+    session: Session, top: ViewHeader, *, cycles: int, since_s: float, viewer: Viewer = OPERATOR
+) -> StatusView:
+    """How sodad fares, with its last ``cycles`` and the number of changes since an instant.
+
+    Totals are nobody's secret: sdiag, too, shows them to all.
+    """
     standings = queries.live_job_summaries(session)
+    recent, failed = queries.recent_cycles(session, cycles), queries.last_failed_cycle(session)
+    if not viewer.sees_all_jobs:
+        recent, failed = [_outline(cycle) for cycle in recent], failed and _outline(failed)
     return StatusView(
         head=top,
-        cycles=queries.recent_cycles(session, cycles),
-        failed=queries.last_failed_cycle(session),
+        cycles=recent,
+        failed=failed,
         states=dict(sorted(Counter(job.state for job in standings).items())),
         queues=_by_queue(standings),
-        preemptions=queries.active_preemptions(session),
+        preemptions=queries.active_preemptions(session, viewer.visible_jobs()),
         changes=queries.action_counts(session, since_s),
-        nodes=queries.agent_heartbeats(session),
+        nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
     )
+
+
+def _outline(cycle: Cycle) -> Cycle:
+    """The cycle without the texts that may name jobs of others."""
+    shown = {column.key: getattr(cycle, column.key) for column in Cycle.__table__.columns}
+    facts = {key: cycle.facts[key] for key in ("breaker_open_until_s",) if key in cycle.facts}
+    return Cycle(**shown | {"facts": facts, "error": "sodad's log says why" if cycle.error else ""})
 
 
 def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str, int]]:
@@ -143,9 +164,9 @@ def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str
     return {str(queue): dict(sorted(counts.items())) for queue, counts in sorted(queues.items())}
 
 
-def job_list_view(session: Session, top: ViewHeader, *, most: int = 0) -> JobListView:
-    """Every live job, or the first ``most`` of them by id; 0 is all."""
-    found = queries.live_jobs(session, most + 1 if most else 0)
+def job_list_view(session: Session, top: ViewHeader, *, most: int = 0, viewer: Viewer = OPERATOR) -> JobListView:
+    """Every live job that may be seen, or the first ``most`` of them by id; 0 is all."""
+    found = queries.live_jobs(session, most + 1 if most else 0, viewer.visible_jobs())
     return JobListView(top, found[:most] if most else found, more=bool(most) and len(found) > most)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import ColumnElement, Table, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
@@ -74,14 +74,20 @@ def agent_heartbeats(session: Session) -> Sequence[AgentHeartbeat]:
     return session.scalars(select(AgentHeartbeat).order_by(AgentHeartbeat.node)).all()
 
 
-def active_preemptions(session: Session) -> Sequence[Preemption]:
-    """Preemptions that are not over, oldest first."""
-    return session.scalars(select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)).all()
+def active_preemptions(session: Session, of_jobs: ColumnElement[bool] | None = None) -> Sequence[Preemption]:
+    """Preemptions that are not over, oldest first; of those jobs alone for which the condition holds."""
+    query = select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)
+    if of_jobs is not None:
+        same = (Job.job_id == Preemption.job_id) & (Job.submit_s == Preemption.submit_s)
+        query = query.join(Job, same).where(of_jobs)
+    return session.scalars(query).all()
 
 
-def live_jobs(session: Session, limit: int = 0) -> Sequence[Job]:
-    """Jobs that have not ended, by job id; the first ``limit`` of them, 0 for all."""
+def live_jobs(session: Session, limit: int = 0, of_jobs: ColumnElement[bool] | None = None) -> Sequence[Job]:
+    """Jobs that have not ended, by job id; the first ``limit`` of them, 0 for all; those for which the condition holds."""
     query = select(Job).where(Job.end_s.is_(None)).order_by(Job.job_id, Job.submit_s)
+    if of_jobs is not None:
+        query = query.where(of_jobs)
     return session.scalars(query.limit(limit) if limit else query).all()
 
 

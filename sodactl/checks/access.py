@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, failure_text, slurm_user_id
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, failure_text
 
 
 def check_rights(probe: CommandProbe, config: SlurmConfig, *, uid: int, user: str) -> CheckResult:
@@ -19,7 +20,7 @@ def check_rights(probe: CommandProbe, config: SlurmConfig, *, uid: int, user: st
 
 def check_munge(probe: CommandProbe) -> CheckResult:
     """A credential made here can be read here."""
-    remedy = "start munged, with the same key on every node: agents prove with it who they are"
+    remedy = "start munged, with the same key on every node: agents and users prove with it who they are"
     made = probe.run("munge", "-n")
     if made.status != 0:
         return CheckResult("MUNGE", "fail", failure_text(made), remedy)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,25 +45,3 @@ def failure_text(done: CompletedCommand) -> str:
         return f"{done.argv[0]} did not answer in {CHECK_TIMEOUT_S:.0f} s"
     said = done.stderr.decode("utf-8", "surrogateescape").strip().split("\n", 1)[0]
     return said or f"{done.argv[0]} exited with status {done.status}"
-
-
-SlurmConfig = Mapping[str, str]
-"""``scontrol show config`` by key; the parts of a list (``Prolog[0]``) are separate keys."""
-
-
-def parse_config(text: str) -> SlurmConfig:
-    """Keys and values of ``scontrol show config``."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if " = " in line or line.rstrip().endswith("="))
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
-def slurm_user_id(config: SlurmConfig) -> int | None:
-    """User id of SlurmUser, which Slurm shows as ``slurm(64030)``."""
-    match = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
-    return int(match[1]) if match else None
-
-
-def list_config_values(config: SlurmConfig, key: str) -> Sequence[str]:
-    """The values of a key that may be a list; without Slurm's ``(null)``."""
-    found = [value for name, value in config.items() if name == key or name.startswith(f"{key}[")]
-    return [value for value in found if value not in ("", "(null)")]

@@ -11,8 +11,9 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CheckResult, SlurmConfig, slurm_user_id
+from slurm_soda.sodactl.checks.check_result import CheckResult
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
 from slurm_soda.sodactl.site_access import SiteAccess

@@ -8,9 +8,10 @@ from dataclasses import asdict
 
 import click
 
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks import access, daemon_and_agents, slurm_conf, slurm_hooks
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, parse_config
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
@@ -65,7 +66,6 @@ def _checks_of_config(
     yield slurm_conf.check_versions(probe, config)
     yield from slurm_conf.check_slurm_conf(config)
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
-    yield slurm_conf.check_privacy(config, public=site.settings.api.public)
     yield slurm_conf.check_gpu_types(nodes_text)
     yield slurm_hooks.check_plugin_stack(config)
     yield slurm_hooks.check_job_submit(config)

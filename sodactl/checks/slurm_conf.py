@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, SlurmConfig, failure_text
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
+from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, failure_text
 
 TESTED_RELEASES = ("24.11", "26.05")
 """Releases that slurm-soda's own tests run on."""
@@ -159,15 +160,6 @@ def check_kill_wait(config: SlurmConfig, grace_s: float) -> CheckResult:
         "or let users name another signal, such as USR1@60"
     )
     return CheckResult("checkpoint time", "warn", found, remedy)
-
-
-def check_privacy(config: SlurmConfig, *, public: bool) -> CheckResult:
-    """Where Slurm keeps users' jobs from each other, so does sodad."""
-    found = f"PrivateData={config.get('PrivateData', 'none')}, api.public={str(public).lower()}"
-    if public and "jobs" in config.get("PrivateData", "").lower().split(","):
-        remedy = "set api.public = false in sodad's configuration: as it is, sodad shows every user all jobs"
-        return CheckResult("private jobs", "warn", found, remedy)
-    return CheckResult("private jobs", "ok", found)
 
 
 def check_gpu_types(nodes_text: str | None) -> CheckResult:

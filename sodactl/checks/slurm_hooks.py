@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, SlurmConfig, list_config_values
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
 SPANK_PLUGIN = "soda_spank.so"
 LUA_MODULE = "soda.lua"

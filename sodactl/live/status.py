@@ -21,6 +21,8 @@ EXIT_NOT_RUNNING = 3
 """As ``systemctl status`` has it."""
 
 MAX_TIMED_CYCLES = 100
+_SHOWN_OF_OTHERS = ("jobs", "nodes")
+"""What status shows, of the words of PrivateData."""
 NODE_SILENT_S = 60.0
 """An agent that has said nothing for longer is shown as silent."""
 
@@ -72,6 +74,7 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
         "preemptions": [_preemption(entry, now_s) for entry in known.preemptions],
         "changes_last_hour": dict(known.changes),
         "nodes": [_node(node, now_s) for node in known.nodes],
+        "private": [word for word in known.head.private if word in _SHOWN_OF_OTHERS],
         "warnings": warnings,
     }
     if timings:
@@ -205,6 +208,7 @@ def _draw(document: Document) -> None:
             *((f"queue {queue}", _counts(counts)) for queue, counts in document["jobs"]["queues"].items()),
             ("changes, last hour", _counts(document["changes_last_hour"]) or "none"),
             ("agents", _agents_line(document["nodes"])),
+            *_privacy_line(document["private"]),
         ]
     )
     _draw_preemptions(document["preemptions"])
@@ -257,6 +261,11 @@ def _agents_line(nodes: Sequence[Document]) -> str:
     silent = sum(node["silent"] for node in nodes)
     faulty = sum(bool(node["faults"]) for node in nodes)
     return f"{len(nodes)} seen, {silent} silent, {faulty} with faults" if nodes else "none has reported yet"
+
+
+def _privacy_line(private: Sequence[str]) -> list[tuple[str, str]]:
+    words = f"{', '.join(private)} of others are not shown (PrivateData of slurm.conf)"
+    return [("private", words)] if private else []
 
 
 def _draw_preemptions(entries: Sequence[Document]) -> None:

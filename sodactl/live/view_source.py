@@ -1,9 +1,13 @@
-"""What sodad knows, for commands that only read: from the store where this user may read it, else from sodad over HTTP."""
+"""What sodad knows, for commands that only read: from the store where this user may read it, else from sodad over HTTP.
+
+A request over HTTP carries a MUNGE credential of the user, so that sodad shows what this user may see.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -17,9 +21,12 @@ from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, 
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.read.slurm_config import list_config_values, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe, list_config_values, parse_config
+from slurm_soda.sodactl.checks.check_result import CommandProbe
 from slurm_soda.sodactl.site_access import SiteAccess
+from slurm_soda.wire.errors import MungeError
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 
 TIMEOUT_S = 2.0
 """For each step of a request: connecting, and every wait for more of the answer."""
@@ -28,6 +35,9 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 MAX_CPU_FITS = 5000
 """Jobs whose cores sodad lists at once."""
+
+_REFUSAL_STATUSES = (403, 429, 503)
+"""With which sodad says why it does not tell."""
 
 T = TypeVar("T")
 
@@ -100,8 +110,8 @@ def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
     host = "127.0.0.1" if here and api.host in ("0.0.0.0", "::") else api.host if here else epoch.host  # noqa: S104 - compared
     url = api.url.rstrip("/") or f"http://{host}:{api.port}"
     try:
-        said = decode_view(StatusView, _get(f"{url}/v1/status", {"cycles": "0"}))
-    except (_ApiUnavailableError, ViewJsonError):
+        said = decode_view(StatusView, _get(url, "/v1/status", {"cycles": "0"}, site.context.munge))
+    except (_ApiUnavailableError, _ApiRefusalError, ViewJsonError):
         return "it does not answer over HTTP either; its log says why (journalctl -u sodad)" if here else ""
     return said.head.stall or "it has just begun again"
 
@@ -158,6 +168,7 @@ class ApiViewSource:
     """Why the store is not read."""
     is_controller_host: bool
     """This is a host of slurmctld's, so that a store which is not here is nowhere."""
+    munge: Munge
 
     def overview(self, *, cycles: int, since_s: float) -> StatusView:
         return self._ask(StatusView, "/v1/status", {"cycles": str(cycles), "since_s": repr(since_s)})
@@ -179,9 +190,11 @@ class ApiViewSource:
         refusals = []
         for url in self.urls:
             try:
-                return decode_view(kind, _get(url + path, query))
+                return decode_view(kind, _get(url, path, query, self.munge))
             except ViewJsonError as error:
                 refusals.append(f"{url} answers as no sodad of this version does ({error})")
+            except _ApiRefusalError as error:
+                raise StoreError(f"sodad at {url} does not tell: {error}") from error
             except _ApiUnavailableError as error:
                 refusals.append(f"{url}: {error}")
         if not refusals or (self.is_controller_host and isinstance(self.store_error, StoreMissingError)):
@@ -190,18 +203,23 @@ class ApiViewSource:
 
 
 class _ApiUnavailableError(SodaError):
-    """No answer, or a refusal."""
+    """No answer, or none of sodad's."""
+
+
+class _ApiRefusalError(SodaError):
+    """Sodad says why this user is not told."""
 
 
 def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
     own = site.context.host().split(".", 1)[0]
     url = site.context.url() or site.settings.api.url
     if url:
-        return ApiViewSource([url.rstrip("/")], because, is_controller_host=False)
+        return ApiViewSource([url.rstrip("/")], because, is_controller_host=False, munge=site.context.munge)
     config = parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or "")
     hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
     urls = [f"http://{address}:{site.settings.api.port}" for _, address in hosts]
-    return ApiViewSource(urls, because, is_controller_host=own in [name.split(".", 1)[0] for name, _ in hosts])
+    is_controller_host = own in [name.split(".", 1)[0] for name, _ in hosts]
+    return ApiViewSource(urls, because, is_controller_host=is_controller_host, munge=site.context.munge)
 
 
 def _name_and_address(value: str) -> tuple[str, str]:
@@ -211,25 +229,35 @@ def _name_and_address(value: str) -> tuple[str, str]:
     return name, f"[{address}]" if ":" in address else address
 
 
-def _get(url: str, query: Mapping[str, str]) -> bytes:
+def _get(url: str, path: str, query: Mapping[str, str], munge: Munge) -> bytes:
     # slow to import, and not needed where the store can be read
     from http.client import HTTPConnection, HTTPException, HTTPSConnection  # noqa: PLC0415
     from urllib.parse import urlencode, urlsplit  # noqa: PLC0415
 
+    target = f"{path}?{urlencode(query)}"
     try:
         parts = urlsplit(url)
         if not parts.hostname:
             raise _ApiUnavailableError("is no address such as http://ctl:6830")
+        credential = munge.encode_request(f"GET {target}".encode("ascii"))
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         # http.client knows no proxies: a variable of the user's cannot send this elsewhere.
         with closing(kind(parts.hostname, parts.port, timeout=TIMEOUT_S)) as connection:
-            connection.request("GET", f"{parts.path}?{urlencode(query)}")
+            connection.request("GET", parts.path + target, headers={CREDENTIAL_HEADER: credential})
             answer = connection.getresponse()
             body = answer.read(MAX_ANSWER_BYTES + 1)
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, MungeError) as error:
         raise _ApiUnavailableError(str(error) or type(error).__name__) from error
     if len(body) > MAX_ANSWER_BYTES:
         raise _ApiUnavailableError(f"more than {MAX_ANSWER_BYTES} bytes")
     if answer.status != 200:
-        raise _ApiUnavailableError(f"{answer.status} {body[:200].decode('utf-8', 'backslashreplace')}")
+        raise _refusal(answer.status, body)
     return body
+
+
+def _refusal(status: int, body: bytes) -> SodaError:
+    """What an answer other than a view says."""
+    if status in _REFUSAL_STATUSES:
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            return _ApiRefusalError(str(json.loads(body)["detail"])[:500])
+    return _ApiUnavailableError(f"{status} {body[:200].decode('utf-8', 'backslashreplace')}")

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_soda.agent.reporting.upload import MOST_BYTES, HttpUploader, UploadError
 from slurm_soda.wire.core_tuning import ReportAnswer
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 from tests.wire.fake_munged import FakeMunged
 
@@ -215,3 +215,25 @@ def test_no_proxy_of_the_site_gets_a_report(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_address_that_leads_nowhere(address: str) -> None:
     with pytest.raises(UploadError, match="/v1/reports: "):
         asyncio.run(HttpUploader(address, MUNGE, 20.0).send(REPORT))
+
+
+def test_what_sodad_gave_is_shown_next_time() -> None:
+    given, shown = iter(["a" * 64, "b" * 64, "no token", ""]), []
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.split(": ", 1) for line in head[1:] if line)
+        shown.append(fields[KNOWN_HEADER])
+        report = await reader.readexactly(int(fields["Content-Length"]))
+        writer.write(by_sodad(answer("200 OK", TAKEN, f"{KNOWN_HEADER}: {next(given)}"), TAKEN)(report))
+        writer.close()
+
+    async def scene() -> None:
+        server = await asyncio.start_server(answers, "127.0.0.1", 0)
+        uploader = HttpUploader(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", MUNGE, 5.0)
+        for _ in range(4):
+            await uploader.send(REPORT)
+        server.close()
+
+    asyncio.run(scene())
+    assert shown == ["", "a" * 64, "b" * 64, ""]

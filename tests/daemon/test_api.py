@@ -11,20 +11,20 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter
 from sqlalchemy import select
 
 from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import MungeError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
+from tests.daemon.api_server import api_server, signed
 from tests.wire.fake_munged import FakeMunged
 
 
@@ -53,8 +53,7 @@ def site(fresh_store: Path) -> Iterator[Site]:
     munged, closes = FakeMunged(), [0]
     writer = ReportWriter(store, SystemClock(), on_close=lambda: closes.append(1))
     settings = ApiSettings(host="127.0.0.1", port=0, max_report_bytes=10_000)
-    looks = ViewRoutes(store, SystemClock(), Settings)
-    server = ApiServer(make_app(writer, Munge(run=munged), settings, looks), settings)
+    server = api_server(store, writer, munged, settings)
     server.start()
     yield Site(store, f"http://127.0.0.1:{server.port}", munged, closes)
     server.close()
@@ -166,4 +165,53 @@ def test_a_full_queue_is_said(fresh_store: Path) -> None:
 def test_a_port_in_use_is_said_at_start(site: Site) -> None:
     settings = ApiSettings(host="127.0.0.1", port=int(site.url.rsplit(":", 1)[1]))
     with pytest.raises(SodaError, match=r"api\.port"):
-        ApiServer(FastAPI(), settings)
+        ApiServer(APIRouter(), APIRouter(), settings)
+
+
+def test_reports_have_an_address_of_their_own_where_one_is_set(fresh_store: Path) -> None:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    munged = FakeMunged()
+    writer = ReportWriter(store, SystemClock(), on_close=lambda: None)
+    server = api_server(
+        store, writer, munged, ApiSettings(host="127.0.0.1", port=0, report_host="127.0.0.3", report_port=0)
+    )
+    server.start()
+    views, reports = f"http://127.0.0.1:{server.port}", f"http://127.0.0.3:{server.report_port}"
+    try:
+        report = NodeReport("n1", "a", 1, 110.0)
+        assert Site(store, reports, munged, []).post(report).status_code == 200
+        assert Site(store, views, munged, []).post(report).status_code == 404
+        for url, status in ((views, 200), (reports, 404)):
+            headers = signed(munged, "/v1/status")
+            assert httpx.get(f"{url}/v1/status", headers=headers, trust_env=False, verify=False).status_code == status
+    finally:
+        server.close()
+        writer.close()
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, None),
+        ({"report_port": 6831}, ("0.0.0.0", 6831)),
+        ({"report_host": "10.0.0.1"}, ("10.0.0.1", 6830)),
+        ({"host": "10.0.0.1", "port": 7000, "report_port": 6831}, ("10.0.0.1", 6831)),
+    ],
+)
+def test_where_agents_report(given: dict[str, Any], address: tuple[str, int] | None) -> None:
+    settings = ApiSettings(**given)
+    assert (settings.report_address if settings.has_report_address else None) == address
+
+
+def test_a_report_port_in_use_is_said_at_start_and_nothing_stays_bound(site: Site) -> None:
+    port = int(site.url.rsplit(":", 1)[1])
+    with pytest.raises(SodaError, match=r"api\.report_port"):
+        ApiServer(APIRouter(), APIRouter(), ApiSettings(host="127.0.0.1", port=0, report_port=port))
+
+
+def test_an_agent_is_told_how_to_be_known_once_its_report_is_taken(site: Site) -> None:
+    taken = site.post(NodeReport("n1", "a", 1, 110.0))
+    assert len(taken.headers[KNOWN_HEADER]) == 64
+    site.munged.uid = 1000
+    assert KNOWN_HEADER not in site.post(NodeReport("n1", "a", 2, 110.0)).headers

@@ -19,14 +19,14 @@ import pytest
 from slurm_soda.daemon.api import routes
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logs import LOGGER
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
+from tests.daemon.api_server import api_server, signed
 from tests.wire.fake_munged import FakeMunged
 
 MAX_BODY = 10_000
@@ -47,12 +47,16 @@ class Site:
         return connection
 
     def held(self) -> int:
-        return len(self.server._server.server_state.connections)
+        return sum(len(server.server_state.connections) for server in self.server._servers)
 
     def status(self, path: str = "/v1/status") -> int:
-        return httpx.get(
-            f"http://127.0.0.1:{self.server.port}{path}", trust_env=False, verify=False, timeout=5
-        ).status_code
+        url, headers = f"http://127.0.0.1:{self.server.port}{path}", signed(self.munged, path)
+        return httpx.get(url, headers=headers, trust_env=False, verify=False, timeout=5).status_code
+
+    def status_request(self) -> bytes:
+        """A whole GET with a credential of its own."""
+        ((name, credential),) = signed(self.munged, "/v1/status").items()
+        return f"GET /v1/status HTTP/1.1\r\nHost: ctl\r\n{name}: {credential}\r\n\r\n".encode()
 
 
 @pytest.fixture
@@ -65,8 +69,7 @@ def serve(fresh_store: Path) -> Iterator[Callable[..., Site]]:
             munged, writer = FakeMunged(), ReportWriter(store, SystemClock(), on_close=lambda: None)
             stack.callback(writer.close)
             settings = ApiSettings(host="127.0.0.1", port=0, max_report_bytes=MAX_BODY)
-            views = ViewRoutes(store, SystemClock(), Settings)
-            server = ApiServer(make_app(writer, Munge(run=munged), settings, views), settings, limits)
+            server = api_server(store, writer, munged, settings, limits)
             server.start()
             stack.callback(server.close)
             return Site(server, munged, stack)
@@ -147,7 +150,7 @@ def test_deadlines(serve: Callable[..., Site], sent: bytes, limits: ConnectionLi
 
 def test_a_connection_serves_one_request(serve: Callable[..., Site]) -> None:
     site = serve()
-    connection = site.connect(b"GET /v1/status HTTP/1.1\r\nHost: ctl\r\n\r\n" * 2)
+    connection = site.connect(site.status_request() + site.status_request())
     connection.settimeout(5)
     said = b""
     while part := connection.recv(65536):
@@ -173,9 +176,9 @@ def test_without_the_right_user_nothing_of_a_body_is_waited_for(serve: Callable[
 
 
 def test_unfinished_reports_that_are_read_are_bounded(serve: Callable[..., Site], monkeypatch: Any) -> None:
-    from slurm_soda.daemon.api import server  # noqa: PLC0415
+    from slurm_soda.daemon.api import report_routes  # noqa: PLC0415
 
-    monkeypatch.setattr(server, "MAX_REPORTS_IN_HAND", 2)
+    monkeypatch.setattr(report_routes, "MAX_REPORTS_IN_HAND", 2)
     site = serve(ConnectionLimits(body_s=0.5))
     munge = Munge(run=site.munged)
     for _ in range(2):
@@ -205,11 +208,11 @@ def test_requests_of_one_host_that_nobody_waits_for_are_bounded(
     monkeypatch.setattr(routes.views, "status_view", slow)
     site = serve(ConnectionLimits(per_peer=6))
     for _ in range(60):
-        site.connect(b"GET /v1/status HTTP/1.1\r\nHost: ctl\r\n\r\n").close()
+        site.connect(site.status_request()).close()
     with closing(
         http.client.HTTPConnection("127.0.0.1", site.server.port, 5, source_address=("127.0.0.2", 0))
     ) as other:
-        other.request("GET", "/v1/status")
+        other.request("GET", "/v1/status", headers=signed(site.munged, "/v1/status"))
         assert other.getresponse().status == 200
     assert len(begun) < 30
 
@@ -250,3 +253,15 @@ def test_cpu_fits_are_read_once_a_cycle(serve: Callable[..., Site], monkeypatch:
     for path in ["/v1/fit?limit=10", "/v1/fit?limit=10", "/v1/fit?limit=10&user=alice", "/v1/fit?limit=10"]:
         assert site.status(path) == 200
     assert len(reads) == 2
+
+
+def test_junk_from_one_host_is_hardly_checked_and_others_are_served(serve: Callable[..., Site]) -> None:
+    site = serve(ConnectionLimits())
+    junk = f"GET /v1/status HTTP/1.1\r\nHost: ctl\r\n{CREDENTIAL_HEADER}: MUNGE:AAAA:\r\n\r\n".encode()
+    answers = []
+    for _ in range(3):
+        flood = [site.connect(junk, "127.0.0.2") for _ in range(40)]
+        assert site.status() == 200
+        answers += [connection.recv(100).split()[1] for connection in flood]
+    assert {b"403", b"429"} == set(answers)
+    assert site.munged.decoded < 60  # of 123: 20 at once and one a second, and those that were on their way

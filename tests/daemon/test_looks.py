@@ -23,8 +23,10 @@ from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch, Job
+from tests.daemon.api_server import signed, view_access
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.records import record
+from tests.wire.fake_munged import FakeMunged
 
 
 @dataclass
@@ -35,16 +37,20 @@ class Site:
     clock: FakeClock
     settings: Settings = field(default_factory=Settings)
     client: str = "10.0.0.9"
+    munged: FakeMunged = field(default_factory=FakeMunged)
+    cycle_error: str = ""
 
     def __post_init__(self) -> None:
         self.app = FastAPI()
-        self.app.include_router(ViewRoutes(self.store, self.clock, lambda: self.settings).routes())
+        access = view_access(self.munged, self.clock)
+        views = ViewRoutes(self.store, self.clock, access, lambda: self.settings, lambda: self.cycle_error)
+        self.app.include_router(views.routes())
 
     def get(self, path: str, host: str = "10.0.0.1") -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, client=(self.client, 1234))
             async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}:6830") as client:
-                return await client.get(path)
+                return await client.get(path, headers=signed(self.munged, path))
 
         return asyncio.run(ask())
 
@@ -99,10 +105,7 @@ def test_status(site: Site, age_s: float, alive: bool) -> None:
 
 @pytest.mark.parametrize(("age_s", "stall"), [(1.0, ""), (31.0, "disk I/O error")])
 def test_a_sodad_that_answers_lives_and_says_why_it_makes_no_cycle(site: Site, age_s: float, stall: str) -> None:
-    site.app = FastAPI()
-    site.app.include_router(
-        ViewRoutes(site.store, site.clock, lambda: site.settings, lambda: "disk I/O error").routes()
-    )
+    site.cycle_error = "disk I/O error"
     with site.store.write() as session:
         session.add(Epoch(host="h", pid=1, version="1", started_s=0.0, heartbeat_s=site.clock.now_s() - age_s))
     assert decode_view(StatusView, site.get("/v1/status").content).head.stall == stall

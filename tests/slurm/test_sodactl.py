@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from slurm_soda.containers.container_commands import ContainerCommandResult
 pytestmark = pytest.mark.slurm
 
 USER = "bob"
+PYTHON = "/opt/slurm-soda/bin/python"
 CONFIG = """\
 mode = "observe"
 [cycle]
@@ -267,6 +269,59 @@ def test_alice_is_told_in_one_line_when_sodad_is_away(site: Site) -> None:
         refused = site.run("status", user="alice", node=node, status=1)
         assert refused.stderr.count("\n") == 1
         assert "http://ctl:6830" in refused.stderr
+
+
+ASK_WITHOUT_CREDENTIAL = """
+import urllib.error, urllib.request
+for path in ("alive", "status", "jobs"):
+    try:
+        print(urllib.request.urlopen("http://ctl:6830/v1/" + path).read().decode())
+    except urllib.error.HTTPError as error:
+        print(error.code, error.read().decode())
+"""
+
+
+@contextmanager
+def private_jobs(site: Site) -> Iterator[None]:
+    """PrivateData=jobs in slurm.conf, and carol an operator, as a sodad knows that has just begun."""
+
+    def configure(command: str, level: str) -> None:
+        site.cluster.stop_daemon()
+        site.cluster.exec("root", ["sh", "-c", f"{command} && scontrol reconfigure"]).check()
+        site.cluster.exec("root", ["sacctmgr", "-i", "modify", "user", "carol", "set", f"adminlevel={level}"]).check()
+        site.cluster.start_daemon(CONFIG)
+        site.wait(lambda: site.run("status", status=None).status == 0, "sodad runs")
+
+    configure("echo PrivateData=jobs >> /etc/slurm/slurm.conf", "operator")
+    try:
+        yield
+    finally:
+        configure("sed -i /^PrivateData=jobs/d /etc/slurm/slurm.conf", "none")
+
+
+def test_jobs_that_slurm_keeps_private(site: Site) -> None:
+    bobs = site.submit("--hold")
+    sbatch = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]
+    alices = int(site.cluster.exec("alice", sbatch).check().stdout)
+    try:
+        with private_jobs(site):
+            for user, seen in (
+                ("alice", {alices}),
+                ("bob", {bobs}),
+                ("carol", {alices, bobs}),
+                ("root", {alices, bobs}),
+            ):
+                queue = site.json("jobs", user=user, node="n1")
+                assert ({job["job_id"] for job in queue["jobs"]}, queue["warnings"]) == (seen, [])
+                assert site.json("explain", str(max(seen)), user=user, node="n1")["warnings"] == []
+            refused = site.run("explain", str(bobs), user="alice", node="n1", status=1)
+            assert f"sodad knows no job {bobs} of alice; Slurm's PrivateData" in refused.stderr
+            told = site.cluster.exec("alice", [PYTHON, "-c", ASK_WITHOUT_CREDENTIAL], node="n1").check().stdout
+            alive, *others = told.splitlines()
+            assert alive == '{"alive":true}'
+            assert [line[:3] for line in others] == ["403", "403"]
+    finally:
+        site.cluster.exec("root", ["scancel", str(alices)])
 
 
 @pytest.mark.thorough

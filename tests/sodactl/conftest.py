@@ -22,6 +22,8 @@ from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
+from slurm_soda.wire.munge import Munge
+from tests.wire.fake_munged import FakeMunged
 
 NOW_S = 1_700_000_000.0
 SUBMIT_S = NOW_S - 1000
@@ -153,6 +155,7 @@ class Bench:
     capture: Callable[[], tuple[str, str]]
     commands: CommandRunner = field(default_factory=LocalCommandRunner)
     uid: int = 0
+    munged: FakeMunged = field(default_factory=FakeMunged)
     pids: set[int] = field(default_factory=lambda: {4242})
     sleep: Callable[[float], None] = lambda _s: None
     """What else happens while a command waits."""
@@ -161,6 +164,7 @@ class Bench:
         outside = CommandContext(
             connect=lambda settings: self.slurm, runner=lambda: self.commands, now_s=lambda: NOW_S, who=lambda: "root",
             uid=lambda: self.uid, host=lambda: "ctl", pid_lives=lambda pid: pid in self.pids, sleep=self.sleep,
+            munge=Munge(run=self.munged),
         )  # fmt: skip
         self.capture()
         code = run([*argv, "--config", str(self.config)], outside)

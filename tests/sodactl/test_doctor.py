@@ -12,8 +12,8 @@ import pytest
 
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobRun, NodeEvent
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.slurm_ext.read.slurm_config import list_config_values, parse_config
 from slurm_soda.sodactl.checks import slurm_hooks
-from slurm_soda.sodactl.checks.check_result import list_config_values, parse_config
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 
 from .conftest import NOW_S, SUBMIT_S, Bench, Result, stored_job
@@ -100,14 +100,14 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     ] == []
     assert [f["check"] for f in document["findings"]] == [
         "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
-        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time", "private jobs",
+        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
         "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
         "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "27 ok, 1 skip" in out
+    assert "26 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,6 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         ("accounting_storage/slurmdbd", "(null)", "accounting", "warn"),
         ("jobacct_gather/cgroup", "jobacct_gather/none", "job accounting", "warn"),
         ("KillWait                = 60", "KillWait                = 30", "checkpoint time", "warn"),
-        ("PrivateData             = none", "PrivateData             = jobs,usage", "private jobs", "warn"),
         ("JobSubmitPlugins        = lua", "JobSubmitPlugins        = (null)", "job_submit", "fail"),
         ("/opt/slurm-soda/libexec/prolog", "(null)", "prolog", "warn"),
         ("SLURM_VERSION           = 24.11.5", "SLURM_VERSION           = 25.05.0", "Slurm versions", "warn"),
@@ -141,12 +140,6 @@ def test_one_wrong_setting_is_found_and_only_that(
     wrong = [f["check"] for f in result.document["findings"] if f["state"] in ("warn", "fail")]
     assert wrong == [check]
     assert f"  {check}: {remedy}" in soda("doctor", status=None).out
-
-
-def test_jobs_that_slurm_keeps_private_are_private_here_too(soda: Bench, recorded: RecordedSlurm) -> None:
-    recorded.change(CONFIG, "PrivateData             = none", "PrivateData             = jobs")
-    soda.config.write_text(f"{soda.config.read_text()}[api]\npublic = false\n")
-    assert finding(soda("doctor", "--json"), "private jobs")[0] == "ok"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def stalled(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     soda.slurm.queue = [record(7)]
     head = ViewHeader(None, daemon_alive=False, stall=CAUSE, mode="observe", policy="fifo", parameters={})
     view = StatusView(head, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
-    monkeypatch.setattr(view_source, "_get", lambda url, query: encode_view(view))
+    monkeypatch.setattr(view_source, "_get", lambda url, path, query, munge: encode_view(view))
     return soda
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.learning.pair_view import PairView
@@ -26,7 +25,7 @@ from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbe
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.sodactl.live import view_source
-from slurm_soda.wire.munge import Munge
+from tests.daemon.api_server import FakeRights, api_server, signed
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -58,16 +57,29 @@ class Scontrol:
 
 
 @pytest.fixture
-def sodad(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def rights() -> FakeRights:
+    """What Slurm says of privacy."""
+    return FakeRights()
+
+
+@pytest.fixture
+def sodad(soda: Bench, rights: FakeRights, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
     monkeypatch.setattr(view_source, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)
-    looks = ViewRoutes(soda.store, clock, lambda: load_settings(soda.config.with_name("sodad.toml")))
     soda.config.with_name("sodad.toml").write_text(soda.config.read_text())
     api = settings.api.model_copy(update={"host": "127.0.0.1", "port": 0})
-    server = ApiServer(make_app(writer, Munge(), api, looks), api)
+    server = api_server(
+        soda.store,
+        writer,
+        soda.munged,
+        api,
+        clock=clock,
+        settings=lambda: load_settings(soda.config.with_name("sodad.toml")),
+        slurm=rights,
+    )
     server.start()
     yield f"http://127.0.0.1:{server.port}"
     server.close()
@@ -198,8 +210,10 @@ def test_what_is_no_pair_is_not_believed(body: Any) -> None:
         (f"model={'a' * 65}&other_model=b", 422),
     ],
 )
-def test_only_kinds_of_jobs_can_be_asked_for(sodad: str, query: str, status: int) -> None:
-    assert httpx.get(f"{sodad}/v1/pair?{query}", trust_env=False, verify=False).status_code == status
+def test_only_kinds_of_jobs_can_be_asked_for(soda: Bench, sodad: str, query: str, status: int) -> None:
+    headers = signed(soda.munged, f"/v1/pair?{query}")
+    answer = httpx.get(f"{sodad}/v1/pair?{query}", headers=headers, trust_env=False, verify=False)
+    assert answer.status_code == status
 
 
 CORES = ["fit", "fit --user alice", "fit --job 7", "fit --jobs --limit 1", "fit --category nlp", "fit --since 1h"]
@@ -300,7 +314,15 @@ def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], s
     assert ("never started" in shown.out) == (status == 3)
 
 
-HEAD = {"epoch": None, "daemon_alive": True, "stall": "", "mode": "observe", "policy": "fifo", "parameters": {}}
+HEAD = {
+    "epoch": None,
+    "daemon_alive": True,
+    "stall": "",
+    "mode": "observe",
+    "policy": "fifo",
+    "parameters": {},
+    "private": [],
+}
 
 
 @pytest.mark.sample(5)
@@ -356,3 +378,60 @@ def test_a_url_that_is_none(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_wrong_url_in_the_file_is_said(soda: Bench, tmp_path: Path) -> None:
     leave(soda, "ctl:6830")
     assert "api.url = 'ctl:6830'" in soda("status", status=1).err
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (14, "made with another key, or altered; give all hosts the same munge.key"),
+        (15, "has expired; check the clocks"),
+        (16, "comes from the future; check the clocks"),
+        (17, "was used before"),
+        (6, "sodad cannot check credentials: unmunge exited with status 6"),
+    ],
+)
+def test_why_sodad_does_not_believe_a_credential_is_one_line(soda: Bench, sodad: str, refusal: int, said: str) -> None:
+    fill(soda)
+    leave(soda, sodad)
+    soda.munged.refusal = refusal
+    shown = soda("status", status=1)
+    assert shown.err.count("\n") == 1
+    assert said in shown.err
+    (warning,) = soda("jobs", "--json").document["warnings"]
+    assert said in warning
+
+
+def test_without_munged_on_this_host_sodad_is_not_asked(soda: Bench, sodad: str) -> None:
+    fill(soda)
+    leave(soda, sodad)
+    soda.munged.is_silent = True
+    shown = soda("status", status=1)
+    assert shown.err.count("\n") == 1
+    assert "check that munged runs on this host" in shown.err
+
+
+def test_a_host_with_too_many_false_credentials_is_told_when_to_come_again(soda: Bench, sodad: str) -> None:
+    fill(soda)
+    leave(soda, sodad)
+    soda.munged.refusal = 14
+    for _ in range(20):
+        soda("status", status=1)
+    soda.munged.refusal = 0
+    assert "too many false credentials came from 127.0.0.1; ask again in" in soda("status", status=1).err
+
+
+def test_jobs_that_slurm_keeps_private(
+    soda: Bench, sodad: str, rights: FakeRights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(soda)
+    soda.add(stored_job(9, user="bob"))
+    leave(soda, sodad)
+    rights.private, soda.munged.uid, soda.slurm.down = "jobs,nodes", 1000, True
+    monkeypatch.setattr(viewers, "_user_name", lambda uid: "alice")
+    assert soda("explain", "7", "--json").document["job"]["user"] == "alice"
+    assert {job["user"] for job in soda("jobs", "--json").document["jobs"]} == {"alice"}
+    refused = soda("explain", "9", status=1)
+    assert "sodad knows no job 9 of alice; Slurm's PrivateData keeps those of others private" in refused.err
+    assert soda("status", "--json").document["private"] == ["jobs", "nodes"]
+    assert "jobs, nodes of others are not shown (PrivateData of slurm.conf)" in soda("status").out
+    assert soda("fit", "--user", "bob", status=1).err.count("PrivateData") == 1

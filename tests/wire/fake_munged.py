@@ -14,16 +14,23 @@ class FakeMunged:
     """Who makes credentials."""
     sealed: dict[str, tuple[int, bytes] | None] = field(default_factory=dict)
     is_silent: bool = False
-    """No credential can be made."""
+    """munged does not run."""
+    refusal: int = 0
+    """What unmunge exits with, whatever it is given."""
+    decoded: int = 0
+    """Calls of unmunge."""
     numbers: count[int] = field(default_factory=count)
 
     def __call__(self, argv: tuple[str, ...], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
-        if argv[0] == "munge" and self.is_silent:
-            return 6, b"", b"munge: Error: Unable to access the socket"
+        if self.is_silent:
+            return 6, b"", f"{argv[0]}: Error: Unable to access the socket".encode()
         if argv[0] == "munge":
             name = f"MUNGE:{next(self.numbers):08d}:"
             self.sealed[name] = self.uid, stdin
             return 0, name.encode() + b"\n", b""
+        self.decoded += 1
+        if self.refusal:
+            return self.refusal, b"", b"unmunge: Error: no"
         found = self.sealed.get(stdin.decode())
         if found is None:
             return 17, b"", b"unmunge: Error: Replayed credential"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.wire.errors import MungeError
+from slurm_soda.wire.errors import MungeError, MungeUnavailableError
 from slurm_soda.wire.munge import Munge, MungeSender, run_program
 
 BODY = b'{"node":"n1"}'
@@ -142,3 +142,37 @@ def test_real_munge_vouches_once_and_only_for_this_body(munged: Munge) -> None:
         munged.check(BODY + b" ", munged.encode(BODY), {os.getuid()})
     with pytest.raises(MungeError, match=f"uid {os.getuid()} "):
         munged.check(BODY, munged.encode(BODY), {os.getuid() + 1})
+
+
+def test_a_request_is_vouched_for_by_any_user_and_for_nothing_else() -> None:
+    run = Recorded((0, f"{CREDENTIAL}\n".encode(), b""))
+    Munge(run).encode_request(b"GET /v1/jobs?")
+    ((_, payload),) = run.asked
+    assert payload == f"slurm-soda request 1 sha256 {sha256(b'GET /v1/jobs?').hexdigest()}".encode()
+    message = Munge(Recorded(answer(0, uid="1000", payload=payload))).decode(CREDENTIAL)
+    assert message.sender.uid == 1000
+    message.check_request(b"GET /v1/jobs?")
+    for other in (b"GET /v1/jobs/7?", b"", payload):
+        with pytest.raises(MungeError, match="about another request"):
+            message.check_request(other)
+    with pytest.raises(MungeError, match="about another body"):
+        message.check_body(b"GET /v1/jobs?")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_munges_fault"),
+    [
+        ((6, b"", b"unmunge: Error: Unable to access the socket"), True),
+        (subprocess.TimeoutExpired("unmunge", 5), True),
+        (FileNotFoundError(2, "No such file or directory"), True),
+        (answer(8), False),
+        (answer(14), False),
+        (answer(18), False),
+    ],
+)
+def test_a_munge_that_cannot_be_asked_is_told_from_a_bad_credential(
+    outcome: tuple[int, bytes, bytes] | Exception, is_munges_fault: bool
+) -> None:
+    with pytest.raises(MungeError) as caught:
+        Munge(Recorded(outcome)).decode(CREDENTIAL)
+    assert isinstance(caught.value, MungeUnavailableError) == is_munges_fault

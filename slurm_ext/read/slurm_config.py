@@ -1,0 +1,27 @@
+"""Slurm's configuration as ``scontrol show config`` prints it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+SlurmConfig = Mapping[str, str]
+"""``scontrol show config`` by key; the parts of a list (``Prolog[0]``) are separate keys."""
+
+
+def parse_config(text: str) -> SlurmConfig:
+    """Keys and values of ``scontrol show config``."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if " = " in line or line.rstrip().endswith("="))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def slurm_user_id(config: SlurmConfig) -> int | None:
+    """User id of SlurmUser, which Slurm shows as ``slurm(64030)``."""
+    match = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
+    return int(match[1]) if match else None
+
+
+def list_config_values(config: SlurmConfig, key: str) -> Sequence[str]:
+    """The values of a key that may be a list; without Slurm's ``(null)``."""
+    found = [value for name, value in config.items() if name == key or name.startswith(f"{key}[")]
+    return [value for value in found if value not in ("", "(null)")]
