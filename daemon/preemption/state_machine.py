@@ -162,6 +162,16 @@ def _ended(active_preemption: ActivePreemption, job: SlurmJob) -> PreemptionDeci
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
+def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None) -> bool:
+    """Whether the run that is preempted has saved its state and ended, so that nothing but its requeue is missing.
+
+    A job that ended with status 0 may have done all its work: it never lacks one.
+    """
+    if job is None or _why_lost(active_preemption, job) or job.restarts != active_preemption.restart:
+        return False
+    return job.state in ENDED_STATES and _ended(active_preemption, job).send == "requeue-ended"
+
+
 def _after_requeue(
     active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
 ) -> PreemptionDecision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import cast
 
 from sqlalchemy import select, update
@@ -48,6 +48,11 @@ def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None
         session.add(row)
         session.flush()
         active_preemption.pk = row.id
+
+
+def note_requeued(session: Session, keys: Collection[int], now_s: float) -> None:
+    """Slurm took the requeues that were missing of these preemptions."""
+    session.execute(update(Preemption).where(Preemption.id.in_(keys)).values(phase="requeued", updated_s=now_s))
 
 
 def save_phases(session: Session, changed: Iterable[ActivePreemption], now_s: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, Preemption
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.explanation.explanation import Explanation
@@ -83,6 +84,26 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
         yield f"It {times}{gave}; `sodactl history --job {job.job_id}` shows what it used."
         yield from known.run_time.sentences
+    if known.view.preemptions:
+        yield from _ended_while_preempted(known, known.view.preemptions[-1], state)
+
+
+def _ended_while_preempted(known: JobFacts, last: Preemption, state: str) -> Iterator[str]:
+    """What to do about a job that was asked for its checkpoint and was not requeued in that run."""
+    record, runs = known.record, known.view.runs
+    run = record.restarts if record is not None else runs[-1].restart if runs else last.restart
+    signalled = any(action.kind == "signal" and action.state != "failed" for action in known.view.actions)
+    if not signalled or run != last.restart or last.phase not in (*LEAVING_PHASES, "lost"):
+        return
+    if last.phase in LEAVING_PHASES and known.view.head.daemon_alive and state not in ("COMPLETED", "CANCELLED"):
+        yield "It saved its state to give way; sodad requeues it."
+        return
+    again = (
+        f"`scontrol requeue {last.job_id}`, while Slurm lists it (MinJobAge)"
+        if record is not None
+        else "submit it again"
+    )
+    yield f"It ended after it was asked to save its state, and was not requeued. If it had not done its work: {again}."
 
 
 def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:

@@ -70,6 +70,7 @@ class MemorySlurm:
     unanswered: Literal["", "taken", "lost"] = ""
     """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
+    requeued: list[int] = field(default_factory=list)
 
     def _answer(self) -> None:
         if self.down:
@@ -123,7 +124,13 @@ class MemorySlurm:
         raise AssertionError("sodactl sends no signals")
 
     def requeue(self, job_id: int, *, ended: bool = False) -> None:
-        raise AssertionError("sodactl requeues nothing")
+        self._answer()
+        assert ended, "sodactl requeues only what has ended"
+        self.requeued.append(job_id)
+        if job_id in self.refuse:
+            raise SlurmCommandError(("scontrol",), 1, self.refuse[job_id], "")
+        again = {"state": "PENDING", "reason": "BeginTime", "submit_s": NOW_S, "eligible_s": NOW_S + 121}
+        self.queue = [replace(j, restarts=j.restarts + 1, **again) if j.job_id == job_id else j for j in self.queue]
 
     def version(self) -> str:
         self._answer()

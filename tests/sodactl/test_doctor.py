@@ -102,7 +102,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time", "private jobs",
         "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
-        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
+        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
         "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
