@@ -107,7 +107,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "27 ok, 1 skip" in out
+    assert "28 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
