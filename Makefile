@@ -77,6 +77,10 @@ PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
 ON_CONTROLLER := $(filter all controller,$(ROLE))
 ON_NODE := $(filter all agent,$(ROLE))
+# Whom sodad runs as; asked of slurmctld once, and only where something is installed for him.
+SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
+	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
+SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
 LUA := soda_hints.lua soda_routes.lua soda.lua
 HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
@@ -84,12 +88,14 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
-	$(if $(ON_CONTROLLER),install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda)
+	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install -m 644 $(LUA:%=slurm_ext/lua/%) $(PREFIX)/lib)
 	$(if $(strip $(HOOKS)),install -m 755 $(HOOKS) $(PREFIX)/libexec)
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || sed -i 's|=/opt/slurm-soda/|=$(PREFIX)/|' $(addprefix $(UNITS)/,$(notdir $(SERVICES))))
+	$(if $(ON_CONTROLLER),[ ! -d $(UNITS) ] || sed -i 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|' \
+		$(addprefix $(UNITS)/,$(filter %.service,$(notdir $(SERVICES)))))
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 

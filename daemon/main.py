@@ -186,9 +186,8 @@ def _loop(
     waker = WakeEvent(Path(cycles.settings.wake_path))
     signal_flags = SignalFlags(waker)
     signal_flags.listen()
-    writer = ReportWriter(
-        store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-    )
+    searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
+    writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
     cycles.problems = writer.problems
     api_settings = cycles.settings.api
     views = ViewRoutes(store, clock, lambda: cycles.settings, lambda: cycles.last_error)
@@ -216,14 +215,14 @@ def _loop(
                 waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
             if signal_flags.reload:
                 signal_flags.reload = False
-                _reload(cycles, arguments)
+                _reload(cycles, searches, arguments)
     finally:
         server.close()
         writer.close()
         waker.close()
 
 
-def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:
+def _reload(cycles: CycleRunner, searches: MultiNodeSearches, arguments: argparse.Namespace) -> None:
     try:
         settings = _settings(arguments)
     except (SodaError, PolicyError) as error:
@@ -231,6 +230,7 @@ def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:
         return
     set_up_logging(settings.log_level)
     cycles.reload(settings)
+    searches.rules = search_rules(settings.cpu_fit)
     log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,9 @@ AllocationKey = tuple[int, int]
 UNREADABLE_ALLOCATION_S = 60.0
 """A run whose allocation cannot be read is taken to be spread evenly over its nodes for so long."""
 
+TIERS_FOR_S = 60.0
+"""PriorityTiers are taken to stay as they are for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
@@ -32,6 +35,8 @@ class SlurmState:
     nodes: list[SlurmNode]
     site_factors: Mapping[int, int]
     allocations: Mapping[int, Allocation]
+    tiers: Mapping[str, int] = field(default_factory=dict)
+    """PriorityTier of partitions; empty where no two of them have waiting jobs."""
 
     def snapshot(
         self, job_cache: JobCache, *, leaving: Collection[int], requeued: Collection[int], refused: Collection[int]
@@ -59,7 +64,7 @@ class SlurmState:
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
-        return replace(snapshot, jobs=table)
+        return replace(snapshot, jobs=table, tiers=self.tiers)
 
 
 @dataclass(slots=True)
@@ -70,6 +75,10 @@ class SlurmReader:
     _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
     _unreadable: dict[AllocationKey, float] = field(default_factory=dict)
     """Runs of which the answer could not be read, and when they are asked about again."""
+    _tiers: Mapping[str, int] = field(default_factory=dict)
+    _tiers_of: Set[str] = frozenset()
+    """Lists of partitions that jobs named when the tiers were read."""
+    _tiers_until_s: float = float("-inf")
 
     def read(self, now_s: float, watch: Stopwatch) -> SlurmState:
         """Read everything once.
@@ -85,7 +94,18 @@ class SlurmReader:
             site_factors = self.client.site_factors()
         with watch("observe.allocations"):
             allocations = self._allocations(jobs, now_s)
-        return SlurmState(now_s, jobs, nodes, site_factors, allocations)
+        with watch("observe.tiers"):
+            tiers = self._partition_tiers(jobs, now_s)
+        return SlurmState(now_s, jobs, nodes, site_factors, allocations, tiers)
+
+    def _partition_tiers(self, jobs: Mapping[int, SlurmJob], now_s: float) -> Mapping[str, int]:
+        """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""
+        lists = {job.partition for job in jobs.values() if job.state == "PENDING"}
+        if len(lists) < 2:
+            return {}
+        if now_s >= self._tiers_until_s or not lists <= self._tiers_of:
+            self._tiers, self._tiers_of, self._tiers_until_s = self.client.partition_tiers(), lists, now_s + TIERS_FOR_S
+        return self._tiers
 
     def _allocations(self, jobs: Mapping[int, SlurmJob], now_s: float) -> dict[int, Allocation]:
         wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]

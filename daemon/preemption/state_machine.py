@@ -68,7 +68,7 @@ class PreemptionContext:
     wanted: bool
     """The plan wants the preempted job started now."""
     waiting: Collection[int]
-    """Jobs that wait in the queue."""
+    """Jobs that could take its places: they wait, and nobody holds them."""
     release_after_s: float
 
 
@@ -196,7 +196,7 @@ def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: 
     if not context.may_begin:
         return "sodad no longer enforces"
     if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
-        return "the jobs it made way for no longer wait"
+        return "the jobs it made way for no longer wait for its places"
     if context.now_s - job.submit_s >= context.release_after_s:
         return f"it made way for {context.release_after_s:g} s"
     return ""

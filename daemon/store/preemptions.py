@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
-from slurm_soda.daemon.store.tables.scheduling import Preemption
+from slurm_soda.daemon.store.tables.scheduling import Action, Preemption
 
 
 def load_preemptions(session: Session) -> list[ActivePreemption]:
@@ -29,6 +29,17 @@ def load_preemptions(session: Session) -> list[ActivePreemption]:
         )
         for row in rows
     ]
+
+
+def refused_runs(session: Session, since_s: float) -> list[tuple[int, int, float]]:
+    """Runs that Slurm did not let go since an instant, once for each refusal, oldest first: job id, restart count, when."""
+    query = (
+        select(Preemption.job_id, Preemption.restart, Action.created_s)
+        .join(Action, Action.preemption_id == Preemption.id)
+        .where(Action.state == "failed", Action.kind.in_(("signal", "requeue")), Action.created_s >= since_s)
+        .order_by(Action.id)
+    )
+    return [(job_id, restart, at_s) for job_id, restart, at_s in session.execute(query)]
 
 
 def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None:

@@ -13,7 +13,7 @@ from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, lacks_req
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.preemptions import load_preemptions
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import JobChange, requeue_change
+from slurm_soda.slurm_ext.write.job_changes import lift_end_change, requeue_change
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 
 
@@ -38,7 +38,7 @@ def missing_requeues(session: Session, jobs: Mapping[int, SlurmJob], why: str) -
         requeue = requeue_change(job_id, reason, ended=True)
         changes.append(ManualChange(requeue, submit_s, preemption_id=preemption.pk))
         if lifts.get(job_id, "0") != "0":
-            changes.append(ManualChange(JobChange(job_id, "release", {"SiteFactor": "0"}, {}, why), submit_s))
+            changes.append(ManualChange(lift_end_change(job_id, why), submit_s))
     return changes
 
 

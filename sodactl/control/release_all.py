@@ -159,7 +159,7 @@ def _draw(document: Document) -> None:
             for r in shown
         ]
         output.print_table(columns, cells)
-    sent = f"{len(rows) - len(failed)} changes {'would be ' if dry_run else ''}sent"
+    sent = f"{output.format_count(len(rows) - len(failed), 'change')} {'would be ' if dry_run else ''}sent"
     output.print_line(sent if rows else "nothing of ours is in Slurm")
     if failed:
-        output.warn(f"{len(failed)} changes failed; run this again once Slurm answers")
+        output.warn(f"{output.format_count(len(failed), 'change')} failed; run this again once Slurm answers")

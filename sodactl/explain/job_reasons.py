@@ -47,8 +47,19 @@ class JobFacts:
     @property
     def run_time(self) -> Explanation:
         """Of its run time."""
-        ended = self.view.job is not None and self.view.job.end_s is not None
-        return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.now_s), ended=ended)
+        return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.until_s), ended=self.ended)
+
+    @property
+    def ended(self) -> bool:
+        """Slurm or the store says so: the store learns of an end a moment late, Slurm forgets the job."""
+        listed = self.record is not None and self.record.state in ENDED_STATES
+        return listed or (self.view.job is not None and self.view.job.end_s is not None)
+
+    @property
+    def until_s(self) -> float:
+        """Up to when its last run counts: its end, or now."""
+        end_s = self.record.end_s if self.record is not None and self.ended else math.nan
+        return end_s if math.isfinite(end_s) else self.now_s
 
     @property
     def cores(self) -> Explanation:
@@ -137,8 +148,8 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     yield from explanation.sentences
     before = known.view.waiting_before
     if before:
-        others = "1 waiting job" if before == 1 else f"{before} waiting jobs"
-        yield f"Before it in line: {others}, for {known.view.gpus_before} GPUs."
+        others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
+        yield f"Before it in line: {others}, for {gpus}."
 
 
 def explain_by_policy(known: JobFacts) -> Explanation:

@@ -99,6 +99,10 @@ class MemorySlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         raise AssertionError("sodactl asks for no limits")
 
+    def partition_tiers(self) -> dict[str, int]:
+        self._answer()
+        return {}
+
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer()
         results = [] if self.unanswered == "lost" else [self._apply(update) for update in updates]
@@ -191,7 +195,7 @@ class Bench:
     def action(self, job_id: int = 7, **values: Any) -> None:
         defaults: dict[str, Any] = {
             "submit_s": SUBMIT_S, "kind": "order", "new": {"SiteFactor": "500"}, "old": {"SiteFactor": "0"},
-            "reason": "tiresias-las: place 1 of 3", "state": "done", "created_s": NOW_S - 50, "finished_s": NOW_S - 50,
+            "reason": "tiresias-las: position 1 of 3", "state": "done", "created_s": NOW_S - 50, "finished_s": NOW_S - 50,
             "epoch_id": 1,
         }  # fmt: skip
         self.add(Action(job_id=job_id, **{**defaults, **values}))

@@ -121,7 +121,7 @@ def test_what_slurm_refuses_is_said(site: Bench) -> None:
     shown = site("release-all", status=1)
     assert "Access/permission denied" in shown.out
     assert "6 changes sent" in shown.out
-    assert "1 changes failed" in shown.err
+    assert "1 change failed" in shown.err
 
 
 def test_slurm_down_is_one_error_and_the_mode_is_set_all_the_same(site: Bench) -> None:
