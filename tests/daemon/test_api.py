@@ -19,6 +19,7 @@ from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer, make_app
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
@@ -167,3 +168,12 @@ def test_a_port_in_use_is_said_at_start(site: Site) -> None:
     settings = ApiSettings(host="127.0.0.1", port=int(site.url.rsplit(":", 1)[1]))
     with pytest.raises(SodaError, match=r"api\.port"):
         ApiServer(FastAPI(), settings)
+
+
+def test_after_the_loss_of_its_store_sodad_does_not_count_as_running(site: Site, fresh_store: Path) -> None:
+    begin_epoch(site.store, host="ctl", pid=1, version="0", now_s=SystemClock().now_s())
+    path = f"{site.url}/v1/status"
+    assert httpx.get(path, trust_env=False).json()["head"]["daemon_alive"] is True
+    (fresh_store / "soda.db").unlink()
+    head = httpx.get(path, trust_env=False).json()["head"]
+    assert (head["daemon_alive"], "was removed or replaced" in head["stall"]) == (False, True)

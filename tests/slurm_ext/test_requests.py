@@ -13,7 +13,7 @@ from slurm_soda.policies.pipeline.actions import RequestedCpus, ResizeRequest
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
+from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits, parse_tiers
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
@@ -125,3 +125,10 @@ def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
     with pytest.raises(SlurmReplyError, match="cannot be read"):
         parse_allocation(framed(text), FRAMING, 7)
+
+
+def test_tiers_of_partitions() -> None:
+    reply = (
+        "PartitionName=a PriorityTier=2 State=UP\nPartitionName=b PriorityTier=65533\nPartitionName=c PriorityTier=x\n"
+    )
+    assert parse_tiers(framed(reply), FRAMING) == {"a": 2, "b": 65533}

@@ -332,6 +332,21 @@ def test_what_was_expected_of_an_ended_job(soda: Bench) -> None:
     assert "it ran 10 min 00 s." in reasons(soda)
 
 
+def test_nothing_is_left_of_a_job_that_slurm_saw_end(soda: Bench) -> None:
+    """sodad, which does not run, has not seen the end."""
+    expect(soda, job={"state": "RUNNING"})
+    soda.slurm.queue = [record(7, state="FAILED", end_s=NOW_S - 300)]
+    document = soda("explain", "7", "--json").document
+    assert "left" not in "".join(document["reasons"])
+    assert (document["run_time"]["left_s"], document["run_time"]["attained_s"]) == (None, 300)
+    assert document["attained_gpu_s"] == 600
+
+
+def test_one_of_a_kind_is_not_a_plural(soda: Bench) -> None:
+    soda.slurm.queue = [record(7, gpus=1, cpus=1)]
+    assert "1 GPU, 1 CPU on 1 node of main\n" in soda("explain", "7").out
+
+
 @pytest.mark.parametrize(
     ("predicted_by", "said"),
     [
