@@ -13,7 +13,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.snapshot import Allocation, build_snapshot, needs_allocation
 
 AllocationKey = tuple[int, int]
@@ -104,7 +104,13 @@ class SlurmReader:
         if len(lists) < 2:
             return {}
         if now_s >= self._tiers_until_s or not lists <= self._tiers_of:
-            self._tiers, self._tiers_of, self._tiers_until_s = self.client.partition_tiers(), lists, now_s + TIERS_FOR_S
+            self._tiers_of, self._tiers_until_s = lists, now_s + TIERS_FOR_S
+            try:
+                self._tiers = self.client.partition_tiers()
+            except (
+                SlurmError
+            ) as error:  # without them jobs of more partitions count as competing, and nothing else changes
+                log(logging.WARNING, "tiers-not-read", error=error)
         return self._tiers
 
     def _allocations(self, jobs: Mapping[int, SlurmJob], now_s: float) -> dict[int, Allocation]:

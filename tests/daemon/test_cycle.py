@@ -238,5 +238,6 @@ def test_tiers_are_asked_for_where_several_partitions_have_waiting_jobs() -> Non
         assert state.tiers == slurm.tiers
     assert slurm.calls.count("partition_tiers") == 2
     jobs.append(record(3, partition="short,main"))
-    reader.read(61.0, watch)
+    slurm.silent.add("partition_tiers")
+    assert reader.read(61.0, watch).tiers == slurm.tiers, "as they were, while Slurm does not tell"
     assert slurm.calls.count("partition_tiers") == 3
