@@ -17,7 +17,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts mutants unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -57,6 +57,11 @@ slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n auto --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--thorough)
+
+HOURS ?= 1
+fuzz: $(READY) ## Fuzz targets (tests/fuzz) with new examples, HOURS=n in total: parsers, flags, messages, files, C programs
+	targets=$$($(BIN)/pytest -q --collect-only tests/fuzz 2>/dev/null | grep -c '::'); \
+	FUZZ_S=$$((3600 * $(HOURS) / targets)) $(BIN)/pytest -q --timeout 0 tests/fuzz
 
 bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide
