@@ -1,4 +1,4 @@
-"""The C that runs as root or within sbatch, with any bytes that can reach it, under sanitizers that stop it at the first fault.
+"""The C that runs as root or within sbatch, with any bytes that can reach it, under sanitizers that stop it at a fault.
 
 No AFL or libFuzzer, which want clang: Hypothesis draws the bytes, and Python's own rules say what the answer must be.
 """
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.hints.flags import FLAGS
 from tests.fuzz.fuzzing import anything, fuzz
-from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Desk, deliver_event_program, desk  # noqa: F401 - fixtures
+from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, Desk
 from tests.prolog.test_deliver_event import as_bytes, compare
 
 TOP = Path(__file__).resolve().parents[2]
@@ -65,6 +65,6 @@ def test_variables_of_a_job(
     deliver_event_program: Path,
     desk: Desk,
     kind: str,
-    changed: dict[bytes, bytes],  # noqa: F811 - fixtures
+    changed: dict[bytes, bytes],
 ) -> None:
     compare(deliver_event_program, desk, kind, {**as_bytes(PROLOG_ENV if kind == "open" else EPILOG_ENV), **changed})
