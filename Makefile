@@ -18,7 +18,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts mutants unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -59,6 +59,11 @@ thorough: $(READY) ## All tests whole: every case and more examples, with branch
 	$(BIN)/pytest -q --thorough -n auto --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
 
+HOURS ?= 1
+fuzz: $(READY) ## Fuzz targets (tests/fuzz) with new examples, HOURS=n in total: parsers, flags, messages, files, C programs
+	targets=$$($(BIN)/pytest -q --collect-only tests/fuzz 2>/dev/null | grep -c '::'); \
+	FUZZ_S=$$((3600 * $(HOURS) / targets)) $(BIN)/pytest -q --timeout 0 tests/fuzz
+
 bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cycles over a long queue
 	$(BIN)/sodactl bench decide
 	$(BIN)/python -m benchmarks.simulate --data $(DATA)
@@ -78,6 +83,10 @@ PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
 ON_CONTROLLER := $(filter all controller,$(ROLE))
 ON_NODE := $(filter all agent,$(ROLE))
+# Whom sodad runs as; asked of slurmctld once, and only where something is installed for him.
+SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
+	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
+SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
 LUA := soda_hints.lua soda_routes.lua soda.lua
 HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
@@ -85,12 +94,14 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
-	$(if $(ON_CONTROLLER),install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda)
+	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install -m 644 $(LUA:%=slurm_ext/lua/%) $(PREFIX)/lib)
 	$(if $(strip $(HOOKS)),install -m 755 $(HOOKS) $(PREFIX)/libexec)
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || sed -i 's|=/opt/slurm-soda/|=$(PREFIX)/|' $(addprefix $(UNITS)/,$(notdir $(SERVICES))))
+	$(if $(ON_CONTROLLER),[ ! -d $(UNITS) ] || sed -i 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|' \
+		$(addprefix $(UNITS)/,$(filter %.service,$(notdir $(SERVICES)))))
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 

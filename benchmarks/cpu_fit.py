@@ -84,6 +84,9 @@ class Requests:
         cpus = self._jobs[job_id].cpus
         return JobRequest(job_id, 1, 1, 1, 0, cpus, cpus, cpus, memory_per_cpu_mib=1000)
 
+    def partition_tiers(self) -> dict[str, int]:
+        return {}
+
     def partition_limits(self) -> dict[str, PartitionLimits]:
         """None."""
         return {"main": PartitionLimits("main")}

@@ -190,9 +190,8 @@ def _loop(
     waker = WakeEvent(Path(cycles.settings.wake_path))
     signal_flags = SignalFlags(waker)
     signal_flags.listen()
-    writer = ReportWriter(
-        store, clock, on_close=waker.call, gangs=MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-    )
+    searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
+    writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
     cycles.problems = writer.problems
     server = _make_api_server(cycles, context, writer)
     shares = ShareSchedule(
@@ -218,7 +217,7 @@ def _loop(
                 waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
             if signal_flags.reload:
                 signal_flags.reload = False
-                _reload(cycles, arguments)
+                _reload(cycles, searches, arguments)
     finally:
         server.close()
         writer.close()
@@ -238,7 +237,7 @@ def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: Report
     return ApiServer(reports.routes(), views.routes(), api_settings)
 
 
-def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:
+def _reload(cycles: CycleRunner, searches: MultiNodeSearches, arguments: argparse.Namespace) -> None:
     try:
         settings = _settings(arguments)
     except (SodaError, PolicyError) as error:
@@ -246,6 +245,7 @@ def _reload(cycles: CycleRunner, arguments: argparse.Namespace) -> None:
         return
     set_up_logging(settings.log_level)
     cycles.reload(settings)
+    searches.rules = search_rules(settings.cpu_fit)
     log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
 
 

@@ -6,6 +6,7 @@ gives people (and error messages) one job as an object. Times are Unix seconds (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any
@@ -252,3 +253,5 @@ class ClusterSnapshot:
     """Waiting jobs whose CPUs may be fitted; empty where nobody asked Slurm about them."""
     pools: PoolsInForce = field(default_factory=PoolsInForce)
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""
+    tiers: Mapping[PartitionName, int] = field(default_factory=dict)
+    """PriorityTier of partitions, as far as it was read: Slurm compares it before the priority."""

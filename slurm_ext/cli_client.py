@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.read.partition_limits import (
     SHOW_PARTITIONS_COMMAND,
     parse_cluster_memory_limit,
     parse_limits,
+    parse_tiers,
 )
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.scontrol_allocation import SHOW_JOBS_COMMAND, parse_allocations, show_jobs_script
@@ -85,6 +86,10 @@ class CliSlurmClient:
         framing = ReplyFraming(self.nonce())
         cluster_mib = parse_cluster_memory_limit(self._read(SHOW_CONFIG_COMMAND, framing), framing)
         return parse_limits(self._read(SHOW_PARTITIONS_COMMAND, framing), framing, cluster_mib)
+
+    def partition_tiers(self) -> dict[str, int]:
+        framing = ReplyFraming(self.nonce())
+        return parse_tiers(self._read(SHOW_PARTITIONS_COMMAND, framing), framing)
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         results = [JobUpdateResult(update.job_id, refusal_of_update(update)) for update in updates]

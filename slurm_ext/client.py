@@ -142,6 +142,10 @@ class SlurmClient(Protocol):
         """Limits of every partition, by name."""
         ...
 
+    def partition_tiers(self) -> dict[str, int]:
+        """PriorityTier of every partition, by name."""
+        ...
+
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         """Apply updates in order through one process; one result each, in order."""
         ...

@@ -154,6 +154,11 @@ def format_instant(seconds: float | None) -> str:
         return f"{seconds:.15g} s since 1970"
 
 
+def format_count(count: int, noun: str) -> str:
+    """A number of things: ``1 GPU``, ``2 GPUs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_percent(ratio: float | None) -> str:
     """A ratio for people."""
     return "-" if ratio is None else f"{ratio * 100:.0f} %"

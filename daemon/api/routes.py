@@ -29,7 +29,7 @@ from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, read_cpu_fit_report
-from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 
@@ -252,6 +252,10 @@ class ViewRoutes:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
+        try:
+            self._store.check_in_place()
+        except StoreError as error:  # what can still be read is from before
+            alive, stall = False, str(error)
         head = views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)
         return replace(head, private=sorted(viewer.private))
 

@@ -66,7 +66,7 @@ class StatusView:
     states: Mapping[str, int]
     """Live jobs by Slurm's state."""
     queues: Mapping[str, Mapping[str, int]]
-    """Live jobs by the policy's queue and by state."""
+    """Live jobs by the policy's queue, the first of which is ``1``, and by state."""
     preemptions: Sequence[Preemption]
     """Those that are not over."""
     changes: Mapping[str, int]
@@ -161,7 +161,7 @@ def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str
     for job in standings:
         if isinstance(queue := job.note.get("queue"), int) and queue >= 0:
             queues.setdefault(queue, Counter())[job.state] += 1
-    return {str(queue): dict(sorted(counts.items())) for queue, counts in sorted(queues.items())}
+    return {str(queue + 1): dict(sorted(counts.items())) for queue, counts in sorted(queues.items())}
 
 
 def job_list_view(session: Session, top: ViewHeader, *, most: int = 0, viewer: Viewer = OPERATOR) -> JobListView:

@@ -21,8 +21,11 @@ from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
-from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.daemon.store.preemptions import load_preemptions, refused_runs
 from slurm_soda.slurm_ext.client import SlurmClient
+
+REFUSALS_FOR_S = 86_400.0
+"""A refusal of Slurm's older than this makes no pause longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,12 @@ class DaemonState:
         job_cache = JobCache(context.store)
         with context.store.read() as session:
             pools = PoolsReader(Path(settings.state_dir), session, context.client)
-            preemptions.adopt(load_preemptions(session, Instant.read(context.clock)))
+            at = Instant.read(context.clock)
+            preemptions.adopt(load_preemptions(session, at))
             if before is not None:
                 preemptions.keep_times(before.preemptions)
+            for job_id, restart, at_s in refused_runs(session, at.now_s - REFUSALS_FOR_S):
+                preemptions.refused.note(job_id, restart, at.steady_since(at_s, REFUSALS_FOR_S))
             return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits)
 
     def use(self, settings: Settings) -> None:

@@ -51,9 +51,20 @@ class Lease:
         Raises:
             SupersededError: a newer daemon has taken over.
         """
-        if self._age_s() >= _RENEW_AFTER * self.duration_s:
+        if self._is_due():
             with self.store.write() as session:
                 self.write_heartbeat(session)
+
+    def renew_within(self, session: Session) -> None:
+        """:meth:`renew` in a transaction of the caller's, which belongs to this daemon in any case.
+
+        Raises:
+            SupersededError: a newer daemon has taken over.
+        """
+        if self._is_due():
+            self.write_heartbeat(session)
+        else:
+            self.daemon_epoch.check(session)
 
     def write_heartbeat(self, session: Session) -> None:
         """Renew the lease in a transaction of the caller's.
@@ -94,6 +105,9 @@ class Lease:
                 f"this sodad was {self._age_s():.0f} s without a heartbeat, and its lifts last {self.duration_s:.0f} s: "
                 "what it decided before is not sent; it begins anew"
             )
+
+    def _is_due(self) -> bool:
+        return self._age_s() >= _RENEW_AFTER * self.duration_s
 
     def _age_s(self) -> float:
         return self.clock.elapsed_s() - self._renewed_s

@@ -136,7 +136,7 @@ class CycleRecorder:
         with self.context.store.write() as session:
             if result.admitted.changes:
                 lease.check_age()
-            lease.write_heartbeat(session)
+            lease.renew_within(session)
             result.cycle_id = audit_log.open_cycle(
                 session,
                 epoch_id=lease.daemon_epoch.epoch_id,

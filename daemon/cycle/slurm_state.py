@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, needs_allocation
 
 AllocationKey = tuple[int, int]
@@ -31,6 +31,9 @@ several cycles; until then it takes what it does not know to be spread evenly.""
 RUNS_PER_QUESTION = 50
 """Runs that Slurm is asked about together: as many answers as fit into a fraction of a second."""
 
+TIERS_FOR_S = 60.0
+"""PriorityTiers are taken to stay as they are for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
@@ -44,6 +47,8 @@ class SlurmState:
     nodes: list[SlurmNode]
     site_factors: Mapping[int, int]
     allocations: Mapping[int, Allocation]
+    tiers: Mapping[str, int] = field(default_factory=dict)
+    """PriorityTier of partitions; empty where no two of them have waiting jobs."""
 
     def snapshot(
         self,
@@ -78,7 +83,7 @@ class SlurmState:
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
-        return replace(snapshot, jobs=table)
+        return replace(snapshot, jobs=table, tiers=self.tiers)
 
 
 @dataclass(slots=True)
@@ -93,6 +98,10 @@ class SlurmReader:
     """Runs of which the answer could not be read, and when, by the steady clock, they are asked about again."""
     unknown: int = 0
     """Runs at the last reading that Slurm has not been asked about yet."""
+    _tiers: Mapping[str, int] = field(default_factory=dict)
+    _tiers_of: Set[str] = frozenset()
+    """Lists of partitions that jobs named when the tiers were read."""
+    _tiers_until_s: float = float("-inf")
 
     def read(self, at: Instant, watch: Stopwatch) -> SlurmState:
         """Read everything once.
@@ -108,7 +117,24 @@ class SlurmReader:
             site_factors = self.client.site_factors()
         with watch("observe.allocations"):
             allocations = self._allocations(jobs, at.steady_s, watch)
-        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations)
+        with watch("observe.tiers"):
+            tiers = self._partition_tiers(jobs, at.steady_s)
+        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers)
+
+    def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
+        """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""
+        lists = {job.partition for job in jobs.values() if job.state == "PENDING"}
+        if len(lists) < 2:
+            return {}
+        if steady_s >= self._tiers_until_s or not lists <= self._tiers_of:
+            self._tiers_of, self._tiers_until_s = lists, steady_s + TIERS_FOR_S
+            try:
+                self._tiers = self.client.partition_tiers()
+            except (
+                SlurmError
+            ) as error:  # without them jobs of more partitions count as competing, and nothing else changes
+                log(logging.WARNING, "tiers-not-read", error=error)
+        return self._tiers
 
     def _allocations(self, jobs: Mapping[int, SlurmJob], steady_s: float, watch: Stopwatch) -> dict[int, Allocation]:
         wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]

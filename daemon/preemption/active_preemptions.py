@@ -27,6 +27,7 @@ from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.read.snapshot import is_preemptible
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
@@ -77,7 +78,7 @@ class ActivePreemptions:
         """
         self.refused.keep(jobs)
         starts = set() if plan is None else set(plan.starts.tolist())
-        waiting = {job_id for job_id, job in jobs.items() if job.state == "PENDING"}
+        waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)}
         preemption_steps: list[PreemptionStep] = []
         changed: list[ActivePreemption] = []
         for active_preemption in self.by_job.values():
@@ -191,6 +192,11 @@ def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision,
         return False
     active_preemption.forgotten_s = min(active_preemption.forgotten_s, steady_s)
     return steady_s < active_preemption.forgotten_s + NODES_REPORT_WITHIN_S
+
+
+def _can_take_places(job: SlurmJob) -> bool:
+    """It waits for nothing but resources, its turn and a begin time; not for a release or for other jobs."""
+    return job.state == "PENDING" and (waits_for_resources(job.reason) or job.reason == "BeginTime")
 
 
 def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:

@@ -21,7 +21,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class RefusedVictims:
-    """Of one daemon epoch: the next daemon asks once more. All instants are the steady clock's."""
+    """Kept in memory; a restarted daemon notes again what its predecessors recorded. All instants are the steady clock's."""
 
     _by_job: dict[int, _Refusal] = field(default_factory=dict)
 

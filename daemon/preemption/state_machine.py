@@ -74,7 +74,7 @@ class PreemptionContext:
     wanted: bool
     """The plan wants the preempted job started now."""
     waiting: Collection[int]
-    """Jobs that wait in the queue."""
+    """Jobs that could take its places: they wait, and nobody holds them."""
     release_after_s: float
 
 
@@ -174,6 +174,16 @@ def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant) -> P
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
+def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None, at: Instant) -> bool:
+    """Whether the run that is preempted has saved its state and ended, so that nothing but its requeue is missing.
+
+    A job that ended with status 0 may have done all its work: it never lacks one.
+    """
+    if job is None or _why_lost(active_preemption, job) or job.restarts != active_preemption.restart:
+        return False
+    return job.state in ENDED_STATES and _ended(active_preemption, job, at).send == "requeue-ended"
+
+
 def _after_requeue(
     active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
 ) -> PreemptionDecision:
@@ -198,7 +208,7 @@ def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: 
     if not context.may_begin:
         return "sodad no longer enforces"
     if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
-        return "the jobs it made way for no longer wait"
+        return "the jobs it made way for no longer wait for its places"
     if context.at.steady_s - returned_s(active_preemption, job, context) >= context.release_after_s:
         return f"it made way for {context.release_after_s:g} s"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import cast
 
 from sqlalchemy import select, update
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
-from slurm_soda.daemon.store.tables.scheduling import Preemption
+from slurm_soda.daemon.store.tables.scheduling import Action, Preemption
 
 
 def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
@@ -36,6 +36,17 @@ def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
     ]
 
 
+def refused_runs(session: Session, since_s: float) -> list[tuple[int, int, float]]:
+    """Runs that Slurm did not let go since an instant, once for each refusal, oldest first: job id, restart count, when."""
+    query = (
+        select(Preemption.job_id, Preemption.restart, Action.created_s)
+        .join(Action, Action.preemption_id == Preemption.id)
+        .where(Action.state == "failed", Action.kind.in_(("signal", "requeue")), Action.created_s >= since_s)
+        .order_by(Action.id)
+    )
+    return [(job_id, restart, at_s) for job_id, restart, at_s in session.execute(query)]
+
+
 def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None:
     """Record new preemptions; they get their keys."""
     for active_preemption in begun:
@@ -53,6 +64,11 @@ def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None
         session.add(row)
         session.flush()
         active_preemption.pk = row.id
+
+
+def note_requeued(session: Session, keys: Collection[int], now_s: float) -> None:
+    """Slurm took the requeues that were missing of these preemptions."""
+    session.execute(update(Preemption).where(Preemption.id.in_(keys)).values(phase="requeued", updated_s=now_s))
 
 
 def save_phases(session: Session, changed: Iterable[ActivePreemption], at: Instant) -> None:

@@ -119,6 +119,12 @@ def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Jo
     return session.scalars(query.order_by(Job.submit_s.desc()).limit(1)).first()
 
 
+def find_jobs(session: Session, job_ids: Sequence[int]) -> Iterator[Job]:
+    """All jobs of these ids, ended ones included."""
+    for at in range(0, len(job_ids), _IDS_PER_QUERY):
+        yield from session.scalars(select(Job).where(Job.job_id.in_(job_ids[at : at + _IDS_PER_QUERY])))
+
+
 def runs_of(session: Session, job: Job) -> Sequence[JobRun]:
     """A job's runs, first to last."""
     return session.scalars(select(JobRun).where(JobRun.job_pk == job.id).order_by(JobRun.restart)).all()

@@ -49,7 +49,7 @@ def find_old_rows(
         before_s: rows from before this instant may go.
         idle_before_s: the same for cycles that changed nothing.
     """
-    time = {Cycle: Cycle.started_s, CpuMeasurementRow: CpuMeasurementRow.at_s}.get(
+    time: Any = {Cycle: Cycle.started_s, CpuMeasurementRow: CpuMeasurementRow.at_s}.get(
         table, getattr(table, "created_s", None)
     )
     oldest_kept_s = max(before_s, idle_before_s) if table is Cycle else before_s
@@ -67,7 +67,7 @@ def delete_rows(session: Session, table: type[Any], ids: Sequence[int]) -> None:
     session.execute(delete(table).where(table.id.in_(ids)))
 
 
-def _may_go(session: Session, table: type[Any], before_s: float) -> Select[tuple[int]]:
+def _may_go(session: Session, table: type[Any], before_s: float) -> Select[int]:
     if table is Action:
         under_way = exists().where(Preemption.id == Action.preemption_id, Preemption.phase.not_in(FINAL_PHASES))
         newest = newest_order(session)

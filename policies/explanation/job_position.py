@@ -44,7 +44,7 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     ``note`` is the plan's line on the job, ``job`` the row of the snapshot that the plan was made from.
     """
     standing, numbers = _explain_order(note, job, policy)
-    place = f" Place {note.position + 1} in line." if note.position >= 0 else ""
+    position = f" Position {note.position + 1} in line." if note.position >= 0 else ""
     verdict = VERDICTS[note.verdict]
     if note.verdict == JobVerdict.PROTECTED:
         cannot = "it did not consent to preemption, or Slurm cannot requeue it"
@@ -55,12 +55,12 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
     return Explanation(
-        sentences=(standing + place, verdict),
+        sentences=(standing + position, verdict),
         numbers={
             "policy": policy.name,
             "verdict": note.verdict.name.lower(),
-            "queue": note.queue,
-            "position": note.position if note.position >= 0 else None,
+            "queue": note.queue + 1,
+            "position": note.position + 1 if note.position >= 0 else None,
             note.score_name: _finite(note.score),
             "attained_gpu_s": job.attained_gpu_s,
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),

@@ -130,7 +130,8 @@ class PoolInstaller:
             sent = dict(wanted.settings) | {name: {**old[name], "State": "DRAIN"} for name in outcome.leaving}
             done = replace(
                 draft,
-                phase="applied",
+                # A sodad that is killed before it has moved all waiting jobs leaves the rest to the next one.
+                phase="applying" if outcome.held_back else "applied",
                 sent=sent,
                 base_of={name: base_of[name] for name in sent},
                 shown={name: dict(shown[name].fields) for name in sent if name in shown},

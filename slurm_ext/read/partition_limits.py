@@ -1,8 +1,9 @@
-"""``scontrol show partition`` and the cluster's own limit, as :class:`PartitionLimits`."""
+"""``scontrol show partition`` and the cluster's own limit: limits and tiers of partitions."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
@@ -11,6 +12,7 @@ from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
 SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
 SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 
+_TIER = re.compile(r"[0-9]{1,5}", re.ASCII)
 _CLUSTER_LIMIT = re.compile(r"^MaxMemPerCPU\s*=\s*([0-9]{1,18})\s*$", re.MULTILINE)
 
 
@@ -27,8 +29,7 @@ def parse_limits(stdout: bytes, framing: ReplyFraming, cluster_limit_mib: int) -
         SlurmReplyError: the reply is cut short.
     """
     found = {}
-    for line in framing.body(stdout, "scontrol's list of partitions").split("\n"):
-        pairs = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    for pairs in _partitions(stdout, framing):
         if name := pairs.get("PartitionName"):
             memory_mib = count_or_zero(pairs.get("MaxMemPerCPU", ""))
             # A partition's own limit, by CPU or by node, stands in place of the cluster's.
@@ -37,3 +38,19 @@ def parse_limits(stdout: bytes, framing: ReplyFraming, cluster_limit_mib: int) -
                 name, count_or_zero(pairs.get("MaxCPUsPerNode", "")), memory_mib if own else cluster_limit_mib
             )
     return found
+
+
+def parse_tiers(stdout: bytes, framing: ReplyFraming) -> dict[str, int]:
+    """PriorityTier of every partition, by name; one whose tier cannot be read is left out.
+
+    Raises:
+        SlurmReplyError: the reply is cut short.
+    """
+    tiers = {pairs.get("PartitionName", ""): pairs.get("PriorityTier", "") for pairs in _partitions(stdout, framing)}
+    return {name: int(tier) for name, tier in tiers.items() if name and _TIER.fullmatch(tier)}
+
+
+def _partitions(stdout: bytes, framing: ReplyFraming) -> Iterator[dict[str, str]]:
+    """Words of each partition, by key."""
+    for line in framing.body(stdout, "scontrol's list of partitions").split("\n"):
+        yield dict(word.split("=", 1) for word in line.split() if "=" in word)

@@ -48,8 +48,9 @@ def find_rivals(partitions: IntColumn, snapshot: ClusterSnapshot) -> dict[int, l
 
 def _tiers(partitions: str, snapshot: ClusterSnapshot) -> set[int]:
     """Tiers of a list of partitions; empty where one is unknown."""
-    parts = [snapshot.pools.table.get(name) for name in partitions.split(",")]
-    return {part.tier for part in parts if part} if all(parts) else set()
+    known = {part.name: part.tier for part in snapshot.pools.table} | dict(snapshot.tiers)
+    tiers = [known.get(name) for name in partitions.split(",")]
+    return set() if None in tiers else {tier for tier in tiers if tier is not None}
 
 
 def find_larger(sizes: Sequence[int], shapes: Sequence[RequestShape]) -> dict[int, list[int]]:

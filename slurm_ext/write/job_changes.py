@@ -208,7 +208,7 @@ def _lift_changes(
             reason = f"{action.reason}: an earlier lift is withdrawn, its own priority will do"
         else:
             word = "starts now" if job_id in starts else "waits"
-            reason = f"{action.reason}: {word}, place {rank[job_id] + 1} of {len(ranked)}"
+            reason = f"{action.reason}: {word}, position {rank[job_id] + 1} of {len(ranked)}"
         old = int(jobs.site_factor[jobs.row(job_id)])
         new = {"SiteFactor": str(wanted[job_id])}
         changes.append(JobChange(job_id, "order", new, {"SiteFactor": str(old)}, reason, action.id))
@@ -228,6 +228,11 @@ def signal_change(job_id: int, name: str, reason: str) -> JobChange:
 def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChange:
     """Puts a running job back into the queue; with ``ended`` also one that has ended after its checkpoint."""
     return JobChange(job_id, "requeue", REQUEUE_IF_ENDED if ended else {}, {}, reason, preemption_id(job_id))
+
+
+def lift_end_change(job_id: int, reason: str) -> JobChange:
+    """Ends the lift of a job whose SiteFactor Slurm does not tell now."""
+    return JobChange(job_id, "release", {"SiteFactor": "0"}, {}, reason)
 
 
 def known_change(

@@ -15,6 +15,7 @@ from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
+from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
 from slurm_soda.sodactl.site_access import SiteAccess
 
@@ -30,7 +31,12 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
     try:
         with site.store() as store:
             with store.read() as session:
-                found = [check_daemon(session, site), check_agents(session, site, gpu_nodes), check_clocks(session)]
+                found = [
+                    check_daemon(session, site),
+                    check_preemptions(session, site),
+                    check_agents(session, site, gpu_nodes),
+                    check_clocks(session),
+                ]
             store.try_write()
     except StoreMissingError as error:
         yield CheckResult("store", "warn", error.found, "start sodad")
@@ -83,6 +89,16 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
             "sodad", "fail", f"its last cycle failed: {last.error}", "fix that; sodad tries again by itself"
         )
     return CheckResult("sodad", "ok", beat)
+
+
+def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
+    """Somebody finishes the preemptions that have begun."""
+    active = queries.active_preemptions(session)
+    alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+    if unfinished := describe_unfinished_preemptions(active, alive=alive):
+        found, remedy = unfinished.split(": ", 1)
+        return CheckResult("preemptions", "warn", found, f"systemctl start sodad; {remedy}")
+    return CheckResult("preemptions", "ok", f"{len(active)} under way")
 
 
 def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:

@@ -179,6 +179,21 @@ def check_gpu_types(nodes_text: str | None) -> CheckResult:
     return CheckResult("GPU types", "ok", f"{', '.join(known)} on {sum(map(bool, types.values()))} nodes")
 
 
+def check_drained_nodes(nodes_text: str | None) -> CheckResult:
+    """No node is drained because slurmctld started a job on it a second time."""
+    lines = (re.match(r"NodeName=(\S+).* State=(\S+).* Reason=(.*)", line) for line in (nodes_text or "").splitlines())
+    drained = [line[1] for line in lines if line and "DRAIN" in line[2] and line[3].startswith("Duplicate jobid")]
+    if drained:
+        more = f" and {len(drained) - 5} more" if len(drained) > 5 else ""
+        return CheckResult(
+            "drained nodes",
+            "warn",
+            f"Slurm drained {', '.join(drained[:5])}{more} (Duplicate jobid): it started a job where it still ran",
+            f"scontrol update NodeName={','.join(drained[:5])} State=RESUME; scontrol release the jobs that Slurm held then",
+        )
+    return CheckResult("drained nodes", "ok", "none for a duplicate job id")
+
+
 def parse_node_gres(nodes_text: str) -> list[tuple[str, str]]:
     """Node name and Gres of every line of ``scontrol -o show nodes``."""
     lines = (re.search(r"NodeName=(\S+).* Gres=(\S+)", line) for line in nodes_text.splitlines())

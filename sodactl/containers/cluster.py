@@ -108,7 +108,8 @@ def up(
         if as_json:
             output.print_json({"name": name, "slurm": slurm, "sodad": mode, **size, "packed": packed})
         else:
-            output.print_line(f"cluster {name} is up: {nodes} nodes with {gpus} GPUs each, sodad {mode}")
+            each = f"{output.format_count(nodes, 'node')} with {output.format_count(gpus, 'GPU')} each"
+            output.print_line(f"cluster {name} is up: {each}, sodad {mode}")
             output.print_line(f"try: sodactl cluster exec --name {name} {USERS[0]} -- sinfo")
     except KeyboardInterrupt:
         made.down()

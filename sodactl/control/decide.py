@@ -103,7 +103,7 @@ def _place(jobs: JobTable, plan: Plan, job_id: int) -> Document:
         "gpus": view.gpus,
         "cpus": view.cpus,
         "verdict": note.verdict.name,
-        "queue": note.queue,
+        "queue": note.queue + 1,
         "score": note.score,
         "score_name": note.score_name,
     }
@@ -163,7 +163,10 @@ def _ordered(row: Document) -> list[str]:
 
 
 def _placed(row: Document) -> list[str]:
-    return [str(row["job_id"]), ", ".join(f"{one['node']} ({one['gpus']} GPUs)" for one in row["places"]) or "-"]
+    return [
+        str(row["job_id"]),
+        ", ".join(f"{one['node']} ({output.format_count(one['gpus'], 'GPU')})" for one in row["places"]) or "-",
+    ]
 
 
 def _acted(row: Document) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import audit_log, queries
 from slurm_soda.daemon.store.audit_log import ActionState, ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.preemptions import note_requeued
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
@@ -22,11 +24,13 @@ from slurm_soda.sodactl.live.job_identity import find_stored_job
 
 @dataclass(frozen=True, slots=True)
 class ManualChange:
-    """One change to make, of the job submitted at ``submit_s``; ``undoes`` names the action that it takes back."""
+    """One change to make, of the job submitted at ``submit_s``; ``undone_action_id`` names the action that it takes back."""
 
     change: JobChange
     submit_s: float
     undone_action_id: int | None = None
+    preemption_id: int | None = None
+    """The preemption that it carries on."""
 
 
 def send_manual_changes(
@@ -41,7 +45,8 @@ def send_manual_changes(
     if store is None or not wanted:
         return apply_changes(client, changes)
     intents = [
-        IntendedChange(entry.change, entry.submit_s, takes_back=entry.undone_action_id is not None) for entry in wanted
+        IntendedChange(entry.change, entry.submit_s, entry.preemption_id, takes_back=entry.undone_action_id is not None)
+        for entry in wanted
     ]
     with store.write() as session:
         action_ids = audit_log.record_intents(session, intents, epoch_id=None, cycle_id=None, now_s=now_s)
@@ -67,14 +72,17 @@ def _record_results(
     now_s: float,
 ) -> None:
     """Record what became of them; what they take back becomes ``undone`` where Slurm took the change."""
-    outcomes = []
+    outcomes, requeued = [], []
     for entry, action_id, result in zip(wanted, action_ids, results, strict=True):
         state: ActionState = "done" if not result.error else "failed" if result.answered else "sent"
         outcomes.append(ChangeOutcome(action_id, state, result.error))
         if entry.undone_action_id is not None and not result.error:
             outcomes.append(ChangeOutcome(entry.undone_action_id, "undone"))
+        if entry.preemption_id is not None and not result.error:
+            requeued.append(entry.preemption_id)
     with store.write() as session:
         audit_log.record_outcomes(session, outcomes, now_s)
+        note_requeued(session, requeued, now_s)
 
 
 def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:
@@ -82,7 +90,8 @@ def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[in
     known: dict[int, list[Job]] = {}
     if store is not None:
         with suppress(SQLAlchemyError), store.read() as session:
-            for job in queries.live_jobs(session):
+            # Also those that had ended when sodad last saw them: a requeued one waits again.
+            for job in queries.find_jobs(session, [record.job_id for record in jobs]):
                 known.setdefault(job.job_id, []).append(job)
     found = ((record, find_stored_job(known.get(record.job_id, []), record)) for record in jobs)
     return {record.job_id: record.submit_s if job is None else job.submit_s for record, job in found}
@@ -104,6 +113,18 @@ def settle(
         with store.write() as session:
             audit_log.record_outcomes(session, outcomes, now_s)
     return {outcome.action_id: outcome.state for outcome in outcomes}
+
+
+def result_document(result: JobChangeResult) -> dict[str, Any]:
+    """One change and what became of it, as plain data."""
+    change = result.change
+    return {
+        "job_id": change.job_id,
+        "kind": change.kind,
+        "new": dict(change.new),
+        "old": dict(change.old),
+        "error": result.error,
+    }
 
 
 def format_fields(fields: Mapping[str, str]) -> str:

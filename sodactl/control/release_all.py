@@ -21,6 +21,8 @@ from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes, undo
 from slurm_soda.sodactl.control.manual_changes import ManualChange
+from slurm_soda.sodactl.control.missing_requeues import missing_requeues
+from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
@@ -39,10 +41,11 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
 
     Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
     one), ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
-    changed them since. Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin. First
-    the mode is set to observe, so that a running sodad does not make the same changes again; without a usable store this is
-    skipped, with a warning. Pools stay in force, as they need no sodad: `sodactl pools revert` removes them. Needs the
-    rights of root or SlurmUser.
+    changed them since. Without a running sodad it requeues jobs that ended for a preemption after their checkpoint, while
+    Slurm still lists them. Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
+    First the mode is set to observe, so that a running sodad does not make the same changes again; without a usable store
+    this is skipped, with a warning. Pools stay in force, as they need no sodad: `sodactl pools revert` removes them.
+    Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm accepted everything, else 1.
 
     \b
@@ -69,23 +72,20 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
             ManualChange(change, submit_s[change.job_id])
             for change in job_changes.release_changes(reading.jobs, reading.site_factors, now_s=site.now_s())
         ]
-        wanted += _request_changes(stack, site, store, reading, warnings)
+        wanted += _changes_by_store(stack, site, store, reading, warnings)
         results: Sequence[JobChangeResult]
         if dry_run:
             results = [JobChangeResult(entry.change) for entry in wanted]
         else:
             results = _send(store, client, wanted, site.now_s(), warnings)
-    rows = [
-        {"job_id": r.change.job_id, "new": dict(r.change.new), "old": dict(r.change.old), "error": r.error}
-        for r in results
-    ]
+    rows = [manual_changes.result_document(result) for result in results]
     return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
 
 
-def _request_changes(
+def _changes_by_store(
     stack: ExitStack, site: SiteAccess, store: Store | None, reading: _SlurmReading, warnings: list[str]
 ) -> list[ManualChange]:
-    """Requests of waiting jobs as their users made them; only the store knows those.
+    """Requests of waiting jobs as their users made them, and requeues that a dead sodad owes; only the store knows those.
 
     Settles what became of changes whose outcome is unknown, so that those that Slurm took go back too.
     """
@@ -97,10 +97,12 @@ def _request_changes(
         with store.read() as session:
             standing = queries.standing_rewrites(session, list(waiting))
             verdicts = undo.check_undo(session, standing, waiting, {}, settled)
+            alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+            requeues = [] if alive else missing_requeues(session, listed, "release-all", site.now_s())
     except (StoreError, SQLAlchemyError):
         warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
         return []
-    return [ManualChange(v.change, v.action.submit_s, v.action.id) for v in verdicts if v.change is not None]
+    return [ManualChange(v.change, v.action.submit_s, v.action.id) for v in verdicts if v.change is not None] + requeues
 
 
 def _pool_warnings(site: SiteAccess) -> list[str]:
@@ -150,14 +152,14 @@ def _draw(document: Document) -> None:
         cells = [
             (
                 str(r["job_id"]),
-                manual_changes.format_fields(r["new"]),
+                manual_changes.format_fields(r["new"]) if r["kind"] != "requeue" else "requeue",
                 manual_changes.format_fields(r["old"]),
                 r["error"],
             )
             for r in shown
         ]
         output.print_table(columns, cells)
-    sent = f"{len(rows) - len(failed)} changes {'would be ' if dry_run else ''}sent"
+    sent = f"{output.format_count(len(rows) - len(failed), 'change')} {'would be ' if dry_run else ''}sent"
     output.print_line(sent if rows else "nothing of ours is in Slurm")
     if failed:
-        output.warn(f"{len(failed)} changes failed; run this again once Slurm answers")
+        output.warn(f"{output.format_count(len(failed), 'change')} failed; run this again once Slurm answers")

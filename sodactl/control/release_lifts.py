@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,16 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
-from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe, parse_config, slurm_user_id
+from slurm_soda.sodactl.checks.check_result import CommandProbe
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
+from slurm_soda.sodactl.control.missing_requeues import may_lack_requeue, missing_requeues
 from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
@@ -37,7 +40,7 @@ _MOST_PASSES = 3
 _WATCHED_SHARE, _LOOKS = 1 / 6, 10
 """Share of the lease for which a sodad that seems paused is watched, and how often."""
 
-_REASON = "release-lifts: sodad shows no life, so its lifts end"
+_REASON = "release-lifts: sodad shows no life"
 
 
 @click.command("release-lifts")
@@ -50,6 +53,7 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
     also from one that is paused, and then resets the SiteFactor of every waiting job. sodad.service runs it whenever sodad
     has ended, and sodad-expiry.timer when its heartbeat is older than cycle.lease_s; a sodad that is started again lifts
     anew. Without a usable store it resets them too, and records nothing. To leave slurm-soda use `sodactl release-all`.
+    A job that sodad asked to save its state, and that ended for it with an error, is requeued, while Slurm still lists it.
     Only root and SlurmUser may run it.
     Exit status: 0 if no SiteFactor is left, or if sodad lives, else 1.
 
@@ -97,11 +101,11 @@ class _Release:
     store: Store | None
     epoch: DaemonEpoch | None
     warnings: list[str]
-    results: dict[int, JobChangeResult] = field(default_factory=dict)
-    """By job; of several tries the last."""
+    results: dict[tuple[int, str], JobChangeResult] = field(default_factory=dict)
+    """By job and kind of change; of several tries the last."""
 
     def run(self) -> Document:
-        """Reset SiteFactors until Slurm shows none.
+        """Reset SiteFactors and requeue jobs until Slurm shows none.
 
         Raises:
             SlurmError: Slurm does not answer.
@@ -115,10 +119,7 @@ class _Release:
         except SupersededError:
             self.warnings.append("a sodad was started meanwhile; its lifts stay")
             complete = True
-        rows = [
-            {"job_id": r.change.job_id, "new": dict(r.change.new), "old": dict(r.change.old), "error": r.error}
-            for r in self.results.values()
-        ]
+        rows = [manual_changes.result_document(result) for result in self.results.values()]
         epoch_id = self.epoch.epoch_id if self.epoch else None
         return {
             "released": True,
@@ -129,7 +130,7 @@ class _Release:
         }
 
     def _pass(self, *, first: bool) -> int:
-        """Reset what Slurm shows now; how many jobs that were."""
+        """Take back what Slurm shows now; how many changes that were."""
         jobs = self.client.jobs()
         shown = release_changes(jobs, self.client.site_factors(), now_s=self.site.now_s())
         changes = [replace(change, reason=_REASON) for change in shown if "SiteFactor" in change.new]
@@ -137,10 +138,19 @@ class _Release:
         unknown = [change for change in changes if not change.old]
         changes = [change for change in changes if change.old] + (self._once_lifted(unknown) if first else [])
         submit_s = manual_changes.first_submit_times(self.store, jobs)
-        for at in range(0, len(changes), CHUNK_UPDATES):
+        wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes] + self._missing_requeues(jobs)
+        for at in range(0, len(wanted), CHUNK_UPDATES):
             self._check()
-            self._send([ManualChange(change, submit_s[change.job_id]) for change in changes[at : at + CHUNK_UPDATES]])
-        return len(changes)
+            self._send(wanted[at : at + CHUNK_UPDATES])
+        return len(wanted)
+
+    def _missing_requeues(self, jobs: Sequence[SlurmJob]) -> list[ManualChange]:
+        """Only the store knows of them."""
+        if self.store is None:
+            return []
+        with suppress(SQLAlchemyError), self.store.read() as session:
+            return missing_requeues(session, {job.job_id: job for job in jobs}, _REASON, self.site.now_s())
+        return []
 
     def _once_lifted(self, changes: Sequence[JobChange]) -> list[JobChange]:
         """Those whose last recorded SiteFactor is not 0; all where nothing is recorded."""
@@ -167,14 +177,15 @@ class _Release:
             self.warnings.append(f"the changes are not recorded: {first_line(error)}")
             self.store = None
             sent = manual_changes.send_manual_changes(None, self.client, wanted, self.site.now_s())
-        self.results |= {result.change.job_id: result for result in sent}
+        self.results |= {(result.change.job_id, result.change.kind): result for result in sent}
 
     def _end(self) -> bool:
         """Slurm shows none any more: so nobody needs to look again for long, unless it refused for a job that it hides."""
-        if any(result.error and not result.change.old for result in self.results.values()):
+        hidden = (result for (_, kind), result in self.results.items() if kind == "release" and not result.change.old)
+        if any(result.error for result in hidden):
             return False
         # What Slurm refused and shows no more has started or ended.
-        self.results = {job_id: result for job_id, result in self.results.items() if not result.error}
+        self.results = {key: result for key, result in self.results.items() if not result.error}
         if self.store is not None and self.epoch is not None:
             with suppress(SQLAlchemyError), self.store.write() as session:
                 epoch = session.get_one(Epoch, self.epoch.epoch_id)
@@ -186,13 +197,21 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
     """Take the right to send from every sodad; ``None`` where there is nothing to do."""
     warnings: list[str] = []
 
+    leaving = False
+
     def nothing_to_do(last: Epoch) -> bool:
-        return unless_alive and (_lives(last, site) or _is_settled(last, site))
+        return unless_alive and (_lives(last, site) or (_is_settled(last, site) and not leaving))
 
     try:
         store = stack.enter_context(site.store())
         with store.read() as session:
-            if unless_alive and queries.newest_order(session) is None:
+            leaving = may_lack_requeue(
+                session,
+                since_s=site.now_s() - WATCH_S,
+                now_s=site.now_s(),
+                max_grace_s=site.settings.preemption.max_grace_s,
+            )
+            if unless_alive and not leaving and queries.newest_order(session) is None:
                 return None  # a sodad that only observes leaves a site its own SiteFactors
         if unless_alive and _writes_heartbeats(store, site):
             return None
@@ -262,6 +281,9 @@ def _draw(document: Document) -> None:
         return
     for row in failed:
         output.warn(f"job {row['job_id']}: {row['error']}")
-    output.print_line(f"{len(document['changes']) - len(failed)} SiteFactors reset")
+    kinds = Counter(row["kind"] for row in document["changes"] if not row["error"])
+    output.print_line(f"{output.format_count(kinds['release'], 'SiteFactor')} reset")
+    if kinds["requeue"]:
+        output.print_line(f"{output.format_count(kinds['requeue'], 'job')} requeued after a checkpoint")
     if not document["complete"]:
         output.warn("some are left; run this again once Slurm answers")

@@ -117,7 +117,7 @@ def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob |
         "job": _job_keys(job, record),
         "note": plan_note_document({} if job is None else job.note),
         "numbers": dict(job_reasons.explain_by_policy(known).numbers),
-        "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.now_s),
+        "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.until_s),
         "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},
         "reasons": list(job_reasons.list_job_reasons(known)),
         "run_time": known.run_time.numbers or None,
@@ -182,7 +182,8 @@ def _draw(document: Document) -> None:
     for line in document["warnings"]:
         output.warn(line)
     job = document["job"]
-    asks = f"{job['gpus']} GPUs, {job['cpus']} CPUs on {job['nodes']} nodes of {job['partition']}"
+    count = output.format_count
+    asks = f"{count(job['gpus'], 'GPU')}, {count(job['cpus'], 'CPU')} on {count(job['nodes'], 'node')} of {job['partition']}"
     output.print_line(f"Job {job['job_id']} ({job['name']}) of {job['user']}: {asks}")
     if job["hints"]:
         output.print_line(f"Hints: {output.format_hints(job['hints'])}")

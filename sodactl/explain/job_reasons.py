@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, Preemption
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.explanation.explanation import Explanation
@@ -46,8 +47,19 @@ class JobFacts:
     @property
     def run_time(self) -> Explanation:
         """Of its run time."""
-        ended = self.view.job is not None and self.view.job.end_s is not None
-        return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.now_s), ended=ended)
+        return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.until_s), ended=self.ended)
+
+    @property
+    def ended(self) -> bool:
+        """Slurm or the store says so: the store learns of an end a moment late, Slurm forgets the job."""
+        listed = self.record is not None and self.record.state in ENDED_STATES
+        return listed or (self.view.job is not None and self.view.job.end_s is not None)
+
+    @property
+    def until_s(self) -> float:
+        """Up to when its last run counts: its end, or now."""
+        end_s = self.record.end_s if self.record is not None and self.ended else math.nan
+        return end_s if math.isfinite(end_s) else self.now_s
 
     @property
     def cores(self) -> Explanation:
@@ -83,6 +95,26 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
         yield f"It {times}{gave}; `sodactl history --job {job.job_id}` shows what it used."
         yield from known.run_time.sentences
+    if known.view.preemptions:
+        yield from _ended_while_preempted(known, known.view.preemptions[-1], state)
+
+
+def _ended_while_preempted(known: JobFacts, last: Preemption, state: str) -> Iterator[str]:
+    """What to do about a job that was asked for its checkpoint and was not requeued in that run."""
+    record, runs = known.record, known.view.runs
+    run = record.restarts if record is not None else runs[-1].restart if runs else last.restart
+    signalled = any(action.kind == "signal" and action.state != "failed" for action in known.view.actions)
+    if not signalled or run != last.restart or last.phase not in (*LEAVING_PHASES, "lost"):
+        return
+    if last.phase in LEAVING_PHASES and known.view.head.daemon_alive and state not in ("COMPLETED", "CANCELLED"):
+        yield "It saved its state to give way; sodad requeues it."
+        return
+    again = (
+        f"`scontrol requeue {last.job_id}`, while Slurm lists it (MinJobAge)"
+        if record is not None
+        else "submit it again"
+    )
+    yield f"It ended after it was asked to save its state, and was not requeued. If it had not done its work: {again}."
 
 
 def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
@@ -116,8 +148,8 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     yield from explanation.sentences
     before = known.view.waiting_before
     if before:
-        others = "1 waiting job" if before == 1 else f"{before} waiting jobs"
-        yield f"Before it in line: {others}, for {known.view.gpus_before} GPUs."
+        others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
+        yield f"Before it in line: {others}, for {gpus}."
 
 
 def explain_by_policy(known: JobFacts) -> Explanation:

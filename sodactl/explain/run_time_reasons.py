@@ -65,7 +65,7 @@ def explain_run_time(expected: ExpectedRunTime | None, *, ended: bool) -> Explan
         "run_s": expected.run_s,
         "error_s": expected.error_s,
         "attained_s": expected.attained_s,
-        "left_s": expected.left_s,
+        "left_s": None if ended else expected.left_s,
         "jobs": prediction.jobs,
         "basis": prediction.basis,
         "first_s": prediction.run_s,

@@ -166,12 +166,18 @@ def _stored_row(job: Job, stored: _StoredJobs) -> Document:
 
 def plan_note_document(note: Mapping[str, Any]) -> Document:
     """What the last plan said of a job; every value ``None`` where it said nothing."""
-    return {key: note.get(key) for key in ("verdict", "queue", "position", "score", "score_name")}
+    document = {key: note.get(key) for key in ("verdict", "queue", "position", "score", "score_name")}
+    return document | {key: count_from_one(note.get(key)) for key in ("queue", "position")}
+
+
+def count_from_one(number: Any) -> int | None:
+    """A queue or position of a plan, which counts from 0, as people count; ``None`` where there is none."""
+    return number + 1 if isinstance(number, int) and number >= 0 else None
 
 
 def _policy_order(row: Document) -> tuple[int, int, int]:
     position = row["position"]
-    return (1, 0, row["job_id"]) if position is None or position < 0 else (0, position, row["job_id"])
+    return (1, 0, row["job_id"]) if position is None else (0, position, row["job_id"])
 
 
 def _draw(rows: Sequence[Document]) -> None:
@@ -185,7 +191,7 @@ def _draw(rows: Sequence[Document]) -> None:
         Column("state"),
         Column("GPUs", right=True),
         Column("queue", right=True),
-        Column("place", right=True),
+        Column("position", right=True),
         Column("verdict"),
         Column("hints"),
     ]
@@ -194,7 +200,6 @@ def _draw(rows: Sequence[Document]) -> None:
 
 def _cells(row: Document) -> list[str]:
     waits = f" ({row['reason']})" if row["state"] == "PENDING" and row["reason"] not in ("", "None") else ""
-    place = row["position"]
     return [
         format_job_id(row),
         row["user"],
@@ -202,7 +207,7 @@ def _cells(row: Document) -> list[str]:
         f"{row['state'].lower()}{waits}",
         str(row["gpus"]),
         "-" if row["queue"] is None else str(row["queue"]),
-        "-" if place is None or place < 0 else str(place + 1),
+        "-" if row["position"] is None else str(row["position"]),
         format_verdict(row["verdict"]),
         output.format_hints(row["hints"]),
     ]

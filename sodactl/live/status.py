@@ -13,6 +13,7 @@ from slurm_soda.daemon.api.views import StatusView, ViewHeader
 from slurm_soda.daemon.store.engine import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -57,6 +58,8 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
     now_s, warnings = site.now_s(), list[str]()
     known = _overview(site, now_s, warnings)
     last, failed = next(iter(known.cycles), None), known.failed
+    if unfinished := describe_unfinished_preemptions(known.preemptions, alive=known.head.daemon_alive):
+        warnings.append(unfinished)
     document: Document = {
         "now_s": now_s,
         "daemon": _daemon(known.head, now_s),

@@ -49,7 +49,7 @@ def _plan_note_document(said: RecordedDecision) -> dict[str, Any]:
     return {
         "at_s": said.now_s,
         "verdict": note.verdict.name.lower(),
-        "position": note.position,
+        "position": note.position + 1 if note.position >= 0 else None,
         note.score_name: note.score,
         "run_time_left_s": said.expected_s,
         "sharing": explain_sharing(said.decision).numbers or None,
@@ -60,7 +60,7 @@ def print_job(outcome: SimulationOutcome, row: int, heard: DecisionRecorder) -> 
     """The same for people."""
     jobs = outcome.workload
     output.print_line()
-    gpus = f"{jobs.gpus[row]} GPU{'' if jobs.gpus[row] == 1 else 's'}"
+    gpus = output.format_count(int(jobs.gpus[row]), "GPU")
     output.print_line(
         f"Job {jobs.label[row]}: submitted at {jobs.submit_s[row]:,.0f} s, needs {jobs.run_s[row]:,.0f} s alone on {gpus};"
         f" started at {outcome.first_start_s[row]:,.0f} s, ended at {outcome.end_s[row]:,.0f} s."

@@ -26,9 +26,10 @@ def build_report_content(
 ) -> ReportContent:
     """What the page and the charts show."""
     costs = ", ".join(f"{name.removesuffix('_s')} {value:g} s" for name, value in told["costs"].items() if value)
+    nodes, gpus = output.format_count(told["nodes"], "node"), output.format_count(told["gpus"], "GPU")
     facts = {
         "Jobs": scenario_input.source,
-        "Cluster": f"{told['cluster']}: {told['nodes']:,} nodes, {told['gpus']:,} GPUs",
+        "Cluster": f"{told['cluster']}: {nodes}, {gpus}",
         "Costs": costs or "none: starts, restarts and checkpoints take no time",
         "Policies know run times from": {
             "trace": "the trace, or the truth where it says nothing",

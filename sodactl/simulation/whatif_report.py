@@ -58,7 +58,8 @@ class WhatIfReport:
         """Workload and cluster in one line."""
         site = self.found.site
         source = DEMO if self.path is None else str(self.path)
-        nodes = f"{len(site.cluster):,} nodes, {site.cluster.total_gpus:,} GPUs"
+        gpus = output.format_count(site.cluster.total_gpus, "GPU")
+        nodes = f"{output.format_count(len(site.cluster), 'node')}, {gpus}"
         where = site.cluster.name if self.described else "what they ran on"
         return f"{len(site.workload):,} jobs of {source} on {where} ({nodes})"
 

@@ -99,6 +99,7 @@ class FakeSlurm:
         """Calls that run out of time although Slurm does what they ask."""
         self.odd: set[int] = set()
         """Jobs whose request nobody can read."""
+        self.tiers = {"main": 1}
         self.updates = 0
         self.calls: list[str] = []
         self.forget_requeues = 0
@@ -201,6 +202,10 @@ class FakeSlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         self._answer("partition_limits")
         return {"main": PartitionLimits("main")}
+
+    def partition_tiers(self) -> dict[str, int]:
+        self._answer("partition_tiers")
+        return dict(self.tiers)
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer("update")

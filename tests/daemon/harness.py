@@ -84,6 +84,9 @@ class MortalClient:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         return self.slurm.partition_limits()
 
+    def partition_tiers(self) -> dict[str, int]:
+        return self.slurm.partition_tiers()
+
     def version(self) -> str:
         return self.slurm.version()
 

@@ -18,6 +18,7 @@ from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWrit
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError
@@ -215,3 +216,12 @@ def test_an_agent_is_told_how_to_be_known_once_its_report_is_taken(site: Site) -
     assert len(taken.headers[KNOWN_HEADER]) == 64
     site.munged.uid = 1000
     assert KNOWN_HEADER not in site.post(NodeReport("n1", "a", 2, 110.0)).headers
+
+
+def test_after_the_loss_of_its_store_sodad_does_not_count_as_running(site: Site, fresh_store: Path) -> None:
+    begin_epoch(site.store, host="ctl", pid=1, version="0", now_s=SystemClock().now_s())
+    path = f"{site.url}/v1/status"
+    assert httpx.get(path, trust_env=False).json()["head"]["daemon_alive"] is True
+    (fresh_store / "soda.db").unlink()
+    head = httpx.get(path, trust_env=False).json()["head"]
+    assert (head["daemon_alive"], "was removed or replaced" in head["stall"]) == (False, True)

@@ -80,6 +80,24 @@ def test_a_kill_at_every_point(fresh_store: Path, kill_at: int) -> None:
     check(slurm, sodad)
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_a_job_that_left_while_sodad_was_dead_is_requeued_by_the_next_sodad(fresh_store: Path, mode: str) -> None:
+    slurm = FakeSlurm(FakeClock())
+    leaving = slurm.submit(1, gpus=4, work_s=1e6, checkpoint="USR1", on_signal="ignore", grace_s=30)
+    slurm.tick()
+    slurm.advance(150)
+    slurm.submit(2, gpus=4, work_s=20.0)
+    sodad = Daemon(slurm, fresh_store, settings())
+    while not leaving.signals:
+        sodad.follow(1)
+    leaving.on_signal = "exit"
+    slurm.signal(1, "USR1")  # by now it has saved its state
+    slurm.advance(60)
+    assert leaving.state == "FAILED"
+    Daemon(slurm, fresh_store, settings(mode=mode)).run()
+    assert (leaving.state, leaving.restarts) == ("PENDING", 1)
+
+
 def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> None:
     slurm = scenario()
     slurm.forget_requeues = 1

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import event
 
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.slurm_state import SlurmReader
+from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.store.queries import put_admin_setting
-from tests.daemon.fake_slurm import BEGIN_TIME_S, FakeSlurm
+from tests.daemon.fake_slurm import BEGIN_TIME_S, FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
+from tests.daemon.records import record
 
 Start = Callable[..., Daemon]
 
@@ -208,3 +212,32 @@ def test_the_last_plan_is_kept_with_each_job(slurm: FakeSlurm, daemon: Start) ->
     assert sodad.job(1).note["verdict"] in ("run", "protected")
     assert sodad.job(2).note["verdict"] == "wait"
     assert sodad.job(2).note["score_name"]
+
+
+def test_an_idle_cycle_writes_one_heartbeat(slurm: FakeSlurm, daemon: Start) -> None:
+    sodad = daemon()
+    sodad.run()
+    slurm.advance(10)
+    written: list[str] = []
+    event.listen(
+        sodad.store.engine, "before_cursor_execute", lambda _c, _cursor, statement, *_more: written.append(statement)
+    )
+    sodad.run()
+    assert sum(statement.startswith("UPDATE epoch") for statement in written) == 1
+
+
+def test_tiers_are_asked_for_where_several_partitions_have_waiting_jobs() -> None:
+    slurm = FakeSlurm(FakeClock())
+    reader, watch = SlurmReader(slurm), Stopwatch(slurm.clock)
+    slurm.tiers = {"main": 1, "short": 2}
+    assert reader.read(0.0, watch).tiers == {}
+    jobs = [record(1), record(2, partition="short")]
+    slurm.jobs = lambda: list(jobs)  # type: ignore[method-assign]
+    for now_s in (0.0, 59.0, 60.0):
+        state = reader.read(now_s, watch)
+        assert state.tiers == slurm.tiers
+    assert slurm.calls.count("partition_tiers") == 2
+    jobs.append(record(3, partition="short,main"))
+    slurm.silent.add("partition_tiers")
+    assert reader.read(61.0, watch).tiers == slurm.tiers, "as they were, while Slurm does not tell"
+    assert slurm.calls.count("partition_tiers") == 3

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.epoch import HostLock
 from slurm_soda.daemon.logs import LOGGER
-from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, main
+from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, _parser, _reload, main
+from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.harness import Daemon
 
 
 @pytest.fixture
@@ -168,3 +171,13 @@ def test_a_store_of_the_wrong_user_is_given_back(fresh_store: Path) -> None:
         said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
     assert f"as root: chown 12345: {store}*" in said
     assert "run this as root" not in said
+
+
+def test_a_reload_reaches_the_searches_on_several_nodes(
+    site: Path, slurm: FakeSlurm, daemon: Callable[..., Daemon]
+) -> None:
+    searches = MultiNodeSearches(search_rules(daemon().cycles.settings.cpu_fit))
+    with (site / "soda.toml").open("a") as file:
+        file.write("[cpu_fit]\ntolerance_ratio = 0.123\n")
+    _reload(daemon().cycles, searches, _parser().parse_args(["--config", str(site / "soda.toml")]))
+    assert searches.rules.tolerance_ratio == 0.123

@@ -245,6 +245,21 @@ def test_the_change_limits_hold_for_moves_and_what_waits_goes_with_the_next_cycl
     assert site.cpu_cores == 11, "the shares did not move a second time"
 
 
+def test_what_a_killed_sodad_held_back_is_moved_by_the_next(site: Site) -> None:
+    limits = site.settings.change_limits.model_copy(update={"max_changes_per_cycle": 2})
+    site.settings = site.settings.model_copy(update={"change_limits": limits})
+    site.schedule = site.next_life()
+    site.strand(1, 2, 3)
+    site.schedule.step(site.settings, enforces=True)
+    site.schedule = site.next_life()
+    site.clock.at_s += RESUME_AFTER_S + 1
+    site.schedule.step(site.settings, enforces=True)
+    assert [job.partition for job in site.queue.queue] == ["gpu"] * 3
+    record_now = read_record(site.folder)
+    assert record_now is not None
+    assert (record_now.phase, site.cpu_cores) == ("applied", 11)
+
+
 def test_a_job_changed_a_moment_ago_is_moved_a_moment_later(site: Site) -> None:
     site.strand(1)
     site.cycles.actor._limits.remember(1, site.clock.now_s())

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.config import PreemptionSettings
+from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.state_machine import (
     ActivePreemption,
     PreemptionContext,
@@ -104,6 +106,19 @@ def test_the_grace_is_waited_for() -> None:
 )
 def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | None) -> None:
     assert step("requeued", LEASED, around=around).send == send
+
+
+@pytest.mark.parametrize(
+    ("reason", "sends"),
+    [("Priority", []), ("BeginTime", []), ("JobHeldUser", ["start-now"]), ("JobHeldAdmin", ["start-now"]),
+     ("Dependency", ["start-now"])],
+)  # fmt: skip
+def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, sends: list[str]) -> None:
+    following = ActivePreemptions(PreemptionSettings())
+    following.adopt([active_preemption("requeued")])
+    jobs = {1: LEASED, 2: record(2, reason=reason)}
+    steps, _ = following.advance(jobs, None, NOW_S, may_begin=True)
+    assert [each.send for each in steps] == sends
 
 
 @pytest.mark.parametrize(("requeued_s", "send"), [(NOW_S - 1.9, None), (NOW_S - 2.0, "start-now")])

@@ -60,6 +60,19 @@ def test_a_victim_that_slurm_always_refuses_is_asked_less_and_less(slurm: FakeSl
     assert refused.restarts >= 1, "a refusal is not for ever"
 
 
+def test_pauses_outlast_a_restart_of_sodad(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=1e6, no_requeue=REFUSED)
+    slurm.advance(60)
+    sodad = daemon()
+    slurm.submit(2, gpus=4, work_s=20.0)
+    sodad.follow(100, every_s=4.0)
+    refusals = len(sodad.actions("requeue"))
+    for _ in range(5):
+        sodad = daemon()
+        sodad.follow(4)
+    assert len(sodad.actions("requeue")) <= refusals + 1
+
+
 def test_pauses_grow_to_a_limit_and_are_forgotten_with_the_run() -> None:
     refused = RefusedVictims()
     now_s = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -58,12 +59,29 @@ def test_files_of_a_role(role: str, files: set[str]) -> None:
 
 @pytest.mark.parametrize("role", ["all", "controller"])
 def test_the_controllers_state_is_slurms(role: str) -> None:
-    assert "install -d -o slurm -g slurm -m 755 /var/lib/slurm-soda\n" in commands(role)
+    assert "install -d -o 'slurm' -g 'slurm' -m 755 /var/lib/slurm-soda\n" in commands(role)
+
+
+def test_sodad_runs_as_slurm_user(tmp_path: Path) -> None:
+    """SlurmUser has another name at many sites: make asks slurmctld, or takes the administrator's word."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(
+        "#!/bin/sh\nprintf 'SlurmctldPort           = 6817\\nSlurmUser               = nobody(65534)\\n'\n"
+    )
+    scontrol.chmod(0o755)
+    make = ["make", "-n", "-C", TOP, "install", "ROLE=controller", f"PYTHON={sys.executable}"]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    group = subprocess.run(["id", "-gn", "nobody"], capture_output=True, text=True, check=True).stdout.strip()
+    for argv, owner in ((make, ("nobody", group)), ([*make, "SLURM_USER=hpc", "SLURM_GROUP=batch"], ("hpc", "batch"))):
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}).stdout
+        user, its_group = owner
+        assert f"install -d -o '{user}' -g '{its_group}' -m 755 /var/lib/slurm-soda" in done
+        assert f"s|^User=slurm$|User={user}|; s|^Group=slurm$|Group={its_group}|" in done
 
 
 @pytest.mark.parametrize("role", ["agent", "login"])
 def test_other_machines_need_no_user_slurm(role: str) -> None:
-    assert "-o slurm" not in commands(role)
+    assert "-o 'slurm'" not in commands(role)
 
 
 @pytest.mark.parametrize(

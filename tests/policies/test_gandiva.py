@@ -167,3 +167,17 @@ def test_what_a_spared_job_leaves_free_is_offered_again() -> None:
     plan = make_policy("gandiva", {"quantum_s": QUANTUM}).decide(cluster(jobs, nodes))
     assert preempted(plan) == {5: (2, 3), 6: (2, 3)}
     assert verdicts(plan)[3] == "WAIT_FOR_PREEMPTION"
+
+
+def test_a_victim_is_offered_places_once_more_when_another_one_is_spared() -> None:
+    """Job 4 moves to what job 1 leaves, so that job 2 has node 1 whole and job 3 stays."""
+    nodes = replace(mixed_nodes(4, 4), in_partition=np.array([[True, True], [True, False]]))
+    jobs = [
+        running(1, (0, 2), since_s=9000),
+        waiting(2, 4, waited_s=1371.0),
+        running(3, (0, 1), since_s=500, partition="p1"),
+        waiting(4, 2, waited_s=1746.0, executed_s=100.0),
+    ]
+    plan = make_policy("gandiva", {"quantum_s": 60.0}).decide(cluster(jobs, nodes))
+    assert preempted(plan) == {1: (2,)}
+    assert verdicts(plan) == {1: "PREEMPT", 2: "WAIT_FOR_PREEMPTION", 3: "RUN", 4: "START"}

@@ -27,34 +27,34 @@ JOBS = [
 
 SAID: list[tuple[str, int, str]] = [
     ("tiresias-las", 1, "It has had 1,200 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, in 1,000 s, it "
-     "moves to the next. Place 1 in line. It keeps running."),
-    ("tiresias-las", 2, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 4 in line. Jobs "
-     "before it want its GPUs, but it keeps them: it did not consent to preemption, or Slurm cannot requeue it."),
-    ("tiresias-las", 3, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Place 5 in line. Jobs "
-     "before it want its GPUs, but it keeps them: its minimum run time is not over."),
+     "moves to the next. Position 1 in line. It keeps running."),
+    ("tiresias-las", 2, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Position 4 in line. "
+     "Jobs before it want its GPUs, but it keeps them: it did not consent to preemption, or Slurm cannot requeue it."),
+    ("tiresias-las", 3, "It has had 5,000 GPU s of service, which puts it in queue 2 of 2, the last. Position 5 in line. "
+     "Jobs before it want its GPUs, but it keeps them: its minimum run time is not over."),
     ("tiresias-las", 4, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 800 s of "
-     "running, it moves to the next. Place 2 in line. It waits: it does not fit beside the jobs before it."),
-    ("tiresias-las", 5, "It asks for no GPU, so it is given what the GPU jobs leave, oldest first. Place 6 in line. It "
+     "running, it moves to the next. Position 2 in line. It waits: it does not fit beside the jobs before it."),
+    ("tiresias-las", 5, "It asks for no GPU, so it is given what the GPU jobs leave, oldest first. Position 6 in line. It "
      "waits: it does not fit beside the jobs before it."),
     ("tiresias-las", 7, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 3,200 s of "
      "running, it moves to the next. Slurm does not let it start yet (held, a dependency or a begin time)."),
-    ("fifo", 4, "Jobs go by submit time. Place 4 in line. It waits: it does not fit beside the jobs before it."),
-    ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Place 4 in line. It waits: "
-     "it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should have "
-     "ended."),
+    ("fifo", 4, "Jobs go by submit time. Position 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Position 4 in line. It "
+     "waits: it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should "
+     "have ended."),
     ("multifactor", 4, "Its priority is 5,281, and the largest goes first: 0 for 0 s of waiting, the rest for its user's "
-     "fair share and for its size. Place 4 in line. It waits: it does not fit beside the jobs before it."),
-    ("gandiva", 3, "Jobs take turns, a slice of 60 s each; this one runs, until others that wait have their turn. Place 1 "
-     "in line. It keeps running."),
-    ("gandiva", 6, "Jobs take turns, a slice of 60 s each, the longest waiting first; this one has waited 9,000 s. Place 2 "
-     "in line. It waits: it does not fit beside the jobs before it."),
+     "fair share and for its size. Position 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("gandiva", 3, "Jobs take turns, a slice of 60 s each; this one runs, until others that wait have their turn. Position "
+     "1 in line. It keeps running."),
+    ("gandiva", 6, "Jobs take turns, a slice of 60 s each, the longest waiting first; this one has waited 9,000 s. Position "
+     "2 in line. It waits: it does not fit beside the jobs before it."),
     ("drf", 4, "Users go by what their jobs hold, the smallest part first; those of user hold 100.0 % of all GPUs, CPUs or "
-     "memory, whichever they hold most of. Place 4 in line. It waits: it does not fit beside the jobs before it."),
+     "memory, whichever they hold most of. Position 4 in line. It waits: it does not fit beside the jobs before it."),
     ("kelp-drf", 5, "Users go by what their jobs hold, the smallest part first; those of user hold 100.0 % of all GPUs. "
-     "Place 5 in line. It waits: it does not fit beside the jobs before it."),
-    ("kelp-fifo", 5, "Jobs without GPUs go by submit time, in a line of their own. Place 5 in line. It waits: it "
+     "Position 5 in line. It waits: it does not fit beside the jobs before it."),
+    ("kelp-fifo", 5, "Jobs without GPUs go by submit time, in a line of their own. Position 5 in line. It waits: it "
      "does not fit beside the jobs before it."),
-    ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Place 4 in "
+    ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Position 4 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip
 
@@ -113,7 +113,9 @@ def test_why_a_job_is_placed_as_it_is(job: dict[str, Any], packlimit: float, sai
     policy = make_policy("tiresias-las", {**PAPER, "packlimit": packlimit})
     snapshot = cluster([waiting(1, 2, **job)], mixed_nodes(4))
     explanation = explain_position(policy.decide(snapshot).notes.of(1), snapshot.jobs.view(0), policy)
-    assert explanation.sentences[0].partition(" Place 1 in line.")[0].partition("moves to the next.")[2].strip() == said
+    assert (
+        explanation.sentences[0].partition(" Position 1 in line.")[0].partition("moves to the next.")[2].strip() == said
+    )
     assert ("packlimit" in explanation.numbers) == bool(said)
 
 

@@ -49,8 +49,8 @@ def test_changes_carry_the_old_value_the_reason_and_come_most_urgent_first() -> 
     changes = order_changes(plan([3, 2, 1], starts=[3]), world)
     assert [change.job_id for change in changes] == [3, 2]
     assert changes[0].old == {"SiteFactor": "2"}
-    assert changes[0].reason == "fifo: starts now, place 1 of 3"
-    assert changes[1].reason == "fifo: waits, place 2 of 3"
+    assert changes[0].reason == "fifo: starts now, position 1 of 3"
+    assert changes[1].reason == "fifo: waits, position 2 of 3"
     assert int(changes[0].new["SiteFactor"]) + 4 > int(changes[1].new["SiteFactor"]) + 5 > 12
 
 

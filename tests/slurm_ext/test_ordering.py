@@ -337,6 +337,10 @@ def test_partitions_without_a_common_node_or_tier_are_not_compared() -> None:
     ]
     tiers = replace(snapshot, pools=PoolsInForce(PoolTable({part.name: part for part in parts})))
     assert compute_site_factors(case.queue, tiers, depth=9) == {}
+    read = replace(snapshot, tiers={"a": 2, "b": 1})
+    assert compute_site_factors(case.queue, read, depth=9) == {}
+    equal = replace(snapshot, tiers={"a": 1, "b": 1})
+    assert compute_site_factors(case.queue, equal, depth=9) == compute_site_factors(case.queue, snapshot, depth=9) != {}
 
 
 @pytest.mark.parametrize("place", [lambda n: 0, lambda n: n // 2, lambda n: n])

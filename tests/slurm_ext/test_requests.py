@@ -14,7 +14,7 @@ from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits
+from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits, parse_tiers
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
@@ -128,3 +128,10 @@ def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
     answer = parse_allocations(text.encode(), [7])[7]
     assert isinstance(answer, SlurmReplyError)
+
+
+def test_tiers_of_partitions() -> None:
+    reply = (
+        "PartitionName=a PriorityTier=2 State=UP\nPartitionName=b PriorityTier=65533\nPartitionName=c PriorityTier=x\n"
+    )
+    assert parse_tiers(framed(reply), FRAMING) == {"a": 2, "b": 65533}

@@ -72,6 +72,7 @@ class MemorySlurm:
     unanswered: Literal["", "taken", "lost"] = ""
     """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
+    requeued: list[int] = field(default_factory=list)
 
     def _answer(self) -> None:
         if self.down:
@@ -100,6 +101,10 @@ class MemorySlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         raise AssertionError("sodactl asks for no limits")
 
+    def partition_tiers(self) -> dict[str, int]:
+        self._answer()
+        return {}
+
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         self._answer()
         results = [] if self.unanswered == "lost" else [self._apply(update) for update in updates]
@@ -125,7 +130,13 @@ class MemorySlurm:
         raise AssertionError("sodactl sends no signals")
 
     def requeue(self, job_id: int, *, ended: bool = False) -> None:
-        raise AssertionError("sodactl requeues nothing")
+        self._answer()
+        assert ended, "sodactl requeues only what has ended"
+        self.requeued.append(job_id)
+        if job_id in self.refuse:
+            raise SlurmCommandError(("scontrol",), 1, self.refuse[job_id], "")
+        again = {"state": "PENDING", "reason": "BeginTime", "submit_s": NOW_S, "eligible_s": NOW_S + 121}
+        self.queue = [replace(j, restarts=j.restarts + 1, **again) if j.job_id == job_id else j for j in self.queue]
 
     def version(self) -> str:
         self._answer()
@@ -190,7 +201,7 @@ class Bench:
     def action(self, job_id: int = 7, **values: Any) -> None:
         defaults: dict[str, Any] = {
             "submit_s": SUBMIT_S, "kind": "order", "new": {"SiteFactor": "500"}, "old": {"SiteFactor": "0"},
-            "reason": "tiresias-las: place 1 of 3", "state": "done", "created_s": NOW_S - 50, "finished_s": NOW_S - 50,
+            "reason": "tiresias-las: position 1 of 3", "state": "done", "created_s": NOW_S - 50, "finished_s": NOW_S - 50,
             "epoch_id": 1,
         }  # fmt: skip
         self.add(Action(job_id=job_id, **{**defaults, **values}))

@@ -101,13 +101,13 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     assert [f["check"] for f in document["findings"]] == [
         "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
-        "GPU types", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
-        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad",
+        "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
+        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
         "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "26 ok, 1 skip" in out
+    assert "28 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
@@ -370,3 +370,13 @@ def test_the_recorded_configuration_is_read() -> None:
 def test_the_recorded_nodes_are_read() -> None:
     text = (REPLIES / "nodes-24.11.txt").read_text()
     assert parse_node_gres(text) == [("n1", "gpu:a100:4,cog:g0:1,cog:g1:1,cog:g2:1,cog:g3:1")]
+
+
+def test_a_node_that_slurm_drained_for_a_duplicate_job_id(soda: Bench, recorded: RecordedSlurm) -> None:
+    recorded.change(NODES, "State=IDLE", "State=IDLE+DRAIN")
+    recorded.change(NODES, "CurrentWatts=0", "CurrentWatts=0 Reason=Duplicate jobid [root@2026-11-20T22:28:11]")
+    state, found, remedy = finding(soda("doctor", "--json"), "drained nodes")
+    assert (state, "drained n1 (Duplicate jobid)" in found) == ("warn", True)
+    assert "State=RESUME" in remedy
+    recorded.change(NODES, "Duplicate jobid", "disk broken")
+    assert finding(soda("doctor", "--json"), "drained nodes")[0] == "ok", "drained by somebody for another reason"

@@ -50,19 +50,19 @@ def test_why_it_waits(site: Bench) -> None:
     assert set(document) == KEYS
     assert set(document["job"]) == JOB_KEYS
     assert document["before"] == {"jobs": 2, "gpus": 12}
-    assert document["note"] == note("wait", 3)
+    assert document["note"] == note("wait", 4, queue=1), "counted from 1"
     assert document["reasons"] == [
         "Slurm: PENDING, reason Priority, priority 100.",
         "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 8,000 GPU s, after 4,000 s of running, it moves "
-        "to the next. Place 4 in line.",
+        "to the next. Position 4 in line.",
         "It waits: it does not fit beside the jobs before it.",
         "Before it in line: 2 waiting jobs, for 12 GPUs.",
         "It is never preempted: it names no --soda-checkpoint signal.",
     ]
     assert document["numbers"]["leaves_queue_at_gpu_s"] == 8000
-    assert (document["numbers"]["queue"], document["numbers"]["position"]) == (0, 3)
+    assert (document["numbers"]["queue"], document["numbers"]["position"]) == (1, 4)
     out = site("explain", "7").out
-    assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 nodes of main\n")
+    assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 node of main\n")
     for line in document["reasons"]:
         assert f"  {line}\n" in out
 
@@ -167,7 +167,7 @@ def test_a_promotion_during_the_run_forgives_what_came_before(site: Bench) -> No
 
 
 def test_the_audit_trail(site: Bench) -> None:
-    site.action(reason="tiresias-las: starts now, place 1 of 3")
+    site.action(reason="tiresias-las: starts now, position 1 of 3")
     site.action(kind="requeue", new={}, old={}, state="failed", error="Job is not \x1b[31mrunning", reason="for 6")
     site.action(epoch_id=None, kind="release", new={"SiteFactor": "0"}, old={"SiteFactor": "500"}, reason="release-all")
     site.action(submit_s=SUBMIT_S - 99, reason="of an older job with this id")
@@ -180,7 +180,7 @@ def test_the_audit_trail(site: Bench) -> None:
         "SiteFactor=500",
         "failed: Job is not \\x1b[31mrunning",
         "release-all (by hand)",
-        "starts now, place 1 of 3",
+        "starts now, position 1 of 3",
     ):
         assert text in out
     assert "older job" not in out
@@ -330,6 +330,21 @@ def test_what_was_expected_of_an_ended_job(soda: Bench) -> None:
     soda.slurm.queue = []
     assert "It was expected to run 16 min 40 s when it came" in reasons(soda)
     assert "it ran 10 min 00 s." in reasons(soda)
+
+
+def test_nothing_is_left_of_a_job_that_slurm_saw_end(soda: Bench) -> None:
+    """sodad, which does not run, has not seen the end."""
+    expect(soda, job={"state": "RUNNING"})
+    soda.slurm.queue = [record(7, state="FAILED", end_s=NOW_S - 300)]
+    document = soda("explain", "7", "--json").document
+    assert "left" not in "".join(document["reasons"])
+    assert (document["run_time"]["left_s"], document["run_time"]["attained_s"]) == (None, 300)
+    assert document["attained_gpu_s"] == 600
+
+
+def test_one_of_a_kind_is_not_a_plural(soda: Bench) -> None:
+    soda.slurm.queue = [record(7, gpus=1, cpus=1)]
+    assert "1 GPU, 1 CPU on 1 node of main\n" in soda("explain", "7").out
 
 
 @pytest.mark.parametrize(

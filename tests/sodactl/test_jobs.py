@@ -51,7 +51,7 @@ def test_slurm_and_store_are_joined_by_id_and_submit_time(soda: Bench) -> None:
     shown = soda("jobs", "--json").document
     assert (shown["daemon_alive"], shown["warnings"]) == (True, [])
     assert [(j["job_id"], j["verdict"], j["position"], j["preemptions"]) for j in shown["jobs"]] == [
-        (7, "wait", 4, 2), (8, None, None, 0)]  # fmt: skip
+        (7, "wait", 5, 2), (8, None, None, 0)]  # fmt: skip
 
 
 @pytest.mark.parametrize(

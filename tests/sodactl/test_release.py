@@ -52,6 +52,13 @@ def test_a_requeued_jobs_release_is_in_its_own_story(site: Bench) -> None:
     assert [change["kind"] for change in changes] == ["release", "release"]
 
 
+def test_a_release_after_an_end_that_sodad_saw_is_in_its_story(site: Bench) -> None:
+    """It ended, and its owner requeued it while sodad was down."""
+    site.add(stored_job(9, submit_s=SUBMIT_S - 700, state="FAILED", end_s=SUBMIT_S - 100))
+    site("release-all")
+    assert len(site("explain", "9", "--json").document["changes"]) == 2
+
+
 def test_a_second_time_only_resets_what_slurm_does_not_tell(site: Bench) -> None:
     assert "7 changes sent" in site("release-all").out
     site.slurm.sent.clear()
@@ -121,7 +128,7 @@ def test_what_slurm_refuses_is_said(site: Bench) -> None:
     shown = site("release-all", status=1)
     assert "Access/permission denied" in shown.out
     assert "6 changes sent" in shown.out
-    assert "1 changes failed" in shown.err
+    assert "1 change failed" in shown.err
 
 
 def test_slurm_down_is_one_error_and_the_mode_is_set_all_the_same(site: Bench) -> None:

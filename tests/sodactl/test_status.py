@@ -40,7 +40,7 @@ def test_a_live_daemon(soda: Bench) -> None:
     assert (document["mode"], document["policy"]) == ("observe", "tiresias-las")
     assert document["jobs"] == {
         "states": {"PENDING": 2, "RUNNING": 1},
-        "queues": {"0": {"PENDING": 1, "RUNNING": 1}, "1": {"PENDING": 1}},
+        "queues": {"1": {"PENDING": 1, "RUNNING": 1}, "2": {"PENDING": 1}},
     }
     assert document["last_cycle"]["age_s"] == 2.0
     out = soda("status").out

@@ -51,9 +51,8 @@ class ScenarioInput:
         """Workload and cluster in one line."""
         workload, cluster, seeds = self.first.workload, self.first.cluster, [s.seed for s in self.scenarios]
         seed = "" if seeds == [None] else f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        return (
-            f"{len(workload):,} jobs of {workload.name}{seed} on cluster {cluster.name} ({cluster.total_gpus:,} GPUs)"
-        )
+        gpus = output.format_count(cluster.total_gpus, "GPU")
+        return f"{len(workload):,} jobs of {workload.name}{seed} on cluster {cluster.name} ({gpus})"
 
 
 def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: Sequence[str] = ()) -> ScenarioInput:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from slurm_soda.agent.network.net_cls import NetClsGroups
 from slurm_soda.agent.network.network_controller import STATE_FILE, NetworkController, NetworkDependencies
+from slurm_soda.agent.network.nft_rules import NftRules
+from slurm_soda.agent.network.shaper import HtbShaper
 from slurm_soda.agent.settings.network import NetworkSettings
+from slurm_soda.agent.state_file import write_state
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
 
 
@@ -146,3 +151,30 @@ def test_nothing_is_done_unless_the_site_says_so(node: Node) -> None:
     fresh = NetworkController(SETTINGS, node.state, NetworkDependencies(Table({}, {}), net_classes=node.groups))
     assert node.turn(fresh, WIDE, CPU_JOB) == (), "an agent that only reports once must not set what nobody takes back"
     assert node.untouched()
+
+
+class Removed:
+    """Stands for rules, tree and groups, which can all be removed."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def remove(self) -> None:
+        self.times += 1
+
+
+def test_what_an_agent_left_is_gone_without_a_fault(tmp_path: Path) -> None:
+    """Without the kernel's own network, which not every machine with tests lends."""
+    rules, shaper, groups = Removed(), Removed(), Removed()
+    ports = NetworkDependencies(
+        Table({}, {}),
+        shaper=cast("HtbShaper", shaper),
+        rules=cast("NftRules", rules),
+        net_classes=lambda _node: cast("NetClsGroups", groups),
+    )
+    write_state(tmp_path / STATE_FILE, 1, {"net_cls": "n1"})
+    resource_controller = NetworkController(SETTINGS, tmp_path, ports)
+    assert resource_controller.recover(0.0) == ()
+    assert (rules.times, shaper.times, groups.times) == (1, 1, 1)
+    assert resource_controller.close() == ()
+    assert (rules.times, (tmp_path / STATE_FILE).exists()) == (1, False)

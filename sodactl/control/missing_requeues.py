@@ -1,0 +1,58 @@
+"""Jobs that saved their state and ended for a preemption while no sodad was there to requeue them.
+
+Slurm forgets an ended job after MinJobAge, and then nobody can requeue it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, lacks_requeue
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.write.job_changes import lift_end_change, requeue_change
+from slurm_soda.sodactl.control.manual_changes import ManualChange
+
+
+def missing_requeues(session: Session, jobs: Mapping[int, SlurmJob], why: str, now_s: float) -> list[ManualChange]:
+    """The requeue of each such job, followed by the end of its lift, which it would have again.
+
+    Args:
+        session: reads.
+        jobs: all jobs that Slurm lists.
+        why: for the record of changes.
+        now_s: Unix seconds.
+    """
+    at = _by_wall_clock(now_s)
+    found = [
+        preemption
+        for preemption in load_preemptions(session, at)
+        if preemption.phase in LEAVING_PHASES and lacks_requeue(preemption, jobs.get(preemption.job_id), at)
+    ]
+    lifts = queries.last_site_factors(session, [preemption.job_id for preemption in found])
+    changes: list[ManualChange] = []
+    for preemption in found:
+        job_id, submit_s = preemption.job_id, preemption.submit_s
+        reason = f"{why}: it saved its state and ended ({jobs[job_id].exit_code}) for: {preemption.reason}"
+        requeue = requeue_change(job_id, reason, ended=True)
+        changes.append(ManualChange(requeue, submit_s, preemption_id=preemption.pk))
+        if lifts.get(job_id, "0") != "0":
+            changes.append(ManualChange(lift_end_change(job_id, why), submit_s))
+    return changes
+
+
+def may_lack_requeue(session: Session, *, since_s: float, now_s: float, max_grace_s: float) -> bool:
+    """Whether a job that was to be preempted may still end after ``since_s`` because of that."""
+    return any(
+        preemption.phase in LEAVING_PHASES and max(preemption.deadline_s, preemption.created_s + max_grace_s) >= since_s
+        for preemption in load_preemptions(session, _by_wall_clock(now_s))
+    )
+
+
+def _by_wall_clock(now_s: float) -> Instant:
+    """A command lives too briefly for its clock to be set: both of its clocks are the one by which the store dates."""
+    return Instant(now_s, now_s)

@@ -1,0 +1,138 @@
+"""Jobs that ended after their checkpoint while no sodad lived: requeued by others, as long as Slurm lists them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import select
+
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, Preemption
+from slurm_soda.slurm_ext.hints.flags import Hints
+
+from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
+
+USR1 = Hints(checkpoint_signal="USR1", checkpoint_grace_s=30)
+SAVED = record(7, state="FAILED", exit_code="3:0", end_s=NOW_S - 20, hints=USR1)
+AUTOMATIC = ("release-lifts", "--unless-alive", "--json")
+
+
+def preemption(job_id: int = 7, **values: object) -> Preemption:
+    defaults: dict[str, object] = {
+        "submit_s": SUBMIT_S, "restart": 0, "phase": "signalled", "created_s": NOW_S - 40, "deadline_s": NOW_S - 10,
+        "updated_s": NOW_S - 40, "for_jobs": [8], "reason": "tiresias-las: 8 goes first",
+    }  # fmt: skip
+    return Preemption(job_id=job_id, **(defaults | values))
+
+
+@pytest.fixture
+def site(soda: Bench) -> Bench:
+    """sodad asked 7 for its checkpoint, and was killed; 7 then saved its state and ended."""
+    soda.slurm.queue = [SAVED]
+    soda.daemon(pid=1)
+    soda.add(stored_job(7, state="RUNNING", hints={"checkpoint": "USR1@30"}), preemption())
+    soda.action(7, kind="signal", new={"Signal": "USR1"}, old={}, preemption_id=1)
+    return soda
+
+
+def states(site: Bench) -> tuple[str, list[tuple[str, str, float, int | None]]]:
+    with site.store.read() as session:
+        recorded = session.scalars(select(Action).where(Action.kind == "requeue"))
+        actions = [(a.kind, a.state, a.submit_s, a.preemption_id) for a in recorded]
+        return session.get_one(Preemption, 1).phase, actions
+
+
+REQUEUED = ("requeued", [("requeue", "done", SUBMIT_S, 1)])
+
+
+@pytest.mark.parametrize("command", [AUTOMATIC, ("release-lifts", "--json"), ("release-all", "--json")])
+def test_it_is_requeued_once_and_recorded(site: Bench, command: tuple[str, ...]) -> None:
+    row = next(row for row in site(*command).document["changes"] if row["kind"] == "requeue")
+    assert (row["job_id"], row["error"]) == (7, "")
+    assert (site.slurm.requeued, states(site)) == ([7], REQUEUED)
+    site(*command)
+    assert site.slurm.requeued == [7]
+    assert any("saved its state" in change["reason"] for change in site("explain", "7", "--json").document["changes"])
+
+
+def test_a_lift_that_it_had_does_not_come_back_with_it(site: Bench) -> None:
+    site.action(7, new={"SiteFactor": "500"})
+    site.slurm.factors = {7: 500}
+    assert "1 job requeued after a checkpoint" in site("release-lifts").out
+    assert site.slurm.factors == {7: 0}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        replace(SAVED, state="COMPLETED", exit_code="0:0"),
+        replace(SAVED, state="CANCELLED"),
+        replace(SAVED, state="TIMEOUT"),
+        replace(SAVED, end_s=NOW_S - 60),
+        replace(SAVED, restarts=1, submit_s=NOW_S - 30),
+        replace(SAVED, submit_s=SUBMIT_S - 5),
+        replace(SAVED, state="RUNNING"),
+        replace(SAVED, hints=Hints(checkpoint_signal="TERM")),
+    ],
+    ids=["success", "cancelled", "time limit", "before it", "next run", "another job", "runs", "TERM"],
+)
+@pytest.mark.parametrize("command", [AUTOMATIC, ("release-all",)])
+def test_others_are_not(site: Bench, shown: object, command: tuple[str, ...]) -> None:
+    site.slurm.queue = [shown]  # type: ignore[list-item]  # a table of records
+    if getattr(shown, "hints", None) != USR1:  # signalled by hand alone: a requeue sends TERM itself
+        with site.store.write() as session:
+            session.get_one(Preemption, 1).phase = "intended"
+    site(*command)
+    assert site.slurm.requeued == []
+
+
+def test_a_sodad_that_lives_requeues_it_itself(site: Bench) -> None:
+    site.pids.add(1)
+    site(*AUTOMATIC)
+    site("release-all")
+    assert site.slurm.requeued == []
+
+
+def test_it_is_waited_for_while_its_grace_runs(site: Bench) -> None:
+    site.slurm.queue = [replace(SAVED, state="RUNNING")]
+    assert site(*AUTOMATIC).document["released"] is True
+    with site.store.write() as session:
+        for row in session.query(Job).all():
+            row.last_seen_s = NOW_S
+        session.get_one(Preemption, 1).deadline_s = NOW_S + 5
+        session.get_one(Preemption, 1).created_s = NOW_S - 2000
+        session.execute(Action.__table__.delete())  # type: ignore[attr-defined]  # a site that never ordered
+    assert site(*AUTOMATIC).document["released"] is True
+    with site.store.write() as session:
+        session.get_one(Preemption, 1).deadline_s = NOW_S - 121
+    assert site(*AUTOMATIC).document["released"] is False
+
+
+def test_what_slurm_refuses_stays_to_be_done(site: Bench) -> None:
+    site.slurm.refuse = {7: "Requested operation is presently disabled"}
+    assert site(*AUTOMATIC, status=1).document["complete"] is False
+    site.slurm.refuse = {}
+    assert site(*AUTOMATIC).document["complete"] is True
+    assert states(site)[0] == "requeued"
+
+
+def test_a_dry_run_shows_it(site: Bench) -> None:
+    assert "requeue" in site("release-all", "-n").out
+    assert site.slurm.requeued == []
+
+
+def test_commands_name_the_remedy(site: Bench) -> None:
+    assert "scontrol requeue JOB" in site("status", status=3).err
+    assert "`scontrol requeue 7`" in site("explain", "7").out
+    found = {row["check"]: row for row in site("doctor", "--json", status=1).document["findings"]}
+    assert "scontrol requeue JOB" in found["preemptions"]["remedy"]
+    site.pids.add(1)
+    assert "sodad requeues it" in site("explain", "7").out
+    assert site("status").err == ""
+
+
+def test_explain_says_that_a_success_was_not_run_again(site: Bench) -> None:
+    site.slurm.queue = [replace(SAVED, state="COMPLETED", exit_code="0:0")]
+    with site.store.write() as session:
+        session.get_one(Preemption, 1).phase = "lost"
+    assert "If it had not done its work: `scontrol requeue 7`" in site("explain", "7").out
