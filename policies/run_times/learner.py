@@ -5,6 +5,7 @@ the special ones.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -121,7 +122,8 @@ class RunTimeLearner:
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
         at, owner = int(find_bins(np.array([run_s]))[0]), traits.owner
-        own = self._groups[owner] = self._groups.pop(owner, OrderedDict())
+        own: OrderedDict[JobGroup, _Histogram] = self._groups.pop(owner, OrderedDict())
+        self._groups[owner] = own
         self._count -= len(own)
         for group in list_groups(traits):
             if group.owner is None:
@@ -146,7 +148,7 @@ class RunTimeLearner:
         """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""
         probability = np.full(BINS, 1.0 / BINS)
         closest, jobs = JobGroup(), 0
-        own = self._groups.get(traits.owner, {})
+        own: Mapping[JobGroup, _Histogram] = self._groups.get(traits.owner, {})
         for group in list_groups(traits):
             histogram = own.get(group) if group.owner is not None else self._others(group, traits.owner)
             if histogram is not None:
