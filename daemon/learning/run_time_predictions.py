@@ -43,7 +43,9 @@ from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
 """Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
 MAX_PAST_JOBS = 20_000
-"""Newest ended jobs that a daemon learns from when it starts."""
+"""Newest ended jobs that a daemon learns from when it starts; and"""
+MAX_PAST_JOBS_PER_OWNER = 2000
+"""of one owner: nobody's many jobs hide the past of others."""
 LEARN_EVERY_S = 30.0
 LATE_RECORDS_S = 3600.0
 """Accounting and agents may report an end so much later."""
@@ -170,7 +172,8 @@ class RunTimePredictor:
 
     def _recall(self, session: Session, now_s: float, live: Sequence[CachedJob]) -> None:
         """Learn from the past once, at the start."""
-        for past in stored.past_run_times(session, STATES_LEARNED_FROM, now_s - LATE_RECORDS_S, MAX_PAST_JOBS):
+        until_s, bounds = now_s - LATE_RECORDS_S, (MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER)
+        for past in stored.past_run_times(session, STATES_LEARNED_FROM, until_s, *bounds):
             if past.run_s > 0:
                 model = str(past.hints.get("model", ""))
                 self.forecast.ended(

@@ -123,12 +123,18 @@ class PastRunTime(NamedTuple):
     """Over all its runs."""
 
 
-def past_run_times(session: Session, states: Sequence[str], until_s: float, limit: int) -> list[PastRunTime]:
-    """The newest so many jobs that had ended in one of these states by then, in the order in which they ended."""
+def past_run_times(
+    session: Session, states: Sequence[str], until_s: float, limit: int, per_owner: int
+) -> list[PastRunTime]:
+    """The newest so many jobs, and of one owner, that had ended in one of these states by then, in the order in which they
+    ended.
+    """
+    place = func.row_number().over(partition_by=Job.user, order_by=(Job.end_s.desc(), Job.id.desc())).label("place")
+    ended = select(Job.id, Job.end_s, place).where(Job.end_s <= until_s, Job.state.in_(states)).subquery()
     newest = (
-        select(Job.id)
-        .where(Job.end_s <= until_s, Job.state.in_(states))
-        .order_by(Job.end_s.desc(), Job.id.desc())
+        select(ended.c.id)
+        .where(ended.c.place <= per_owner)
+        .order_by(ended.c.end_s.desc(), ended.c.id.desc())
         .limit(limit)
         .subquery()
     )

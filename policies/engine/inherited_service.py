@@ -44,7 +44,7 @@ class CancelledService:
 
 
 @dataclass(frozen=True, slots=True)
-class NewJob:
+class SuccessorCandidate:
     """A job without a predecessor."""
 
     key: int
@@ -54,7 +54,9 @@ class NewJob:
     """Infinite for one that has not run."""
 
 
-def match_successors(cancelled: Iterable[CancelledService], jobs: Iterable[NewJob]) -> dict[int, CancelledService]:
+def match_successors(
+    cancelled: Iterable[CancelledService], jobs: Iterable[SuccessorCandidate]
+) -> dict[int, CancelledService]:
     """Which of these jobs inherit from whom: by the key of the job.
 
     Jobs choose in the order of their submission, and take the most service that they may inherit: so a short cancelled job

@@ -5,6 +5,7 @@ the special ones.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,8 @@ UNIFORM_PRIOR_JOBS = 1.0
 OWNER_JOBS = PRIOR_JOBS
 """As so many jobs each owner counts in a group of several owners: our choice, as much as the more general group behind."""
 MAX_GROUPS = 20_000
-"""Groups of one owner that no job ended in for longest are forgotten; each takes about a KiB."""
+"""Of more groups of one owner each, the owner who has the most loses the one in which no job of his ended for longest; so
+many names of one owner's jobs make nobody else's past forgotten. Each takes about a KiB."""
 _OWNER_HALF_LIFE = 1000.0
 """Jobs of an owner after which one counts half; people change what they do."""
 _SHAPE_HALF_LIFE = 100.0
@@ -102,8 +104,10 @@ class RunTimeLearner:
     """
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[JobGroup, _Histogram] = OrderedDict()
-        """Of one owner each."""
+        self._groups: dict[str, OrderedDict[JobGroup, _Histogram]] = {}
+        """Of one owner each, by owner; the owner whose last job ended longest ago comes first."""
+        self._count = 0
+        """Groups of one owner each."""
         self._common: dict[JobGroup, _OwnersMean] = {}
         """Of several owners, made of those."""
         self.learnt = 0
@@ -117,20 +121,22 @@ class RunTimeLearner:
         """
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
-        at = int(find_bins(np.array([run_s]))[0])
+        at, owner = int(find_bins(np.array([run_s]))[0]), traits.owner
+        own: OrderedDict[JobGroup, _Histogram] = self._groups.pop(owner, OrderedDict())
+        self._groups[owner] = own
+        self._count -= len(own)
         for group in list_groups(traits):
             if group.owner is None:
                 continue
-            histogram = self._groups.setdefault(group, _Histogram())
-            self._groups.move_to_end(group)
-            self._leave_common(group, group.owner, histogram)
+            histogram = own.setdefault(group, _Histogram())
+            own.move_to_end(group)
+            self._leave_common(group, owner, histogram)
             histogram.add(at, 0.5 ** (1.0 / _half_life(group)))
             if group.family is None:
-                common = self._common.setdefault(group._replace(owner=None), _OwnersMean())
-                common.add(group.owner, histogram)
-        while len(self._groups) > MAX_GROUPS:
-            group, histogram = self._groups.popitem(last=False)
-            self._leave_common(group, str(group.owner), histogram)
+                self._common.setdefault(group._replace(owner=None), _OwnersMean()).add(owner, histogram)
+        self._count += len(own)
+        while self._count > MAX_GROUPS:
+            self._forget_one_group()
         self.learnt += 1
 
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
@@ -142,8 +148,9 @@ class RunTimeLearner:
         """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""
         probability = np.full(BINS, 1.0 / BINS)
         closest, jobs = JobGroup(), 0
+        own: Mapping[JobGroup, _Histogram] = self._groups.get(traits.owner, {})
         for group in list_groups(traits):
-            histogram = self._groups.get(group) if group.owner is not None else self._others(group, traits.owner)
+            histogram = own.get(group) if group.owner is not None else self._others(group, traits.owner)
             if histogram is not None:
                 prior = PRIOR_JOBS if jobs else UNIFORM_PRIOR_JOBS
                 probability = (histogram.weights + prior * probability) / (histogram.total + prior)
@@ -156,6 +163,14 @@ class RunTimeLearner:
         if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS:
             return None
         return common.histogram()
+
+    def _forget_one_group(self) -> None:
+        owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
+        group, histogram = self._groups[owner].popitem(last=False)
+        self._leave_common(group, owner, histogram)
+        self._count -= 1
+        if not self._groups[owner]:
+            del self._groups[owner]
 
     def _leave_common(self, group: JobGroup, owner: str, histogram: _Histogram) -> None:
         """Take an owner's group out of the one of several owners that it is part of."""

@@ -109,3 +109,11 @@ def test_whatever_a_liar_claims_others_are_told_what_honest_owners_saw(
     told = iteration_s(store, "newcomer")
     assert told is not None
     assert min(saw.values()) <= told <= max(saw.values())
+
+
+def test_one_owners_many_jobs_hide_no_past_of_others_from_a_daemon_that_starts(store: Store) -> None:
+    run(store, "alice", run_s=3600.0, iterations=1)
+    run(store, "liar", run_s=60.0, iterations=1, jobs=5)
+    with store.read() as session:
+        past = stored.past_run_times(session, ["COMPLETED"], 1e6, limit=3, per_owner=2)
+    assert [(one.user, one.run_s) for one in past] == [("alice", 3600.0), ("liar", 60.0), ("liar", 60.0)]

@@ -39,11 +39,13 @@ def ran(cache: JobCache, store: Store, job_id: int = 1, **more: Any) -> None:
 
 
 def ended(job_id: int = 1, state: str = "CANCELLED", **more: Any) -> SlurmJob:
-    return record(job_id, state, **{"start_s": 1000.0, "end_s": END_S, **more})
+    values: dict[str, Any] = {"start_s": 1000.0, "end_s": END_S}
+    return record(job_id, state, **(values | more))
 
 
 def anew(job_id: int, **more: Any) -> SlurmJob:
-    return record(job_id, **{"submit_s": END_S + 5.0, "eligible_s": END_S + 5.0, **more})
+    values: dict[str, Any] = {"submit_s": END_S + 5.0, "eligible_s": END_S + 5.0}
+    return record(job_id, **(values | more))
 
 
 def executed_s(cache: JobCache, job_id: int) -> float:

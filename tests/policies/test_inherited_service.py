@@ -9,7 +9,7 @@ from slurm_soda.policies.engine.inherited_service import (
     INHERIT_WITHIN_S,
     CancelledService,
     JobIdentity,
-    NewJob,
+    SuccessorCandidate,
     match_successors,
 )
 from tests.sampling import examples
@@ -26,8 +26,8 @@ def cancelled(
 
 def new(
     key: int = 10, submit_s: float = HOUR_S, first_start_s: float = float("inf"), of: JobIdentity = TRAIN
-) -> NewJob:
-    return NewJob(key, of, submit_s, first_start_s)
+) -> SuccessorCandidate:
+    return SuccessorCandidate(key, of, submit_s, first_start_s)
 
 
 def test_a_resubmitted_job_has_the_service_of_the_cancelled_one() -> None:
@@ -66,7 +66,7 @@ def test_a_short_cancelled_job_hides_no_long_one() -> None:
 IDENTITIES = st.sampled_from([TRAIN, JobIdentity("bob", "train", 4), JobIdentity("alice", "train", 2)])
 TIMES = st.integers(0, 200_000).map(float)
 SERVICES = st.builds(CancelledService, st.integers(0, 9), IDENTITIES, TIMES, TIMES, TIMES)
-NEW_JOBS = st.builds(NewJob, st.integers(0, 99), IDENTITIES, TIMES, st.one_of(TIMES, st.just(float("inf"))))
+NEW_JOBS = st.builds(SuccessorCandidate, st.integers(0, 99), IDENTITIES, TIMES, st.one_of(TIMES, st.just(float("inf"))))
 
 
 @given(
@@ -75,7 +75,7 @@ NEW_JOBS = st.builds(NewJob, st.integers(0, 99), IDENTITIES, TIMES, st.one_of(TI
 )
 @settings(max_examples=examples(200))
 def test_no_service_is_passed_on_twice_and_none_to_another_owner_name_or_size(
-    services: list[CancelledService], jobs: list[NewJob]
+    services: list[CancelledService], jobs: list[SuccessorCandidate]
 ) -> None:
     found = match_successors(services, jobs)
     givers = [service.key for service in found.values()]

@@ -47,5 +47,5 @@ def _equally_many(owners: Sequence[list[float]]) -> list[list[float]]:
         return []
     most = max(map(len, owners))
     samples = min(most, max(MAX_SAMPLES // len(owners), MIN_SAMPLES_PER_OWNER))
-    positions = range(1, 2 * samples, 2)
-    return [[own[at * len(own) // (2 * samples)] for at in positions] for own in map(sorted, owners)]
+    positions, ordered = range(1, 2 * samples, 2), [sorted(owned) for owned in owners]
+    return [[own[at * len(own) // (2 * samples)] for at in positions] for own in ordered]

@@ -13,7 +13,7 @@ from slurm_soda.policies.engine.inherited_service import (
     INHERIT_WITHIN_S,
     CancelledService,
     JobIdentity,
-    NewJob,
+    SuccessorCandidate,
     match_successors,
 )
 
@@ -38,7 +38,7 @@ def inherit_services(session: Session, jobs: Collection[CachedJob], users: set[s
     passed_on = {job.inherited_from for job in jobs} | set(_passed_on(session, list(services)))
     left = [service for key, service in services.items() if key not in passed_on]
     new = {job.job_id: job for job in theirs if _may_inherit(job)} if left else {}
-    found = match_successors(left, (_new_job(job) for job in new.values()))
+    found = match_successors(left, (_candidate(job) for job in new.values()))
     for job_id, service in found.items():
         new[job_id].inherit(service.key, service.executed_s)
     return [new[job_id] for job_id in found]
@@ -57,9 +57,9 @@ def _identity(job: CachedJob) -> JobIdentity:
     return JobIdentity(job.record.user, job.record.name, job.record.gpus)
 
 
-def _new_job(job: CachedJob) -> NewJob:
+def _candidate(job: CachedJob) -> SuccessorCandidate:
     first_start_s = float("inf") if job.first_start_s is None else job.first_start_s
-    return NewJob(job.job_id, _identity(job), job.submit_s, first_start_s)
+    return SuccessorCandidate(job.job_id, _identity(job), job.submit_s, first_start_s)
 
 
 def _service(key: int, job: CachedJob) -> CancelledService:

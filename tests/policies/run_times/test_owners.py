@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_soda.policies.run_times import learner as learner_module
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
 from slurm_soda.policies.run_times.owners import MIN_OWNERS, median_over_owners, weighted_median
@@ -102,6 +103,16 @@ def test_a_thousand_short_jobs_of_one_owner_do_not_make_others_short() -> None:
     alice = SubmissionTraits("alice", 1, "main", "train", "resnet50")
     assert told_s(learner, alice) == pytest.approx(3600.0, rel=0.2)
     assert told_s(learner, SubmissionTraits("liar", 1, "main", "train", "resnet50")) < 10.0, "it is true of the liar"
+
+
+def test_many_names_of_one_owners_jobs_make_nobody_elses_past_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_module, "MAX_GROUPS", 30)
+    learner = RunTimeLearner()
+    alice = SubmissionTraits("alice", 1, "main", "train")
+    learner.learn(alice, 3600.0)
+    for at in range(200):
+        learner.learn(SubmissionTraits("liar", 1, "main", "x" * (1 + at)), 1.0)
+    assert learner.known(alice).group.words() == "of alice, on 1 GPU in main, named train"
 
 
 def test_ones_own_jobs_count_however_few_owners_there_are() -> None:
