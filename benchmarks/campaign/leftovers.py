@@ -20,6 +20,11 @@ _SPOOLED = re.compile(r"/var/spool/slurm-soda/(\d+)\.")
 """Records of a run. One whose epilog was killed keeps them until it was without a process for a day (docs/node.md)."""
 
 
+def has_users_processes(now: Mapping[str, Any]) -> bool:
+    """Some process of a job, or of a user, is on a host."""
+    return any(uid in USER_IDS and state != "Z" for uid, state, _ in now["processes"])
+
+
 def check_left(host: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Violation]:
     """Compare one host with what it was."""
     return [Violation(f"left on {host}", what) for what in _left(before, now)]
