@@ -11,13 +11,18 @@ from benchmarks.campaign.invariants import Violation
 USER_IDS = frozenset({"2001", "2002", "2003"})
 _HOOKS = re.compile(r"libexec/(prolog|epilog|soda-deliver-event)|sodactl release-lifts")
 _OWN = re.compile(
-    r"/var/lib/slurm-soda/soda\.db(-wal|-shm)?$|/var/lib/slurm-soda/sodad\.lock$|/run/slurm-soda/wake$"
+    r"/var/lib/slurm-soda/soda\.db(-wal|-shm)?$|/var/lib/slurm-soda/(sodad|pools)\.lock$|/run/slurm-soda/wake$"
     r"|/run/slurm-soda-agent/agent\.sock$|/run/soda-gpus/[^/]*$|/tmp/campaign|/dev/shm/(sem\.)?faketime_"
     r"|/var/lib/slurm-soda-agent/(cores|tuning)\.json$"
 )
 """Files of running daemons, and of the emulation."""
 _SPOOLED = re.compile(r"/var/spool/slurm-soda/(\d+)\.")
 """Records of a run. One whose epilog was killed keeps them until it was without a process for a day (docs/node.md)."""
+
+
+def has_users_processes(now: Mapping[str, Any]) -> bool:
+    """Some process of a job, or of a user, is on a host."""
+    return any(uid in USER_IDS and state != "Z" for uid, state, _ in now["processes"])
 
 
 def check_left(host: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Violation]:

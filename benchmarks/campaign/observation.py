@@ -27,6 +27,10 @@ class QueuedJob:
     def ended(self) -> bool:
         return self.state in ENDED
 
+    def started_before(self, at_s: float) -> bool:
+        """It runs, and has done so since then or longer."""
+        return self.state in ("RUNNING", "COMPLETING") and self.start_s is not None and self.start_s < at_s
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

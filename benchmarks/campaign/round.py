@@ -19,7 +19,7 @@ from benchmarks.campaign.invariants import (
     check_ended,
     check_trail,
 )
-from benchmarks.campaign.observation import Seen
+from benchmarks.campaign.observation import QueuedJob, Seen
 from benchmarks.campaign.owners import Owners
 from benchmarks.campaign.schedule import LOAD, Event, has_pools, is_rough
 from benchmarks.campaign.site import LEASE_S, CampaignSite
@@ -28,6 +28,8 @@ from slurm_soda.slurm_ext.errors import SodaError
 DRAINED_WITHIN_S = 330.0
 """The longest job, behind all others, and two minutes for one that was just requeued."""
 SETTLED_WITHIN_S = 60.0
+GHOST_AFTER_S = 120.0
+"""The longest job takes 45 s."""
 LOOK_S = 4.0
 """On a machine that cannot keep up, events that are due follow each other, and a look comes at least so often."""
 REQUEUE_UNTIL = 0.5
@@ -208,6 +210,8 @@ class RoundRunner:
             jobs = [job for job in seen.jobs if not job.ended] if seen and seen.jobs is not None else None
             if jobs == []:
                 return True
+            if jobs and self._book.hurt_s:
+                self._cancel_ghosts([job for job in jobs if job.started_before(time.time() - GHOST_AFTER_S)])
             if time.monotonic() > until_s:
                 self._violate(check_ended(jobs or []))
                 for user in ("alice", "bob", "carol"):
@@ -215,6 +219,17 @@ class RoundRunner:
                 return False
             self._follow_up(time.monotonic())
             time.sleep(1.5)
+
+    def _cancel_ghosts(self, jobs: Sequence[QueuedJob]) -> None:
+        """slurmctld, killed, forgot that a job had ended: it shows the job as running until its limit, on an empty node."""
+        hosts = self._site.left() if jobs else {}
+        if not jobs or any(leftovers.has_users_processes(hosts[node]) for node in self._site.cluster.spec.node_names):
+            return
+        for job in jobs:
+            if job.name in self._book.jobs:
+                self._book.jobs[job.name].cancelled = True
+            self._book.forgive("end forgotten by a killed slurmctld")
+            self._site.cluster.exec("root", ("scancel", job.shown_id.partition("+")[0]))
 
     def _check_end(self, drained: bool) -> None:
         self._mended = dict(self._book.forgiven)

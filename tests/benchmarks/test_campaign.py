@@ -205,6 +205,13 @@ def test_jobs_that_do_not_end_are_told() -> None:
     assert ["7 (a)" in str(violation) for violation in check_ended(jobs or ())] == [True]
 
 
+def test_a_job_that_runs_too_long_is_known() -> None:
+    lines = "7|RUNNING|None|alice|990|1001|a\n8|PENDING|Priority|alice|990|N/A|b\n9|COMPLETED|None|alice|990|1001|c\n"
+    jobs = seen(lines).jobs or ()
+    assert [job.shown_id for job in jobs if job.started_before(1002.0)] == ["7"]
+    assert not any(job.started_before(1001.0) for job in jobs)
+
+
 def test_jobs_of_earlier_rounds_are_no_concern() -> None:
     assert LookChecks(book(), 12.0).check(seen("6|COMPLETED|None|alice|890|891|old\n")) == []
 
@@ -232,6 +239,8 @@ def test_what_is_left_on_a_host_is_told() -> None:
     }
     found = [violation.what.partition(" ")[0] for violation in leftovers.check_left("n1", before, now)]
     assert found == ["process", "process", "cgroup", "file", "qdisc"]
+    assert leftovers.has_users_processes(now)
+    assert not leftovers.has_users_processes(before)
     killed = now | {"hooks": "epilog KILL late 7\nepilog STOP hit 7\n"}
     assert len(leftovers.check_left("n1", before, killed)) == 5
     killed = now | {"hooks": "prolog KILL hit 9\nepilog KILL hit 7\n"}
