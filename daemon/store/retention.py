@@ -7,7 +7,7 @@ The newest change of an order or a request stays too, as the sign that sodad has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,14 @@ ROWS_AT_A_TIME = 500
 
 PRUNED_TABLES: Sequence[type[Any]] = (Action, Preemption, Cycle, CpuMeasurementRow)
 """In the order in which they can be pruned: what is referred to comes after what refers to it."""
+
+
+_TIMES: Mapping[type[Any], Any] = {
+    Action: Action.created_s,
+    Preemption: Preemption.created_s,
+    Cycle: Cycle.started_s,
+    CpuMeasurementRow: CpuMeasurementRow.at_s,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +57,7 @@ def find_old_rows(
         before_s: rows from before this instant may go.
         idle_before_s: the same for cycles that changed nothing.
     """
-    time: Any = {Cycle: Cycle.started_s, CpuMeasurementRow: CpuMeasurementRow.at_s}.get(
-        table, getattr(table, "created_s", None)
-    )
+    time = _TIMES[table]
     oldest_kept_s = max(before_s, idle_before_s) if table is Cycle else before_s
     query = select(table.id, time).where(table.id > after_id).order_by(table.id).limit(ROWS_AT_A_TIME)
     seen = session.execute(query).all()
