@@ -35,7 +35,7 @@ from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.spool import Spool
 
 
-def build_agent(config: AgentConfig, *, keeps: bool = True) -> Agent:
+def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
     """An agent over the real node; without ``keeps`` it only measures.
 
     Raises:

@@ -137,7 +137,7 @@ from slurm_soda.agent.agent import Agent
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.agent.main import build_agent
 spool = sys.argv[1] + "/spool"
-assert isinstance(build_agent(AgentConfig(spool=spool, state=sys.argv[1])), Agent)
+assert isinstance(build_agent(AgentConfig(spool=spool, state=sys.argv[1]), keeps=True), Agent)
 loaded = {{name.partition(".")[0] for name in sys.modules}}
 print(*sorted(loaded & {set(ROOT_NEVER_LOADS)!r}))
 """

@@ -45,6 +45,7 @@ def test_an_answer_survives_the_way_through_json() -> None:
     answer = ReportAnswer("n1", 3, (ORDER,))
     assert ReportAnswer.from_json(json.dumps(answer.to_dict()).encode()) == answer
     assert ReportAnswer.from_json(b'{"node": "n1", "seq": 3}') == ReportAnswer("n1", 3)
+    assert ReportAnswer.from_json(b'{"node": "n1", "seq": 0}') == ReportAnswer("n1", 0)
 
 
 def test_unknown_keys_are_ignored_everywhere() -> None:
