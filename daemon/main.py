@@ -51,12 +51,13 @@ def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
     """Slurm through its commands."""
     limits = CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
     reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
-    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader)
+    # Changes end with this process, so that a successor knows when the last one is over.
+    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader, writing_runner=LocalCommandRunner(bound=True))
 
 
 def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:
     """Slurm's partitions through scontrol."""
-    return ScontrolPartitions(LocalCommandRunner(), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
+    return ScontrolPartitions(LocalCommandRunner(bound=True), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
 
 
 def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
