@@ -193,7 +193,7 @@ class _Site:
         except AnotherDaemonError as error:
             if self.arguments.once or not self.store.is_shared:
                 raise
-            log(logging.INFO, "standby", because=error)
+            log(logging.INFO, "waiting", pid=os.getpid(), because=error)
         self.signals.listen()
         self.notifier.ready()
         epoch = None
