@@ -13,6 +13,7 @@ from benchmarks.failover.slurm_server import JOBS, KEY
 from slurm_soda.daemon import main as daemon_main
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle import plan_execution
+from slurm_soda.daemon.store import server
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError
@@ -71,6 +72,8 @@ def run(config: str, port: int, update_port: int, lease_s: float) -> int:
             for job_id in JOBS
         ]
 
+    # A leader that is paused within a transaction keeps it for 10 s, a fraction of a site's lease.
+    server._SESSION["idle_in_transaction_session_timeout"] = "1s"  # noqa: SLF001
     daemon_main._settings = settings  # noqa: SLF001
     daemon_main.make_slurm_client = client  # type: ignore[assignment]
     plan_execution.order_changes = lift_all
