@@ -24,6 +24,7 @@ from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
+from slurm_soda.daemon.cycle.active_controller import ActiveController
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
@@ -229,7 +230,12 @@ class _Site:
         lease = Lease(
             store, daemon_epoch, clock, settings.cycle.lease_s, self.lock.touch, settings.slurm.write_timeout_s
         )
-        context = DaemonContext(store, make_slurm_client(settings.slurm), lease, clock, accounting_lookup)
+        active = ActiveController(
+            LocalCommandRunner(), clock, settings.slurm.read_timeout_s, settle_s=lease.take_over_after_s
+        )
+        reason_to_observe = str if store.is_shared else active.reason_to_observe
+        client = make_slurm_client(settings.slurm)
+        context = DaemonContext(store, client, lease, clock, accounting_lookup, reason_to_observe)
         cycles = CycleRunner(settings, context)
         try:
             if self.arguments.once:

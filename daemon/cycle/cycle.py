@@ -75,6 +75,8 @@ class CycleRunner:
             if self._stale:
                 self._recall()
             effective = self._settings_reader.read(self.settings, now_s)
+            if effective.mode == "enforce" and (reason := self._context.reason_to_observe()):
+                effective = replace(effective, mode="observe", problems=(*effective.problems, reason))
             return self._run(now_s, watch, effective)
         except SupersededError:
             raise

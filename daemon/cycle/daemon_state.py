@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class DaemonContext:
     lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
+    reason_to_observe: Callable[[], str] = str
+    """Why nothing may be changed now, whatever the mode; empty: it may."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""
