@@ -29,7 +29,7 @@ _SESSION = {
     "synchronous_commit": "on",
 }
 
-_HIDDEN = "***"
+_HIDDEN = "hidden"
 
 
 def open_server(url: URL, write_option: str) -> Engine:
