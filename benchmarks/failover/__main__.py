@@ -2,7 +2,7 @@
 
 Two sodads share a store on PostgreSQL; the one that leads changes the SiteFactor of 150 jobs in every cycle, in chunks of 50,
 over a small Slurm in memory. It is killed (SIGKILL) or paused (SIGSTOP) again and again, at random instants, and the other
-one takes over; a paused one goes on a moment later. Lease and time limit of a command are 2 s and 1 s, not 60 s each.
+one takes over; a paused one goes on a moment later. Lease and time limit of a command are 5 s and 2 s, not 60 s each.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main(times: int, seed: int) -> None:
             for number in range(times):
                 one = controllers.fail_over("pause" if number % 2 else "kill")
                 found.append(one)
+                click.echo(f"fault {number}: {one}", err=True)
                 for violation in one.violations():
                     wrong += 1
                     click.echo(f"fault {number} ({one.fault}): {violation}")

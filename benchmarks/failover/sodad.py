@@ -73,7 +73,7 @@ def run(config: str, port: int, update_port: int, lease_s: float) -> int:
         ]
 
     # A leader that is paused within a transaction keeps it for 10 s, a fraction of a site's lease.
-    server._SESSION["idle_in_transaction_session_timeout"] = "1s"  # noqa: SLF001
+    server._SESSION["idle_in_transaction_session_timeout"] = "2s"  # noqa: SLF001
     daemon_main._settings = settings  # noqa: SLF001
     daemon_main.make_slurm_client = client  # type: ignore[assignment]
     plan_execution.order_changes = lift_all

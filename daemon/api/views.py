@@ -27,6 +27,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     JobNodeUsage,
     JobRun,
     Preemption,
+    Standby,
 )
 
 MAX_CHANGES = 5000
@@ -66,6 +67,8 @@ class StatusView:
     changes: Mapping[str, int]
     """Changes by state, since the instant that was asked for."""
     nodes: Sequence[AgentHeartbeat]
+    standbys: Sequence[Standby] = ()
+    """Controllers whose sodads wait to take over, or waited when they last showed life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ def status_view(session: Session, top: ViewHeader, *, cycles: int, since_s: floa
         preemptions=queries.active_preemptions(session),
         changes=queries.action_counts(session, since_s),
         nodes=queries.agent_heartbeats(session),
+        standbys=queries.standbys(session),
     )
 
 

@@ -13,6 +13,7 @@ from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, owne
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, SlurmConfig, slurm_user_id
+from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
 from slurm_soda.sodactl.site_access import SiteAccess
@@ -26,10 +27,16 @@ MIN_FREE_MIB = 64
 
 def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
     """All checks that need the store; it and sodad are told of even if it cannot be used."""
+    yield from check_password(site)
     try:
         with site.store() as store:
             with store.read() as session:
-                found = [check_daemon(session, site), check_agents(session, site, gpu_nodes), check_clocks(session)]
+                found = [
+                    check_daemon(session, site),
+                    *check_controllers(store, session, site, config),
+                    check_agents(session, site, gpu_nodes),
+                    check_clocks(session),
+                ]
             store.try_write()
     except StoreMissingError as error:
         yield CheckResult("store", "warn", error.found, "start sodad")

@@ -18,7 +18,7 @@ from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe, list_config_values, parse_config
+from slurm_soda.sodactl.checks.check_result import CommandProbe, SlurmConfig, list_config_values, parse_config
 from slurm_soda.sodactl.site_access import SiteAccess
 
 TIMEOUT_S = 2.0
@@ -99,11 +99,24 @@ def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
     api = site.settings.api
     host = "127.0.0.1" if here and api.host in ("0.0.0.0", "::") else api.host if here else epoch.host  # noqa: S104 - compared
     url = api.url.rstrip("/") or f"http://{host}:{api.port}"
-    try:
-        said = decode_view(StatusView, _get(f"{url}/v1/status", {"cycles": "0"}))
-    except (_ApiUnavailableError, ViewJsonError):
+    said = status_at(url)
+    if said is None:
         return "it does not answer over HTTP either; its log says why (journalctl -u sodad)" if here else ""
     return said.head.stall or "it has just begun again"
+
+
+def status_at(url: str) -> StatusView | None:
+    """How the sodad at an address fares; ``None`` where none answers."""
+    try:
+        return decode_view(StatusView, _get(f"{url}/v1/status", {"cycles": "0"}))
+    except (_ApiUnavailableError, ViewJsonError):
+        return None
+
+
+def controller_urls(config: SlurmConfig, port: int) -> list[tuple[str, str]]:
+    """Slurm's controllers by name, and where a sodad on each answers."""
+    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
+    return [(name, f"http://{address}:{port}") for name, address in hosts]
 
 
 def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:
@@ -199,9 +212,9 @@ def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
     if url:
         return ApiViewSource([url.rstrip("/")], because, is_controller_host=False)
     config = parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or "")
-    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
-    urls = [f"http://{address}:{site.settings.api.port}" for _, address in hosts]
-    return ApiViewSource(urls, because, is_controller_host=own in [name.split(".", 1)[0] for name, _ in hosts])
+    controllers = controller_urls(config, site.settings.api.port)
+    is_controller_host = own in [name.split(".", 1)[0] for name, _ in controllers]
+    return ApiViewSource([url for _, url in controllers], because, is_controller_host=is_controller_host)
 
 
 def _name_and_address(value: str) -> tuple[str, str]:

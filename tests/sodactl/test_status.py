@@ -11,7 +11,7 @@ from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbe
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
 KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breaker", "jobs", "preemptions",
-        "changes_last_hour", "nodes", "warnings"}  # fmt: skip
+        "changes_last_hour", "nodes", "standbys", "warnings"}  # fmt: skip
 
 
 def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:
