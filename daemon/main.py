@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, make_app
+from slurm_soda.daemon.api.server import ApiServer, check_address, make_app
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
@@ -194,6 +194,7 @@ class _Site:
         except AnotherDaemonError as error:
             if self.arguments.once or not self.store.is_shared:
                 raise
+            check_address(settings.api)  # what is wrong here is said now, not when Slurm needs this controller
             log(logging.INFO, "waiting", pid=os.getpid(), because=error)
         self.signals.listen()
         self.notifier.ready()

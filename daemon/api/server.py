@@ -92,6 +92,24 @@ def make_app(writer: ReportWriter, munge: Munge, settings: ApiSettings, views: V
     return app
 
 
+def check_address(settings: ApiSettings) -> None:
+    """For a sodad that serves later.
+
+    Raises:
+        SodaError: the address cannot be bound.
+    """
+    _bind(settings).close()
+
+
+def _bind(settings: ApiSettings) -> socket.socket:
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=256)
+    except OSError as error:
+        raise SodaError(
+            f"api: {settings.host}:{settings.port} cannot be bound ({error.strerror}); change api.host or api.port"
+        ) from error
+
+
 class ApiServer:
     """Serves the application in a thread of its own."""
 
@@ -101,12 +119,7 @@ class ApiServer:
         Raises:
             SodaError: the address cannot be bound.
         """
-        try:
-            self._socket = socket.create_server((settings.host, settings.port), backlog=256)
-        except OSError as error:
-            raise SodaError(
-                f"api: {settings.host}:{settings.port} cannot be bound ({error.strerror}); change api.host or api.port"
-            ) from error
+        self._socket = _bind(settings)
         limits, self._refusals = limits.within_descriptors(), RefusalCounts()
         for name in ("uvicorn.error", "asyncio"):
             server_log = logging.getLogger(name)
