@@ -64,9 +64,7 @@ def build_agent(config: AgentConfig, *, keeps: bool = True) -> Agent:
 def _uploader(config: AgentConfig) -> Uploader:
     urls = config.controllers or (config.controller,)
     munge = Munge()
-    return FirstThatAnswers(
-        [HttpUploader(url, munge, config.upload_timeout_s, config.controller_user) for url in urls]
-    )
+    return FirstThatAnswers([HttpUploader(url, munge, config.upload_timeout_s, config.controller_user) for url in urls])
 
 
 def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -> tuple[ResourceController, ...]:

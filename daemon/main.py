@@ -31,7 +31,7 @@ from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, DaemonEpoch, HostLock, SupersededError
 from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.cycle.recorder import CycleReport
-from slurm_soda.daemon.cycle.standby import POLL_S, Candidate
+from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
@@ -58,7 +58,9 @@ def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
 
 def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:
     """Slurm's partitions through scontrol."""
-    return ScontrolPartitions(LocalCommandRunner(bound=True), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
+    return ScontrolPartitions(
+        LocalCommandRunner(bound=True), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s
+    )
 
 
 def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
@@ -185,12 +187,12 @@ class _Site:
             AnotherDaemonError: the store is a file, which no other controller should have, or only one cycle is wanted.
         """
         settings = self.settings
-        candidate = Candidate(
+        claim = LeadershipClaim(
             self.store, self.clock, socket.gethostname(), settings.state_dir, os.getpid(), version("slurm-soda"),
             settings.cycle.lease_s, settings.slurm.write_timeout_s, on_life=self.lock.touch,
         )  # fmt: skip
         try:
-            return candidate.begin()
+            return claim.begin()
         except AnotherDaemonError as error:
             if self.arguments.once or not self.store.is_shared:
                 raise
@@ -200,14 +202,14 @@ class _Site:
         self.notifier.ready()
         epoch = None
         poll_s = min(POLL_S, settings.cycle.interval_s)
-        while not self.signals.stop and (epoch := candidate.try_begin()) is None:
-            self.notifier.status(candidate.leader_text())
+        while not self.signals.stop and (epoch := claim.try_begin()) is None:
+            self.notifier.status(claim.leader_text())
             self.waker.wait(poll_s, poll_s, alive=self.notifier.alive)
             self.notifier.alive()
             self._reload()
-            candidate.lease_s = self.settings.cycle.lease_s
+            claim.lease_s = self.settings.cycle.lease_s
         if epoch is None:
-            candidate.leave()
+            claim.leave()
         return epoch
 
     def run(self, daemon_epoch: DaemonEpoch) -> int:

@@ -108,4 +108,6 @@ class LocalCommandRunner:
         status: int | None = process.returncode
         if bound and process.returncode > _EXEC_FAILED[-1]:
             status = 128 - process.returncode  # as without them in between
-        return CompletedCommand(tuple(argv), None if bound and status == _STOPPED_BY_TIMEOUT else status, stdout, stderr)
+        return CompletedCommand(
+            tuple(argv), None if bound and status == _STOPPED_BY_TIMEOUT else status, stdout, stderr
+        )

@@ -191,7 +191,9 @@ def _check_agent(config: AgentConfig, source: str) -> None:
     if not _is_url(config.controller):
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")
     if len(config.controllers) > MAX_CONTROLLERS:
-        raise AgentConfigError(f"{source}: controllers has {len(config.controllers)}; expected {MAX_CONTROLLERS} at most")
+        raise AgentConfigError(
+            f"{source}: controllers has {len(config.controllers)}; expected {MAX_CONTROLLERS} at most"
+        )
     for each in config.controllers:
         if not _is_url(each):
             raise AgentConfigError(f"{source}: controllers has {each!a}; expected URLs such as http://ctl1:6830")

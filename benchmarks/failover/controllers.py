@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from benchmarks.failover.slurm_server import Chunk, SlurmServer
 from slurm_soda.daemon.main import EXIT_SUPERSEDED
@@ -86,17 +86,15 @@ class TakeOver:
             found.append(f"{self.stale_chunks} chunks of the old leader began after the take-over")
         if self.fault == "pause" and self.exit_status != EXIT_SUPERSEDED:
             found.append(f"the paused leader ended with status {self.exit_status}")
-        for name in ("stale_landed", "unsettled", "unrecorded"):
-            if count := getattr(self, name):
-                found.append(f"{count} {name} updates of the old leader")
-        return found
+        counts = {"late": self.stale_landed, "unsettled": self.unsettled, "unrecorded": self.unrecorded}
+        return found + [f"{count} {name} updates of the old leader" for name, count in counts.items() if count]
 
 
 class Controllers:
     """Two controllers, their sodads running."""
 
     def __init__(self, folder: Path, url: str, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311
+        self._random = random.Random(seed)
         self.slurm, self.store = SlurmServer(), open_store(url)
         self._configs: list[Path] = []
         for name in ("ctl1", "ctl2"):
@@ -177,8 +175,7 @@ class Controllers:
             old.wait()
         with suppress(TimeoutError):
             self.wait(lambda: not self._unsettled(old.pid), "all is settled")
-        found = self._judge(fault, (old.pid, new.pid), free_s, status)
-        return found
+        return self._judge(fault, (old.pid, new.pid), free_s, status)
 
     def _unsettled(self, pid: int) -> int:
         with self.store.read() as session:
@@ -198,7 +195,8 @@ class Controllers:
         with self.store.read() as session:
             epochs = {e.pid: e for e in session.scalars(select(Epoch).where(Epoch.pid != NO_DAEMON).order_by(Epoch.id))}
             old, new = epochs[old_pid], epochs[new_pid]
-            cycles = session.scalars(select(Cycle).where(Cycle.epoch_id == new.id).order_by(Cycle.id)).all()
+            cycles = session.scalars(select(Cycle.id).where(Cycle.epoch_id == new.id).order_by(Cycle.id)).all()
+            first = session.scalar(select(func.min(Action.cycle_id)).where(Action.epoch_id == new.id))
             known = {
                 (job_id, values.get("SiteFactor"))
                 for job_id, values in session.execute(
@@ -210,7 +208,7 @@ class Controllers:
             fault=fault,
             began_early_s=free_s - new.started_s,
             acted_after_s=self.slurm.of(new_pid)[0].began_s - free_s,
-            acted_in_cycle=next((n for n, cycle in enumerate(cycles, 1) if cycle.sent), len(cycles) + 1),
+            acted_in_cycle=1 + sum(cycle < (first or 0) for cycle in cycles),
             stale_chunks=sum(chunk.began_s > new.started_s for chunk in chunks),
             stale_landed=sum(_landed(chunk, new.started_s) for chunk in chunks if chunk.began_s <= new.started_s),
             unsettled=self._unsettled(old_pid),

@@ -53,7 +53,7 @@ class RemoteSlurm:
 
 def run(config: str, port: int, update_port: int, lease_s: float) -> int:
     """Run sodad; ``lease_s`` may be shorter than a site's."""
-    read_settings = daemon_main._settings  # noqa: SLF001
+    read_settings = daemon_main._settings
     numbers = itertools.count(1)
     clients: list[RemoteSlurm] = []
 
@@ -73,8 +73,8 @@ def run(config: str, port: int, update_port: int, lease_s: float) -> int:
         ]
 
     # A leader that is paused within a transaction keeps it for 10 s, a fraction of a site's lease.
-    server._SESSION["idle_in_transaction_session_timeout"] = "2s"  # noqa: SLF001
-    daemon_main._settings = settings  # noqa: SLF001
+    server._SESSION["idle_in_transaction_session_timeout"] = "2s"
+    daemon_main._settings = settings
     daemon_main.make_slurm_client = client  # type: ignore[assignment]
     plan_execution.order_changes = lift_all
     return daemon_main.main(["--config", config])

@@ -158,7 +158,7 @@ class Leader:
         Args:
             host: its host.
             state_dir: its directory, whose lock it holds: of an epoch from there no process is left.
-            watched_s: how long it has seen this very heartbeat, by a clock that never jumps. The store's clock may be set back.
+            watched_s: how long it has seen this very heartbeat, by a clock that never jumps: the store's may be set back.
         """
         epoch = self.epoch
         if epoch.ended_s is not None or (epoch.host, epoch.state_dir) == (host, state_dir):

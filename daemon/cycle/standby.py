@@ -27,7 +27,7 @@ SHOW_EVERY_S = 10.0
 
 
 @dataclass(slots=True)
-class Candidate:
+class LeadershipClaim:
     """One sodad's way to its epoch."""
 
     store: Store

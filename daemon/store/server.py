@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Engine, cast, create_engine, event, extract, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    cast,
+    create_engine,
+    event,
+    extract,
+    func,
+    literal,
+    select,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 

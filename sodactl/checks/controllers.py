@@ -82,4 +82,5 @@ def _check_standbys(session: Session, site: SiteAccess, names: list[str]) -> Che
         )
     if not waiting:
         return CheckResult("controllers", "warn", "no sodad waits to take over", "start one on another controller")
-    return CheckResult("controllers", "ok", f"{', '.join(sorted(leads)) or 'none'} leads, {', '.join(sorted(waiting))} waits")
+    found = f"{', '.join(sorted(leads)) or 'none'} leads, {', '.join(sorted(waiting))} waits"
+    return CheckResult("controllers", "ok", found)

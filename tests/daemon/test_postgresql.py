@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from benchmarks.postgresql import new_store_url
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, SupersededError, begin_epoch, supersede_daemon
 from slurm_soda.daemon.cycle.lease import Lease
-from slurm_soda.daemon.cycle.standby import Candidate
+from slurm_soda.daemon.cycle.standby import LeadershipClaim
 from slurm_soda.daemon.store import server
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Epoch, Standby
@@ -45,8 +45,8 @@ def test_a_kill_at_every_point(url: str, tmp_path: Path, kill_at: int) -> None:
     check(slurm, sodad)
 
 
-def candidate(store: Store, clock: FakeClock, host: str = "ctl2") -> Candidate:
-    return Candidate(store, clock, host, "/var/lib/slurm-soda", 7, "0", lease_s=60.0, command_s=60.0)
+def claim(store: Store, clock: FakeClock, host: str = "ctl2") -> LeadershipClaim:
+    return LeadershipClaim(store, clock, host, "/var/lib/slurm-soda", 7, "0", lease_s=60.0, command_s=60.0)
 
 
 def age(store: Store, seconds: float) -> None:
@@ -57,8 +57,8 @@ def age(store: Store, seconds: float) -> None:
 
 def test_the_backup_waits_for_lease_and_command_by_the_servers_clock(store: Store) -> None:
     clock = FakeClock()  # years away from the server's
-    first = candidate(store, clock, "ctl1").begin()
-    second = candidate(store, clock)
+    first = claim(store, clock, "ctl1").begin()
+    second = claim(store, clock)
     assert second.try_begin() is None
     age(store, 115)
     assert second.try_begin() is None, "the last command may still be on its way"
@@ -73,7 +73,7 @@ def test_the_backup_waits_for_lease_and_command_by_the_servers_clock(store: Stor
 
 def test_a_leader_that_renews_is_waited_for(store: Store) -> None:
     clock = FakeClock()
-    first, second = candidate(store, clock, "ctl1").begin(), candidate(store, clock)
+    first, second = claim(store, clock, "ctl1").begin(), claim(store, clock)
     age(store, 119)
     Lease(store, first, clock, 60.0, command_s=60.0)
     with store.write() as session:
@@ -84,9 +84,9 @@ def test_a_leader_that_renews_is_waited_for(store: Store) -> None:
 
 def test_a_servers_clock_that_is_set_back_keeps_nobody_waiting_for_ever(store: Store) -> None:
     clock = FakeClock()
-    candidate(store, clock, "ctl1").begin()
+    claim(store, clock, "ctl1").begin()
     age(store, -7200)
-    second = candidate(store, clock)
+    second = claim(store, clock)
     assert second.try_begin() is None
     clock.at_s += 119
     assert second.try_begin() is None
@@ -97,9 +97,9 @@ def test_a_servers_clock_that_is_set_back_keeps_nobody_waiting_for_ever(store: S
 def test_lifts_that_were_taken_back_do_not_shorten_the_wait(store: Store) -> None:
     """A command of the daemon before may still be on its way."""
     clock = FakeClock()
-    candidate(store, clock, "ctl1").begin()
+    claim(store, clock, "ctl1").begin()
     assert supersede_daemon(store, host="ctl2", version="0", now_s=0.0, unless=lambda _: False) is not None
-    second = candidate(store, clock)
+    second = claim(store, clock)
     assert second.try_begin() is None
     age(store, 120)
     assert second.try_begin() is not None
@@ -107,11 +107,11 @@ def test_lifts_that_were_taken_back_do_not_shorten_the_wait(store: Store) -> Non
 
 def test_one_that_ended_or_was_on_this_controller_is_followed_at_once(store: Store) -> None:
     clock = FakeClock()
-    candidate(store, clock, "ctl1").begin()
-    epoch = candidate(store, clock, "ctl1").begin()
+    claim(store, clock, "ctl1").begin()
+    epoch = claim(store, clock, "ctl1").begin()
     with store.write() as session:
         epoch.end(session, 0.0)
-    assert candidate(store, clock).try_begin() is not None
+    assert claim(store, clock).try_begin() is not None
 
 
 def test_another_state_directory_of_one_host_is_another_controller(store: Store) -> None:
@@ -122,8 +122,8 @@ def test_another_state_directory_of_one_host_is_another_controller(store: Store)
 
 def test_a_standby_shows_itself_and_leaves(store: Store) -> None:
     clock = FakeClock()
-    candidate(store, clock, "ctl1").begin()
-    second = candidate(store, clock)
+    claim(store, clock, "ctl1").begin()
+    second = claim(store, clock)
     second.try_begin()
     with store.read() as session:
         (row,) = session.query(Standby).all()
@@ -136,7 +136,7 @@ def test_a_standby_shows_itself_and_leaves(store: Store) -> None:
 
 def test_a_longer_lease_holds_once_the_store_promises_it(store: Store) -> None:
     clock = FakeClock()
-    lease = Lease(store, candidate(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)
+    lease = Lease(store, claim(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)
     lease.duration_s = 600.0
     clock.at_s += 55
     with pytest.raises(Exception, match="without a heartbeat"):
@@ -163,7 +163,7 @@ def test_who_pauses_within_a_transaction_holds_nobody_up(url: str, monkeypatch: 
             assert 0.2 < time.monotonic() - began_s < 5
             session.execute(text("SELECT 1"))
 
-    with pytest.raises(DBAPIError, match="idle-in-transaction|terminating|closed"):
+    with pytest.raises(DBAPIError, match=r"idle-in-transaction|terminating|closed"):
         write_and_pause()
     paused.close()
     other.close()
@@ -179,7 +179,7 @@ def test_no_password_is_shown(secret: str) -> None:
 
 
 def test_a_server_that_is_away_gives_one_line_without_the_password() -> None:
-    with pytest.raises(Exception, match="check store.url and the database server") as caught:
+    with pytest.raises(Exception, match=r"check store\.url and the database server") as caught:
         open_store("postgresql+psycopg://soda:hunter2@127.0.0.1:9/db?password=hunter2")
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -408,9 +408,7 @@ def test_another_sodad_with_another_store_is_found(
     epoch = Epoch(
         id=1, host="ctl2", pid=9, version="1", started_s=1.0, heartbeat_s=1.0, state_dir="", take_over_after_s=1.0
     )
-    monkeypatch.setattr(
-        controllers, "status_at", lambda _url: replace(own, head=replace(own.head, epoch=epoch))
-    )
+    monkeypatch.setattr(controllers, "status_at", lambda _url: replace(own, head=replace(own.head, epoch=epoch)))
     states = finding_states(soda, status=1)
     assert states == ["fail", "warn"]
 
@@ -426,9 +424,7 @@ def read_view_header_of(session: Session) -> views.ViewHeader:
 
 def test_a_password_that_everybody_may_read_is_told(soda: Bench, recorded: RecordedSlurm) -> None:
     text = soda.config.read_text()
-    soda.config.write_text(
-        re.sub(r'url = "[^"]*"', 'url = "postgresql+psycopg://soda:hunter2@127.0.0.1:9/soda"', text)
-    )
+    soda.config.write_text(re.sub(r'url = "[^"]*"', 'url = "postgresql+psycopg://soda:hunter2@127.0.0.1:9/soda"', text))
     soda.config.chmod(0o644)
     result = soda("doctor", "--json", status=1)
     state, found, remedy = finding(result, "password")

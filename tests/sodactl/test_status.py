@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.tables.scheduling import Standby, AdminSetting, AgentHeartbeat, Preemption
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption, Standby
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
