@@ -105,9 +105,13 @@ class LocalCommandRunner:
                 os.killpg(process.pid, signal.SIGKILL)
                 stdout, stderr = process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
-        status: int | None = process.returncode
-        if bound and process.returncode > _EXEC_FAILED[-1]:
-            status = 128 - process.returncode  # as without them in between
-        return CompletedCommand(
-            tuple(argv), None if bound and status == _STOPPED_BY_TIMEOUT else status, stdout, stderr
-        )
+        return CompletedCommand(tuple(argv), _own_status(process.returncode, bound=bound), stdout, stderr)
+
+
+def _own_status(status: int, *, bound: bool) -> int | None:
+    """A command's status as it is without other programs in between."""
+    if not bound or status in _EXEC_FAILED:
+        return status
+    if status == _STOPPED_BY_TIMEOUT:
+        return None
+    return 128 - status if status > 128 else status

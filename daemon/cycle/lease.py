@@ -96,6 +96,7 @@ class Lease:
         self.renew()
         with self.store.read() as session:
             self.daemon_epoch.check(session)
+        self.check_age()  # a store that was long in answering told of the past
 
     def check_age(self) -> None:
         """The part of :meth:`check` that needs no store.
