@@ -21,9 +21,9 @@ from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer, check_address, make_app
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
+from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
-from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.active_controller import ActiveController
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
@@ -35,40 +35,13 @@ from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
+from slurm_soda.daemon.slurm_access import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
-from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
-from slurm_soda.slurm_ext.read.sacct import SacctReader
-from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.systemd import SystemdNotifier
-
-
-def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
-    """Slurm through its commands."""
-    limits = CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
-    reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
-    # Changes end with this process, so that a successor knows when the last one is over.
-    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader, writing_runner=LocalCommandRunner(bound=True))
-
-
-def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:
-    """Slurm's partitions through scontrol."""
-    return ScontrolPartitions(
-        LocalCommandRunner(bound=True), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s
-    )
-
-
-def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
-    """Questions to sacct; ``None`` where the configuration switches them off."""
-    if not settings.accounting:
-        return None
-    return SacctReader(LocalCommandRunner(), timeout_s=settings.accounting_timeout_s).jobs
-
 
 EXIT_ERROR = 1
 EXIT_REFUSED = 3
