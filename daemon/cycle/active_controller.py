@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 LOOK_EVERY_S = 10.0
 """How often slurmctld is asked; a controller that is down makes the answer late."""
 
-_PING = re.compile(rb"^Slurmctld\([a-z0-9]+\) at (\S+) is (UP|DOWN)\s*$", re.MULTILINE)
+_PING = re.compile(rb"^Slurmctld\([a-z0-9]+\) at (\S+) is (UP|DOWN)\b", re.MULTILINE)
 
 
 def parse_ping(text: bytes) -> list[tuple[str, bool]]:
