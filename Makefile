@@ -78,7 +78,9 @@ reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/
 
 # On a machine of a Slurm site; ROLE=all is for a site of one machine. A site without a registry says where its wheels are:
 # make install ROLE=agent PIP_FLAGS='--no-index --find-links DIR'
+# STORE=postgresql adds the driver for a store that several controllers share.
 ROLE ?= all
+STORE ?=
 PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
 ON_CONTROLLER := $(filter all controller,$(ROLE))
@@ -91,7 +93,7 @@ LUA := soda_hints.lua soda_routes.lua soda.lua
 HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
-	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)'
+	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)' '$(STORE)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
@@ -111,7 +113,7 @@ flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
-	@set -o pipefail; for role in agent controller login build; do \
+	@set -o pipefail; for role in agent controller login postgresql build; do \
 		file=requirements-$$role.lock; [ $$role != login ] || file=requirements.lock; \
 		$(BIN)/python install/roles.py requirements $$role | $(COMPILE) --upgrade -c requirements-dev.lock - -o $$file || exit; \
 	done
@@ -120,11 +122,14 @@ clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# System packages: a Python of 3.11 or newer that can make virtual environments, and a C compiler.
+# System packages: a Python of 3.11 or newer that can make virtual environments, a C compiler, and for tests PostgreSQL.
 # `make venv` does without the compiler: only what tests and a Slurm machine run is compiled.
+WITH_POSTGRESQL := $(filter test unit thorough,$(MAKECMDGOALS))
 system:
 	@missing=; [ "$(MAKECMDGOALS)" = venv ] || command -v gcc >/dev/null || missing="gcc libc6-dev"; \
 	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
+	[ -z "$(WITH_POSTGRESQL)" ] || command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		missing="$$missing postgresql"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "installing $$missing"; \

@@ -23,7 +23,7 @@ from slurm_soda.agent.network.network_controller import NetworkController, Netwo
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import RunRecords
-from slurm_soda.agent.reporting.upload import Backoff, HttpUploader
+from slurm_soda.agent.reporting.upload import Backoff, FirstThatAnswers, HttpUploader, Uploader
 from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import Gpus
@@ -50,7 +50,7 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         run_records=RunRecords(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,
-        uploader=HttpUploader(config.controller, Munge(), config.upload_timeout_s, config.controller_user),
+        uploader=_uploader(config),
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,
         environ=os.environ,
@@ -59,6 +59,12 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         core_messages=core_messages,
     )
     return Agent(config, parts)
+
+
+def _uploader(config: AgentConfig) -> Uploader:
+    urls = config.controllers or (config.controller,)
+    munge = Munge()
+    return FirstThatAnswers([HttpUploader(url, munge, config.upload_timeout_s, config.controller_user) for url in urls])
 
 
 def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -> tuple[ResourceController, ...]:

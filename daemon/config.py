@@ -219,7 +219,8 @@ def _first_mistake(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"]) or "the file"
     if first["type"] == "extra_forbidden":
         return f"{key}: no such key; expected one of {', '.join(_keys_beside(first['loc']))}"
-    return f"{key} = {first['input']!r}: expected {_expected(first)}"
+    found = "…" if first["loc"][:1] == ("store",) else repr(first["input"])  # it may hold the database's password
+    return f"{key} = {found}: expected {_expected(first)}"
 
 
 def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:

@@ -22,52 +22,30 @@ from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer
+from slurm_soda.daemon.api.server import ApiServer, check_address
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, SlurmSettings, load_settings
+from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
-from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
+from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
+from slurm_soda.daemon.cycle.active_controller import ActiveController
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
-from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, DaemonEpoch, HostLock, SupersededError
 from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
+from slurm_soda.daemon.slurm_access import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
 from slurm_soda.policies.errors import PolicyError
-from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
-from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
-from slurm_soda.slurm_ext.read.sacct import SacctReader
-from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.systemd import SystemdNotifier
-
-
-def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
-    """Slurm through its commands."""
-    limits = CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
-    reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
-    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader)
-
-
-def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:
-    """Slurm's partitions through scontrol."""
-    return ScontrolPartitions(LocalCommandRunner(), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
-
-
-def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
-    """Questions to sacct; ``None`` where the configuration switches them off."""
-    if not settings.accounting:
-        return None
-    return SacctReader(LocalCommandRunner(), timeout_s=settings.accounting_timeout_s).jobs
-
 
 EXIT_ERROR = 1
 EXIT_REFUSED = 3
@@ -154,74 +132,151 @@ def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) ->
 
 def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store, lock: HostLock) -> int:
     clock, notifier = SystemClock(), SystemdNotifier()
-    daemon_epoch = begin_epoch(
-        store, host=socket.gethostname(), pid=os.getpid(), version=version("slurm-soda"), now_s=clock.now_s()
-    )
-    log(
-        logging.INFO,
-        "started",
-        epoch=daemon_epoch.epoch_id,
-        mode=settings.mode,
-        policy=settings.policy.name,
-        store=store.url,
-    )
-    accounting_lookup = AccountingLookup(make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s)
-    lease = Lease(store, daemon_epoch, clock, settings.cycle.lease_s, on_heartbeat=lock.touch)
-    context = DaemonContext(store, make_slurm_client(settings.slurm), lease, clock, accounting_lookup, notifier.alive)
-    cycles = CycleRunner(settings, context)
+    waker = WakeEvent(Path(settings.wake_path))
+    signals = SignalFlags(waker)
     try:
-        if arguments.once:
-            report = cycles.run()
-            _log_cycle(report, notifier)
-            return EXIT_ERROR if report.error else 0
-        _loop(cycles, context, notifier, arguments)
+        site = _Site(settings, arguments, store, lock, clock, notifier, waker, signals)
+        daemon_epoch = site.lead()
+        return 0 if daemon_epoch is None else site.run(daemon_epoch)
     finally:
         notifier.stopping()
-        cycles.close()
-        store.close()
-    log(logging.INFO, "stopped", epoch=daemon_epoch.epoch_id)
-    return 0
-
-
-def _loop(
-    cycles: CycleRunner, context: DaemonContext, notifier: SystemdNotifier, arguments: argparse.Namespace
-) -> None:
-    store, clock, lease = context.store, context.clock, context.lease
-    waker = WakeEvent(Path(cycles.settings.wake_path))
-    signal_flags = SignalFlags(waker)
-    signal_flags.listen()
-    searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-    writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
-    cycles.problems = writer.problems
-    server = _make_api_server(cycles, context, writer)
-    shares = ShareSchedule(
-        context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.actor.send_outside_plan
-    )
-
-    def alive() -> None:
-        notifier.alive()
-        with suppress(SQLAlchemyError):  # the next cycle says what is wrong with the store
-            lease.renew()
-
-    try:
-        server.start()
-        notifier.ready()
-        while not signal_flags.stop:
-            began_s = clock.elapsed_s()
-            report = cycles.run()
-            _log_cycle(report, notifier)
-            shares.step(cycles.settings, enforces=report.acts)
-            rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
-            sleep_s = max(report.pause_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
-            if not signal_flags.stop:
-                waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
-            if signal_flags.reload:
-                signal_flags.reload = False
-                _reload(cycles, searches, arguments)
-    finally:
-        server.close()
-        writer.close()
         waker.close()
+        store.close()
+
+
+@dataclass(slots=True)
+class _Site:
+    """One process of sodad: it waits to lead, and leads."""
+
+    settings: Settings
+    arguments: argparse.Namespace
+    store: Store
+    lock: HostLock
+    clock: SystemClock
+    notifier: SystemdNotifier
+    waker: WakeEvent
+    signals: SignalFlags
+
+    def lead(self) -> DaemonEpoch | None:
+        """Begin an epoch, after another controller's daemon is gone; ``None``: it was told to stop first.
+
+        Raises:
+            AnotherDaemonError: the store is a file, which no other controller should have, or only one cycle is wanted.
+        """
+        settings = self.settings
+        claim = LeadershipClaim(
+            self.store, self.clock, socket.gethostname(), settings.state_dir, os.getpid(), version("slurm-soda"),
+            settings.cycle.lease_s, settings.slurm.write_timeout_s, on_life=self.lock.touch,
+        )  # fmt: skip
+        try:
+            return claim.begin()
+        except AnotherDaemonError as error:
+            if self.arguments.once or not self.store.is_shared:
+                raise
+            check_address(settings.api)  # what is wrong here is said now, not when Slurm needs this controller
+            log(logging.INFO, "waiting", pid=os.getpid(), because=error)
+        self.signals.listen()
+        self.notifier.ready()
+        epoch = None
+        poll_s = min(POLL_S, settings.cycle.interval_s)
+        while not self.signals.stop and (epoch := claim.try_begin()) is None:
+            self.notifier.status(claim.leader_text())
+            self.waker.wait(poll_s, poll_s, alive=self.notifier.alive)
+            self.notifier.alive()
+            self._reload()
+            claim.lease_s = self.settings.cycle.lease_s
+        if epoch is None:
+            claim.leave()
+        return epoch
+
+    def run(self, daemon_epoch: DaemonEpoch) -> int:
+        """Lead until told to stop; the exit status.
+
+        Raises:
+            SupersededError: a newer daemon has taken over.
+        """
+        settings, store, clock = self.settings, self.store, self.clock
+        log(
+            logging.INFO,
+            "started",
+            epoch=daemon_epoch.epoch_id,
+            mode=settings.mode,
+            policy=settings.policy.name,
+            store=store.url,
+        )
+        accounting_lookup = AccountingLookup(
+            make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s
+        )
+        lease = Lease(
+            store, daemon_epoch, clock, settings.cycle.lease_s, self.lock.touch, settings.slurm.write_timeout_s
+        )
+        active = ActiveController(
+            LocalCommandRunner(), clock, settings.slurm.read_timeout_s, settle_s=lease.take_over_after_s
+        )
+        reason_to_observe = str if store.is_shared else active.reason_to_observe
+        client = make_slurm_client(settings.slurm)
+        context = DaemonContext(store, client, lease, clock, accounting_lookup, self.notifier.alive, reason_to_observe)
+        cycles = CycleRunner(settings, context)
+        try:
+            if self.arguments.once:
+                report = cycles.run()
+                _log_cycle(report, self.notifier)
+                return EXIT_ERROR if report.error else 0
+            self._loop(cycles, context)
+        finally:
+            cycles.close()
+        log(logging.INFO, "stopped", epoch=daemon_epoch.epoch_id)
+        return 0
+
+    def _loop(self, cycles: CycleRunner, context: DaemonContext) -> None:
+        store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
+        self.signals.listen()
+        searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
+        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
+        cycles.problems = writer.problems
+        server = _make_api_server(cycles, context, writer)
+        shares = ShareSchedule(
+            context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.actor.send_outside_plan
+        )
+
+        def alive() -> None:
+            notifier.alive()
+            with suppress(SQLAlchemyError):  # the next cycle says what is wrong with the store
+                lease.renew()
+
+        try:
+            server.start()
+            notifier.ready()
+            while not self.signals.stop:
+                began_s = clock.elapsed_s()
+                report = cycles.run()
+                _log_cycle(report, notifier)
+                shares.step(cycles.settings, enforces=report.acts)
+                rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
+                sleep_s = max(report.pause_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
+                if not self.signals.stop:
+                    waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
+                if self._reload():
+                    cycles.reload(self.settings)
+                    searches.rules = search_rules(self.settings.cpu_fit)
+        finally:
+            server.close()
+            writer.close()
+
+    def _reload(self) -> bool:
+        """Read the configuration again if a signal asked for that; whether it is another now."""
+        if not self.signals.reload:
+            return False
+        self.signals.reload = False
+        try:
+            settings = _settings(self.arguments)
+        except (SodaError, PolicyError) as error:
+            log(logging.ERROR, "not-reloaded", error=error)
+            return False
+        set_up_logging(settings.log_level)
+        self.settings = settings
+        log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
+        return True
 
 
 def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: ReportWriter) -> ApiServer:
@@ -235,18 +290,6 @@ def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: Report
     )
     reports = ReportRoutes(writer, munge, checks, api_settings)
     return ApiServer(reports.routes(), views.routes(), api_settings)
-
-
-def _reload(cycles: CycleRunner, searches: MultiNodeSearches, arguments: argparse.Namespace) -> None:
-    try:
-        settings = _settings(arguments)
-    except (SodaError, PolicyError) as error:
-        log(logging.ERROR, "not-reloaded", error=error)
-        return
-    set_up_logging(settings.log_level)
-    cycles.reload(settings)
-    searches.rules = search_rules(settings.cpu_fit)
-    log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
 
 
 def _log_cycle(report: CycleReport, notifier: SystemdNotifier) -> None:

@@ -1,11 +1,12 @@
 #!/bin/sh
-# install/python.sh all|agent|controller|login PREFIX: the Python part of a role, into a virtual environment at PREFIX.
+# install/python.sh all|agent|controller|login PREFIX [postgresql]: the Python part of a role, into a virtual environment at
+# PREFIX; on a controller with the driver for a store on PostgreSQL.
 #
 # Only what the role's lock names is there afterwards, and slurm-soda itself: no pip, no setuptools, nothing of a release
 # before. A second environment with pip and setuptools (requirements-build.lock) does the work and goes away; TOOLS keeps it
 # in a folder. PYTHON makes both. PIP_FLAGS='--no-index --find-links FOLDER' takes all wheels from a folder.
 set -eu
-role=${1:-} prefix=${2:-}
+role=${1:-} prefix=${2:-} store=${3:-}
 top=$(cd "$(dirname "$0")/.." && pwd)
 case $role in
 all) locks="$top/requirements-controller.lock $top/requirements-agent.lock" ;;
@@ -13,6 +14,11 @@ agent) locks=$top/requirements-agent.lock ;;
 controller) locks=$top/requirements-controller.lock ;;
 login) locks=$top/requirements.lock ;;
 *) echo "there is no role '$role': all, agent, controller or login" >&2; exit 64 ;;
+esac
+case $store:$role in
+:*) ;;
+postgresql:all | postgresql:controller | postgresql:login) locks="$locks $top/requirements-postgresql.lock" ;;
+*) echo "STORE is '$store' for $role: it may be postgresql, where sodad or sodactl runs" >&2; exit 64 ;;
 esac
 [ -n "$prefix" ] || { echo "usage: $0 all|agent|controller|login PREFIX" >&2; exit 64; }
 python=${PYTHON:-python3}

@@ -56,6 +56,8 @@ class CliSlurmClient:
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
     nonce: Callable[[], str] = random_nonce
     reader: SqueueReader = field(default_factory=SqueueReader, repr=False, compare=False)
+    writing_runner: CommandRunner | None = None
+    """Runs what changes Slurm; ``None``: as the rest."""
 
     def jobs(self) -> list[SlurmJob]:
         framing = ReplyFraming(self.nonce())
@@ -136,7 +138,7 @@ class CliSlurmClient:
         """
         nonce = self.nonce()
         limit_s = self.limits.act_s + self.limits.per_update_s * len(updates)
-        said = self._run(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
+        said = self._change(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
         found = parse_update_errors(said.stderr, len(updates), nonce)
         if found[0] is None:
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
@@ -149,7 +151,11 @@ class CliSlurmClient:
         return said.stdout
 
     def _act(self, argv: Sequence[str]) -> None:
-        self._run(argv, timeout_s=self.limits.act_s).check(_REMEDY)
+        self._change(argv, timeout_s=self.limits.act_s).check(_REMEDY)
+
+    def _change(self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"") -> CompletedCommand:
+        runner = self.writing_runner or self.runner
+        return runner(argv, stdin=stdin, timeout_s=timeout_s, env=self.environment)
 
     def _run(
         self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None

@@ -5,6 +5,7 @@ container.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -64,15 +65,30 @@ class CommandRunner(Protocol):
         ...
 
 
+_STOPPED_BY_TIMEOUT = 124
+_EXEC_FAILED = (CANNOT_RUN, NOT_FOUND)
+_SETPRIV = shutil.which("setpriv", path=SEARCH_PATH)
+_TIMEOUT = shutil.which("timeout", path=SEARCH_PATH)
+_LATER_S = 1.0
+"""A bound command's own limit comes so much after the caller's, who thus stops it first, if he can."""
+
+
+@dataclass(frozen=True, slots=True)
 class LocalCommandRunner:
     """Runs commands on this machine."""
+
+    bound: bool = False
+    """A command ends with its caller: it is killed when he dies, and at its time limit also while he is paused. That costs
+    3 ms. For commands that change something, so that whoever takes over knows when the last one is over."""
 
     def __call__(
         self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
     ) -> CompletedCommand:
+        bound = self.bound and _SETPRIV is not None and _TIMEOUT is not None
+        limit = (f"{_SETPRIV}", "--pdeathsig", "TERM", f"{_TIMEOUT}", "-s", "KILL", f"{timeout_s + _LATER_S:.3f}")
         try:
             process = subprocess.Popen(
-                argv,
+                (*limit, *argv) if bound else argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -89,4 +105,13 @@ class LocalCommandRunner:
                 os.killpg(process.pid, signal.SIGKILL)
                 stdout, stderr = process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
-        return CompletedCommand(tuple(argv), process.returncode, stdout, stderr)
+        return CompletedCommand(tuple(argv), _own_status(process.returncode, bound=bound), stdout, stderr)
+
+
+def _own_status(status: int, *, bound: bool) -> int | None:
+    """A command's status as it is without other programs in between."""
+    if not bound or status in _EXEC_FAILED:
+        return status
+    if status == _STOPPED_BY_TIMEOUT:
+        return None
+    return 128 - status if status > 128 else status

@@ -12,6 +12,7 @@ import pwd
 import random
 import re
 import socket
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from email.message import Message
 from http.client import HTTPException, HTTPResponse
@@ -93,6 +94,26 @@ class HttpUploader:
         except MungeError as error:
             believed = f"only sodad, run by {self._controller_user} (controller_user) or root, is believed"
             raise UploadError(f"{self._url}: answer refused: {error}; {believed}") from error
+
+
+class FirstThatAnswers:
+    """Several controllers, of which one leads: the others take no reports. The one that took the last report comes first."""
+
+    def __init__(self, uploaders: Sequence[Uploader]) -> None:
+        self._uploaders, self._first = uploaders, 0
+
+    async def send(self, report: NodeReport) -> ReportAnswer | None:
+        refusals = []
+        for turn in range(len(self._uploaders)):
+            at = (self._first + turn) % len(self._uploaders)
+            try:
+                answer = await self._uploaders[at].send(report)
+            except UploadError as error:
+                refusals.append(str(error))
+                continue
+            self._first = at
+            return answer
+        raise UploadError("; ".join(refusals))
 
 
 def _uids(user: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from slurm_soda.wire.spool import MAX_FILES, SPOOL_DIRECTORY
 
 CONFIG_FILE = Path("/etc/slurm-soda/agent.toml")
 STATE_DIRECTORY = "/var/lib/slurm-soda-agent"
+MAX_CONTROLLERS = 8
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -53,6 +54,9 @@ class AgentConfig:
     """Longest pause between attempts while the controller is away."""
     controller_user: str = "slurm"
     """Who runs sodad, by name or number; nobody else's answers are believed, except root's."""
+    controllers: tuple[str, ...] = ()
+    """Where sodad may answer, at a site with several controllers: tried in turn, from the one that took the last report. In
+    place of :attr:`controller`."""
     lost_after_s: float = 86_400.0
     """A run without a close and without a process for so long counts as over; an allocation may well idle for hours."""
     socket: str = AGENT_SOCKET
@@ -142,10 +146,15 @@ _TYPE_NAMES: dict[type, str] = {
     float: "a number",
     int: "a whole number",
     bool: "true or false",
+    tuple: "a list of texts in quotes",
 }
 
 
 def _check_type(value: object, expected: type, what: str) -> object:
+    if expected is tuple:
+        if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+            raise AgentConfigError(f"{what} is {value!a}; expected {_TYPE_NAMES[tuple]}")
+        return tuple(value)
     allowed = (int, float) if expected is float else (expected,)
     if isinstance(value, bool) != (expected is bool) or not isinstance(value, allowed):
         raise AgentConfigError(f"{what} is {value!a}; expected {_TYPE_NAMES[expected]}")
@@ -153,6 +162,8 @@ def _check_type(value: object, expected: type, what: str) -> object:
 
 
 def _from_text(text: str, expected: type, variable: str) -> object:
+    if expected is tuple:
+        return tuple(text.replace(",", " ").split())
     try:
         return {"true": True, "false": False}[text] if expected is bool else expected(text)
     except (ValueError, KeyError):
@@ -179,6 +190,13 @@ def _check_agent(config: AgentConfig, source: str) -> None:
         raise AgentConfigError(f"{source}: controller_user is {user[:80]!a}; expected a user's name or number")
     if not _is_url(config.controller):
         raise AgentConfigError(f"{source}: controller is {config.controller!a}; expected a URL such as http://ctl:6830")
+    if len(config.controllers) > MAX_CONTROLLERS:
+        raise AgentConfigError(
+            f"{source}: controllers has {len(config.controllers)}; expected {MAX_CONTROLLERS} at most"
+        )
+    for each in config.controllers:
+        if not _is_url(each):
+            raise AgentConfigError(f"{source}: controllers has {each!a}; expected URLs such as http://ctl1:6830")
 
 
 def _is_url(text: str) -> bool:

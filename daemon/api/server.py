@@ -26,6 +26,16 @@ REFUSALS_LOGGED_EVERY_S = 60
 DEFAULT_LIMITS = ConnectionLimits()
 
 
+def check_address(settings: ApiSettings) -> None:
+    """For a sodad that serves later.
+
+    Raises:
+        SodaError: an address cannot be bound.
+    """
+    for bound in _bind_all(settings):
+        bound.close()
+
+
 class ApiServer:
     """Serves one or two addresses, in one thread of its own."""
 
@@ -41,15 +51,10 @@ class ApiServer:
         for name in ("uvicorn.error", "asyncio"):
             server_log = logging.getLogger(name)
             server_log.handlers[:], server_log.propagate = [self._refusals], False
-        self._sockets = [_bind(settings.host, settings.port, "api.host or api.port")]
-        routers: list[Sequence[APIRouter]] = [(reports, views)]
-        if settings.has_report_address:
-            try:
-                self._sockets.append(_bind(*settings.report_address, "api.report_host or api.report_port"))
-            except SodaError:
-                self._sockets[0].close()
-                raise
-            routers = [(views,), (reports,)]
+        self._sockets = _bind_all(settings)
+        routers: list[Sequence[APIRouter]] = (
+            [(views,), (reports,)] if settings.has_report_address else [(reports, views)]
+        )
         limits = limits.within_descriptors(len(self._sockets))
         self._servers = [self._make_server(served, settings, limits) for served in routers]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="api", daemon=True)
@@ -113,6 +118,18 @@ class ApiServer:
 
     async def _log_refusals(self) -> None:
         self._refusals.log_counts()
+
+
+def _bind_all(settings: ApiSettings) -> list[socket.socket]:
+    """Where views are shown, and where reports are taken if that is another address."""
+    sockets = [_bind(settings.host, settings.port, "api.host or api.port")]
+    if settings.has_report_address:
+        try:
+            sockets.append(_bind(*settings.report_address, "api.report_host or api.report_port"))
+        except SodaError:
+            sockets[0].close()
+            raise
+    return sockets
 
 
 def _bind(host: str, port: int, keys: str) -> socket.socket:

@@ -28,6 +28,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     JobNodeUsage,
     JobRun,
     Preemption,
+    Standby,
 )
 
 OPERATOR = Viewer("")
@@ -72,6 +73,8 @@ class StatusView:
     changes: Mapping[str, int]
     """Changes by state, since the instant that was asked for."""
     nodes: Sequence[AgentHeartbeat]
+    standbys: Sequence[Standby] = ()
+    """Controllers whose sodads wait to take over, or waited when they last showed life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ def status_view(
         preemptions=queries.active_preemptions(session, viewer.visible_jobs()),
         changes=queries.action_counts(session, since_s),
         nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
+        standbys=queries.standbys(session),
     )
 
 

@@ -79,6 +79,8 @@ class CycleRunner:
             if self._stale:
                 self._state = self._recall(self._state)
             effective = self._settings_reader.read(self.settings, at.steady_s)
+            if effective.mode == "enforce" and (reason := self._context.reason_to_observe()):
+                effective = replace(effective, mode="observe", problems=(*effective.problems, reason))
             return self._run(at, watch, effective)
         except SupersededError:
             raise

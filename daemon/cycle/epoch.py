@@ -2,6 +2,8 @@
 
 The operating system drops the lock with the process, however it dies, so a restart on the same host takes over at once. The
 epoch covers what a lock on one host cannot: two hosts with one database, and a daemon that slept while another took over.
+The newest epoch of a daemon is the leadership of the cluster: a controller begins one only where the last one ended, was its
+own, or has been silent for as long as its lease and the longest command begun in it last, by the clock of the store.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from sqlalchemy import Table, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
+from slurm_soda.daemon.store.server import is_server, server_time, store_now_s
+from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, TAKE_OVER_AFTER_S, Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 
 LOCK_NAME = "sodad.lock"
 
-HEARTBEAT_TIMEOUT_S = 120.0
-"""A daemon on another host that was silent for this long is taken for dead."""
-
 # Statements of each cycle, on the table and built once: on the class and built anew they take several times as long.
 _EPOCHS = cast("Table", Epoch.__table__)
 _NEWEST = select(func.max(_EPOCHS.c.id))
-_WRITE_HEARTBEAT = update(_EPOCHS).where(_EPOCHS.c.id == bindparam("own")).values(heartbeat_s=bindparam("now_s"))
+_OWN = update(_EPOCHS).where(_EPOCHS.c.id == bindparam("own"))
+_WRITE_HEARTBEAT = _OWN.values(heartbeat_s=bindparam("now_s"))
+_WRITE_HEARTBEAT_BY_SERVER = _OWN.values(heartbeat_s=server_time())
 
 
 class AnotherDaemonError(SodaError):
@@ -127,35 +129,101 @@ class DaemonEpoch:
 
     def write_heartbeat(self, session: Session, now_s: float) -> None:
         """Say that this daemon lives."""
-        session.execute(_WRITE_HEARTBEAT, {"own": self.epoch_id, "now_s": now_s})
+        if is_server(session):
+            session.execute(_WRITE_HEARTBEAT_BY_SERVER, {"own": self.epoch_id})
+        else:
+            session.execute(_WRITE_HEARTBEAT, {"own": self.epoch_id, "now_s": now_s})
+
+    def promise(self, session: Session, take_over_after_s: float) -> None:
+        """Say how long others must wait after the last heartbeat."""
+        session.execute(_OWN.values(take_over_after_s=take_over_after_s), {"own": self.epoch_id})
 
     def end(self, session: Session, now_s: float) -> None:
         """Say that this daemon stopped on purpose."""
+        now_s = store_now_s(session, now_s)
         session.execute(update(Epoch).where(Epoch.id == self.epoch_id).values(heartbeat_s=now_s, ended_s=now_s))
 
 
-def begin_epoch(store: Store, *, host: str, pid: int, version: str, now_s: float) -> DaemonEpoch:
-    """Begin a new epoch; the caller holds the :class:`HostLock`.
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The daemon of the newest epoch, as others find it."""
+
+    epoch: Epoch
+    silent_s: float
+    """Since its last heartbeat, by the clock of the store."""
+
+    def remaining_s(self, host: str, state_dir: str, watched_s: float = 0.0) -> float:
+        """How long this controller must not begin an epoch yet; 0 where it may.
+
+        Args:
+            host: its host.
+            state_dir: its directory, whose lock it holds: of an epoch from there no process is left.
+            watched_s: how long it has seen this very heartbeat, by a clock that never jumps: the store's may be set back.
+        """
+        epoch = self.epoch
+        if epoch.ended_s is not None or (epoch.host, epoch.state_dir) == (host, state_dir):
+            return 0.0
+        return max(0.0, epoch.take_over_after_s - max(self.silent_s, watched_s))
+
+
+def find_leader(session: Session, now_s: float) -> Leader | None:
+    """The daemon of the newest epoch, whether it lives or not; ``None`` where none ever began."""
+    query = select(Epoch).where(Epoch.pid != NO_DAEMON).order_by(Epoch.id.desc()).limit(1)
+    epoch = session.scalars(query).first()
+    return None if epoch is None else Leader(epoch, store_now_s(session, now_s) - epoch.heartbeat_s)
+
+
+def begin_epoch(
+    store: Store,
+    *,
+    host: str,
+    pid: int,
+    version: str,
+    now_s: float,
+    state_dir: str = "",
+    take_over_after_s: float = TAKE_OVER_AFTER_S,
+    watched_s: Callable[[Epoch], float] = lambda _leader: 0.0,
+) -> DaemonEpoch:
+    """Begin a new epoch; the caller holds the :class:`HostLock` of ``state_dir``.
+
+    Compare and set in one transaction: writers of a store follow each other, and two epochs cannot have one number.
+
+    Args:
+        store: where.
+        host: this host.
+        pid: this process.
+        version: of the program.
+        now_s: the instant by this host's clock, Unix seconds.
+        state_dir: with the host it names this controller.
+        take_over_after_s: how long others must wait after this daemon's last heartbeat.
+        watched_s: see :meth:`Leader.remaining_s`.
 
     Raises:
-        AnotherDaemonError: a daemon on another host showed life within :data:`HEARTBEAT_TIMEOUT_S`.
+        AnotherDaemonError: the daemon of another controller may still have changes on their way.
     """
     with store.write() as session:
-        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
-        if last is not None and _lives_elsewhere(last, host, now_s):
+        leader, newest = find_leader(session, now_s), session.scalar(_NEWEST) or 0
+        if leader is not None and leader.epoch.id != newest and not store.is_shared:
+            leader = None  # a person who moves a file to another host has taken its lifts back
+        if leader is not None and (left_s := leader.remaining_s(host, state_dir, watched_s(leader.epoch))):
             raise AnotherDaemonError(
-                f"another sodad (pid {last.pid} on {last.host}) was active {now_s - last.heartbeat_s:.0f} s ago in the same "
-                f"store; this one refuses to act, stop that one first or wait {HEARTBEAT_TIMEOUT_S:.0f} s"
+                f"another sodad (pid {leader.epoch.pid} on {leader.epoch.host}) was active {leader.silent_s:.0f} s ago in "
+                f"the same store; this one refuses to act, stop that one first or wait {left_s:.0f} s"
             )
-        epoch = Epoch(host=host, pid=pid, version=version, started_s=now_s, heartbeat_s=now_s)
+        began_s = store_now_s(session, now_s)
+        epoch = Epoch(
+            id=newest + 1,
+            host=host,
+            pid=pid,
+            version=version,
+            started_s=began_s,
+            heartbeat_s=began_s,
+            state_dir=state_dir,
+            take_over_after_s=take_over_after_s,
+        )
         session.add(epoch)
         session.flush()
         return DaemonEpoch(epoch.id)
-
-
-def _lives_elsewhere(last: Epoch, host: str, now_s: float) -> bool:
-    lives = last.pid != NO_DAEMON and last.ended_s is None
-    return lives and last.host != host and now_s - last.heartbeat_s < HEARTBEAT_TIMEOUT_S
 
 
 def supersede_daemon(
@@ -179,7 +247,15 @@ def supersede_daemon(
             return None
         if last.pid == NO_DAEMON:
             return DaemonEpoch(last.id)
-        epoch = Epoch(host=host, pid=NO_DAEMON, version=version, started_s=now_s, heartbeat_s=last.heartbeat_s)
+        began_s = store_now_s(session, now_s)
+        epoch = Epoch(
+            id=last.id + 1,
+            host=host,
+            pid=NO_DAEMON,
+            version=version,
+            started_s=began_s,
+            heartbeat_s=last.heartbeat_s,
+        )
         session.add(epoch)
         session.flush()
         return DaemonEpoch(epoch.id)

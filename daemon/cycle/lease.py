@@ -40,10 +40,21 @@ class Lease:
     """A heartbeat of this age is that of a dead daemon."""
     on_heartbeat: Callable[[], None] = lambda: None
     """Called after each heartbeat that the store has taken."""
+    command_s: float = 60.0
+    """Longest command that changes Slurm."""
     _renewed_s: float = field(init=False)
+    """By this host's clock, before the store was asked: so its lease ends first."""
+    _promised_s: float = field(init=False)
+    """The lease that the last heartbeat in the store promises."""
 
     def __post_init__(self) -> None:
         self._renewed_s = self.clock.elapsed_s()
+        self._promised_s = self.duration_s
+
+    @property
+    def take_over_after_s(self) -> float:
+        """How long others must wait after the last heartbeat."""
+        return self.duration_s + self.command_s
 
     def renew(self) -> None:
         """Write a heartbeat unless there is a fresh one. Only where nothing is under way that an older lease covers.
@@ -73,13 +84,16 @@ class Lease:
             SupersededError: a newer daemon has taken over.
         """
         self.daemon_epoch.check(session)
-        at_s = self.clock.elapsed_s()  # not after the commit, which may be long in coming
+        # Not after the commit, which may be long in coming.
+        at_s, promised_s = self.clock.elapsed_s(), self.duration_s
 
         def committed(_session: Session) -> None:
-            self._renewed_s = at_s
+            self._renewed_s, self._promised_s = at_s, promised_s
             self.on_heartbeat()
 
         self.daemon_epoch.write_heartbeat(session, self.clock.now_s())
+        if promised_s != self._promised_s:
+            self.daemon_epoch.promise(session, self.take_over_after_s)
         event.listen(session, "after_commit", committed, once=True)
 
     def check(self) -> None:
@@ -93,6 +107,7 @@ class Lease:
         self.renew()
         with self.store.read() as session:
             self.daemon_epoch.check(session)
+        self.check_age()  # a store that was long in answering told of the past
 
     def check_age(self) -> None:
         """The part of :meth:`check` that needs no store.
@@ -100,7 +115,7 @@ class Lease:
         Raises:
             LeaseLapsedError: this daemon was paused too long.
         """
-        if self._age_s() >= _SEND_WITHIN * self.duration_s:
+        if self._age_s() >= _SEND_WITHIN * min(self.duration_s, self._promised_s):
             raise LeaseLapsedError(
                 f"this sodad was {self._age_s():.0f} s without a heartbeat, and its lifts last {self.duration_s:.0f} s: "
                 "what it decided before is not sent; it begins anew"

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.owners_rights import owners_rights
+from slurm_soda.daemon.store.server import open_server, shown_url
 from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, rights_remedy
 from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
@@ -97,7 +98,7 @@ class Store:
             StoreRemovedError: the file is no longer at its path.
         """
         self.check_in_place()
-        engine = self.engine.execution_options(**{_WRITE: True})
+        engine = _writing(self.engine)
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
 
@@ -122,6 +123,11 @@ class Store:
         """A database error with its cause and remedy, in one line."""
         return _store_error(self.url, self.file, error)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several controllers can use it: it is on a server, not in a file."""
+        return self.engine.dialect.name != "sqlite"
+
     def close(self) -> None:
         """Close every pooled connection."""
         self.engine.dispose()
@@ -141,7 +147,7 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
         StoreError: the URL is wrong, or the database does not answer or is not one of ours.
     """
     parsed = _parse(url)
-    shown = parsed.render_as_string(hide_password=True)
+    shown = shown_url(parsed)
     file = _prepare_file(parsed, shown, create=create)
     try:
         engine = _engine(parsed)
@@ -206,7 +212,7 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        return open_server(url, _WRITE)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
     path = sqlite_path(url)
     if path is None:
@@ -248,6 +254,15 @@ def _prepare_connection(connection: sqlite3.Connection) -> None:
 def _is_writable(cursor: sqlite3.Cursor) -> bool:
     path = cursor.execute("PRAGMA database_list").fetchone()[2]
     return not path or (os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK))
+
+
+def _writing(engine: Engine) -> Engine:
+    """The same engine for a transaction that writes."""
+    options: dict[str, Any] = {_WRITE: True}
+    if engine.dialect.name != "sqlite":
+        # Each statement sees what others committed before it, and the first one waits for them.
+        options["isolation_level"] = "READ COMMITTED"
+    return engine.execution_options(**options)
 
 
 def _begin(connection: Connection) -> None:
@@ -294,7 +309,7 @@ def _upgrade(engine: Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    with engine.execution_options(**{_WRITE: True}).begin() as connection:
+    with _writing(engine).begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

@@ -24,6 +24,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     JobRun,
     NodeEvent,
     Preemption,
+    Standby,
 )
 
 ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
@@ -42,6 +43,11 @@ CLOCK_SLACK_S = 60.0
 def latest_epoch(session: Session) -> Epoch | None:
     """The newest epoch that a daemon began."""
     return session.scalars(select(Epoch).where(Epoch.pid != NO_DAEMON).order_by(Epoch.id.desc()).limit(1)).first()
+
+
+def standbys(session: Session) -> Sequence[Standby]:
+    """Controllers that wait to take over, or waited when they last showed life."""
+    return session.scalars(select(Standby).order_by(Standby.host, Standby.state_dir)).all()
 
 
 def recent_cycles(session: Session, limit: int) -> Sequence[Cycle]:

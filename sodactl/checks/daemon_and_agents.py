@@ -14,6 +14,7 @@ from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
@@ -28,12 +29,14 @@ MIN_FREE_MIB = 64
 
 def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
     """All checks that need the store; it and sodad are told of even if it cannot be used."""
+    yield from check_password(site)
     try:
         with site.store() as store:
             with store.read() as session:
                 found = [
                     check_daemon(session, site),
                     check_preemptions(session, site),
+                    *check_controllers(store, session, site, config),
                     check_agents(session, site, gpu_nodes),
                     check_clocks(session),
                 ]

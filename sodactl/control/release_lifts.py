@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME, DaemonEpoch, SupersededError, supersede_daemon
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
@@ -189,34 +190,38 @@ class _Release:
         if self.store is not None and self.epoch is not None:
             with suppress(SQLAlchemyError), self.store.write() as session:
                 epoch = session.get_one(Epoch, self.epoch.epoch_id)
-                epoch.ended_s = epoch.ended_s or self.site.now_s()
+                epoch.ended_s = epoch.ended_s or store_now_s(session, self.site.now_s())
         return True
 
 
 def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Release | None:
     """Take the right to send from every sodad; ``None`` where there is nothing to do."""
     warnings: list[str] = []
-
-    leaving = False
+    leaving, now_s = False, site.now_s()
 
     def nothing_to_do(last: Epoch) -> bool:
-        return unless_alive and (_lives(last, site) or (_is_settled(last, site) and not leaving))
+        return unless_alive and (_lives(last, site, now_s) or (_is_settled(last, now_s) and not leaving))
 
     try:
         store = stack.enter_context(site.store())
         with store.read() as session:
+            now_s = store_now_s(session, now_s)
             leaving = may_lack_requeue(
                 session,
-                since_s=site.now_s() - WATCH_S,
-                now_s=site.now_s(),
+                since_s=now_s - WATCH_S,
+                now_s=now_s,
                 max_grace_s=site.settings.preemption.max_grace_s,
             )
             if unless_alive and not leaving and queries.newest_order(session) is None:
                 return None  # a sodad that only observes leaves a site its own SiteFactors
-        if unless_alive and _writes_heartbeats(store, site):
+        if unless_alive and _writes_heartbeats(store, site, now_s):
             return None
         epoch = supersede_daemon(
-            store, host=site.context.host(), version=version("slurm-soda"), now_s=site.now_s(), unless=nothing_to_do
+            store,
+            host=site.context.host(),
+            version=version("slurm-soda"),
+            now_s=site.now_s(),
+            unless=nothing_to_do,
         )
     except (StoreError, SQLAlchemyError) as error:
         warnings.append(f"no sodad is kept from sending, and nothing is recorded: {first_line(error)}")
@@ -228,13 +233,13 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
     return _Release(site, site.slurm(), store, epoch, warnings)
 
 
-def _lives(last: Epoch, site: SiteAccess) -> bool:
-    if last.pid == NO_DAEMON or last.ended_s is not None or not _is_fresh(last.heartbeat_s, site):
+def _lives(last: Epoch, site: SiteAccess, now_s: float) -> bool:
+    if last.pid == NO_DAEMON or last.ended_s is not None or not _is_fresh(last.heartbeat_s, site, now_s):
         return False
     return last.host != site.context.host() or site.context.pid_lives(last.pid)
 
 
-def _writes_heartbeats(store: Store, site: SiteAccess) -> bool:
+def _writes_heartbeats(store: Store, site: SiteAccess, now_s: float) -> bool:
     """Whether a sodad whose last heartbeat seems old, or of the future, lives: perhaps the clock was set since.
 
     It writes one every tenth of its lease. A process that is paused writes none.
@@ -242,7 +247,7 @@ def _writes_heartbeats(store: Store, site: SiteAccess) -> bool:
     with store.read() as session:
         last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
     here = last is not None and last.host == site.context.host() and last.ended_s is None
-    if last is None or not here or not site.context.pid_lives(last.pid) or _is_fresh(last.heartbeat_s, site):
+    if last is None or not here or not site.context.pid_lives(last.pid) or _is_fresh(last.heartbeat_s, site, now_s):
         return False
     for _ in range(_LOOKS):
         site.context.sleep(site.settings.cycle.lease_s * _WATCHED_SHARE / _LOOKS)
@@ -252,8 +257,8 @@ def _writes_heartbeats(store: Store, site: SiteAccess) -> bool:
     return False
 
 
-def _is_settled(last: Epoch, site: SiteAccess) -> bool:
-    return last.pid == NO_DAEMON and last.ended_s is not None and abs(site.now_s() - last.ended_s) > WATCH_S
+def _is_settled(last: Epoch, now_s: float) -> bool:
+    return last.pid == NO_DAEMON and last.ended_s is not None and abs(now_s - last.ended_s) > WATCH_S
 
 
 def _lives_by_lock(site: SiteAccess) -> bool:
@@ -264,12 +269,12 @@ def _lives_by_lock(site: SiteAccess) -> bool:
         return True
     except OSError:
         return False
-    return _is_fresh(at_s, site) and site.local_daemon_pid() is not None
+    return _is_fresh(at_s, site, site.now_s()) and site.local_daemon_pid() is not None
 
 
-def _is_fresh(heartbeat_s: float, site: SiteAccess) -> bool:
+def _is_fresh(heartbeat_s: float, site: SiteAccess, now_s: float) -> bool:
     """A heartbeat that the clock, once set back, takes for one of the future is none."""
-    return abs(site.now_s() - heartbeat_s) < site.settings.cycle.lease_s
+    return abs(now_s - heartbeat_s) < site.settings.cycle.lease_s
 
 
 def _draw(document: Document) -> None:

@@ -11,7 +11,7 @@ import click
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
 from slurm_soda.daemon.store.engine import StoreMissingError
-from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import open_view_source
@@ -24,6 +24,8 @@ EXIT_NOT_RUNNING = 3
 MAX_TIMED_CYCLES = 100
 _SHOWN_OF_OTHERS = ("jobs", "nodes")
 """What status shows, of the words of PrivateData."""
+STANDBY_SILENT_S = 60.0
+"""A waiting sodad shows life every 10 s."""
 NODE_SILENT_S = 60.0
 """An agent that has said nothing for longer is shown as silent."""
 
@@ -78,6 +80,7 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
         "changes_last_hour": dict(known.changes),
         "nodes": [_node(node, now_s) for node in known.nodes],
         "private": [word for word in known.head.private if word in _SHOWN_OF_OTHERS],
+        "standbys": [_standby(one, now_s) for one in known.standbys],
         "warnings": warnings,
     }
     if timings:
@@ -169,6 +172,11 @@ def _node(node: AgentHeartbeat, now_s: float) -> Document:
     }
 
 
+def _standby(one: Standby, now_s: float) -> Document:
+    age_s = now_s - one.seen_s
+    return {"host": one.host, "pid": one.pid, "age_s": age_s, "silent": age_s > STANDBY_SILENT_S}
+
+
 def total_cycle_s(timings_s: Mapping[str, float]) -> float:
     """Length of a cycle; a part inside another one is named ``outer.inner`` and counted there already."""
     return sum(seconds for part, seconds in timings_s.items() if "." not in part)
@@ -200,6 +208,7 @@ def _draw(document: Document) -> None:
     output.print_fields(
         [
             ("sodad", _daemon_line(daemon)),
+            *(("standby", _standby_line(one)) for one in document["standbys"]),
             ("mode", document["mode"]),
             ("policy", document["policy"]),
             ("last cycle", _cycle_line(last)),
@@ -231,6 +240,12 @@ def _daemon_line(daemon: Document) -> str:
         return f"alive ({where}), but no cycle for {beat}: {daemon['stall']}"
     told = {"stopped": "stopped", "gone": "gone without a word"}[daemon["state"]]
     return f"{told} ({where}), last heartbeat {beat} ago: Slurm schedules alone"
+
+
+def _standby_line(one: Document) -> str:
+    seen = f"{output.format_duration(one['age_s'])} ago"
+    where = f"pid {one['pid']} on {one['host']}"
+    return f"gone without a word ({where}), last seen {seen}" if one["silent"] else f"waits ({where}), seen {seen}"
 
 
 def _cycle_line(last: Document | None) -> str:

@@ -21,7 +21,7 @@ from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, 
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import list_config_values, parse_config
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CommandProbe
 from slurm_soda.sodactl.site_access import SiteAccess
@@ -109,11 +109,24 @@ def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
     api = site.settings.api
     host = "127.0.0.1" if here and api.host in ("0.0.0.0", "::") else api.host if here else epoch.host  # noqa: S104 - compared
     url = api.url.rstrip("/") or f"http://{host}:{api.port}"
-    try:
-        said = decode_view(StatusView, _get(url, "/v1/status", {"cycles": "0"}, site.context.munge))
-    except (_ApiUnavailableError, _ApiRefusalError, ViewJsonError):
+    said = status_at(site, url)
+    if said is None:
         return "it does not answer over HTTP either; its log says why (journalctl -u sodad)" if here else ""
     return said.head.stall or "it has just begun again"
+
+
+def status_at(site: SiteAccess, url: str) -> StatusView | None:
+    """How the sodad at an address fares; ``None`` where none answers."""
+    try:
+        return decode_view(StatusView, _get(url, "/v1/status", {"cycles": "0"}, site.context.munge))
+    except (_ApiUnavailableError, _ApiRefusalError, ViewJsonError):
+        return None
+
+
+def controller_urls(config: SlurmConfig, port: int) -> list[tuple[str, str]]:
+    """Slurm's controllers by name, and where a sodad on each answers."""
+    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
+    return [(name, f"http://{address}:{port}") for name, address in hosts]
 
 
 def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:
@@ -216,9 +229,9 @@ def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
     if url:
         return ApiViewSource([url.rstrip("/")], because, is_controller_host=False, munge=site.context.munge)
     config = parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or "")
-    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
-    urls = [f"http://{address}:{site.settings.api.port}" for _, address in hosts]
-    is_controller_host = own in [name.split(".", 1)[0] for name, _ in hosts]
+    controllers = controller_urls(config, site.settings.api.port)
+    is_controller_host = own in [name.split(".", 1)[0] for name, _ in controllers]
+    urls = [url for _, url in controllers]
     return ApiViewSource(urls, because, is_controller_host=is_controller_host, munge=site.context.munge)
 
 

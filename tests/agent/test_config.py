@@ -26,6 +26,10 @@ from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
         ('controller = "http://c]:6830"', "controller is 'http://c]:6830'; expected a URL such as http://ctl:6830"),
         ('controller = "http://ctl:99999"', "expected a URL such as http://ctl:6830"),
         ('controller = "http://ctl:port"', "expected a URL such as http://ctl:6830"),
+        ("controllers = 'http://ctl:6830'", "controllers is 'http://ctl:6830'; expected a list of texts in quotes"),
+        ("controllers = [6830]", "controllers is [6830]; expected a list of texts in quotes"),
+        ('controllers = ["http://c1:6830", "c2"]', "controllers has 'c2'; expected URLs such as http://ctl1:6830"),
+        (f"controllers = {['http://c:1'] * 9}", "controllers has 9; expected 8 at most"),
         ("spool_files = 1.5", "spool_files is 1.5; expected a whole number"),
         ("spool_files = 1", "expected a whole number from 64"),
         ('log_level = "loud"', "expected one of debug, info, warning, error"),
@@ -74,3 +78,11 @@ def test_the_command_says_it_in_one_line_and_leaves(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"soda-agent: {path}: unknown key 'intervall_s'")
     assert done.stderr.count("\n") == 1
+
+
+def test_several_controllers_from_the_file_and_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text('controllers = ["http://c1:6830", "http://c2:6830"]\n')
+    assert load_agent_config(path, {}).controllers == ("http://c1:6830", "http://c2:6830")
+    environ = {"SODA_AGENT_CONTROLLERS": "http://c3:1, http://c4:2"}
+    assert load_agent_config(path, environ).controllers == ("http://c3:1", "http://c4:2")

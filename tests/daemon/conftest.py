@@ -34,7 +34,7 @@ def fresh_store(made_store: Path, tmp_path: Path) -> Path:
 def daemon(slurm: FakeSlurm, fresh_store: Path) -> Callable[..., Daemon]:
     """Starts a daemon; a second call starts the next daemon over the same store."""
 
-    def start(ask: Any = None, **more: Any) -> Daemon:
-        return Daemon(slurm, fresh_store, settings(**more), ask=ask)
+    def start(ask: Any = None, reason_to_observe: Callable[[], str] = str, **more: Any) -> Daemon:
+        return Daemon(slurm, fresh_store, settings(**more), ask=ask, reason_to_observe=reason_to_observe)
 
     return start

@@ -118,6 +118,12 @@ def settings(**more: Any) -> Settings:
     return Settings.model_validate({**ENFORCE, **more})
 
 
+def store_url(path: Path) -> str:
+    """Of the store that a directory is for: its file, or the database that it names."""
+    named = path / "store.url"
+    return named.read_text() if named.exists() else f"sqlite:///{path}/soda.db"
+
+
 class Daemon:
     """One run of sodad."""
 
@@ -128,16 +134,18 @@ class Daemon:
         config: Settings,
         killer: Killer | None = None,
         ask: AccountingQuery | None = None,
+        reason_to_observe: Callable[[], str] = str,
     ) -> None:
         self.slurm = slurm
         killer = killer or Killer()
-        plain = open_store(f"sqlite:///{path}/soda.db")
+        plain = open_store(store_url(path))
         self.store = MortalStore(plain.engine, plain.url, killer, file=plain.file)
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)
         lease = Lease(self.store, self.daemon_epoch, clock, config.cycle.lease_s)
-        self.cycles = CycleRunner(config, DaemonContext(self.store, client, lease, clock, completion))
+        context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe)
+        self.cycles = CycleRunner(config, context)
 
     def run(self) -> CycleReport:
         return self.cycles.run()

@@ -67,3 +67,14 @@ def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(DaemonConfigError, match="No such file"):
         load_settings(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['store = "postgresql://soda:hunter2@h/db"', '[store]\nurl = ["postgresql://soda:hunter2@h/db"]'],
+)
+def test_a_mistake_about_the_store_does_not_show_its_password(tmp_path: Path, text: str) -> None:
+    (tmp_path / "soda.toml").write_text(text)
+    with pytest.raises(DaemonConfigError, match=r"soda\.toml: store.* = …: expected") as caught:
+        load_settings(tmp_path / "soda.toml")
+    assert "hunter2" not in str(caught.value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.cycle import plan_execution
-from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from tests.daemon.fake_slurm import FakeSlurm
@@ -105,3 +106,18 @@ def test_a_long_batch_keeps_its_own_lease(slurm: FakeSlurm, sodad: Daemon, monke
     monkeypatch.setattr(slurm, "update", slow)
     report = sodad.run()
     assert (report.error, lifted(slurm)) == ("", len(JOBS))
+
+
+def test_a_store_that_was_long_in_answering_ends_the_batch(
+    slurm: FakeSlurm, sodad: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = DaemonEpoch.check
+
+    def late(self: DaemonEpoch, session: Session) -> None:
+        check(self, session)
+        if sodad.actions():
+            slurm.clock.at_s += 61
+
+    monkeypatch.setattr(DaemonEpoch, "check", late)
+    assert "without a heartbeat" in sodad.run().error
+    assert lifted(slurm) == 0

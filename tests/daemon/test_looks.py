@@ -183,7 +183,17 @@ def test_a_row_arrives_as_it_was_sent(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_does_not_have_arrives_as_nan(number: float) -> None:
-    epoch = Epoch(id=1, host="h", pid=1, version="1", started_s=number, heartbeat_s=1, ended_s=None)
+    epoch = Epoch(
+        id=1,
+        host="h",
+        pid=1,
+        version="1",
+        started_s=number,
+        heartbeat_s=1,
+        ended_s=None,
+        state_dir="",
+        take_over_after_s=1,
+    )
     assert str(decode_view(Epoch, encode_view(epoch)).started_s) == "nan"
 
 

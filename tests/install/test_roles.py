@@ -32,14 +32,15 @@ CONTAINER_COMMANDS = ("cluster", "demo")
 ONLY_SODAD = {"alembic"}
 """Within sodactl's reach, and not imported by it: sodad alone makes and upgrades the store."""
 ROOT_NEVER_LOADS = (
-    *("alembic", "click", "docker", "fastapi", "httpx", "matplotlib", "numpy", "pip", "pydantic", "rich", "setuptools"),
-    *("sqlalchemy", "uvicorn"),
+    *("alembic", "click", "docker", "fastapi", "httpx", "matplotlib", "numpy", "pip", "psycopg", "pydantic", "rich"),
+    *("setuptools", "sqlalchemy", "uvicorn"),
 )
 LOCKS = {
     "agent": "requirements-agent.lock",
     "build": "requirements-build.lock",
     "controller": "requirements-controller.lock",
     "login": "requirements.lock",
+    "postgresql": "requirements-postgresql.lock",
     "dev": "requirements-dev.lock",
 }
 
@@ -92,7 +93,8 @@ def test_learning_imports_its_extra(sources: dict[str, str]) -> None:
 
 def test_whatever_is_imported_anywhere_is_declared(roles: ModuleType, sources: dict[str, str]) -> None:
     declared = BASE.union(*(modules_of(EXTRAS[extra]) for extra in EXTRAS if extra != "dev"))
-    assert roles.imports_of(list(sources), sources).others == declared - modules_of(EXTRAS["learn"])
+    by_name = modules_of(EXTRAS["learn"]) | modules_of(EXTRAS["postgresql"])
+    assert roles.imports_of(list(sources), sources).others == declared - by_name
 
 
 def test_what_tests_and_benchmarks_import_is_declared() -> None:
@@ -175,7 +177,7 @@ def pins(lock: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("role", ["agent", "build", "controller", "login"])
+@pytest.mark.parametrize("role", ["agent", "build", "controller", "login", "postgresql"])
 def test_a_lock_holds_what_its_role_needs_and_no_more(roles: ModuleType, role: str) -> None:
     assert pins(LOCKS[role]).keys() == closure(roles.requirements(role)), "make lock"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption, Standby
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
 KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breaker", "jobs", "preemptions",
-        "changes_last_hour", "nodes", "private", "warnings"}  # fmt: skip
+        "changes_last_hour", "nodes", "private", "standbys", "warnings"}  # fmt: skip
 
 
 def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:
@@ -150,3 +150,18 @@ def test_a_setting_that_cannot_be_used_is_said(soda: Bench) -> None:
     soda.daemon()
     soda.cycle(facts={"problems": ["setting policy: there is no policy 'x'; tiresias-las holds"]})
     assert "there is no policy 'x'" in soda("status").out
+
+
+def test_who_leads_and_who_waits(soda: Bench) -> None:
+    soda.daemon()
+    soda.cycle()
+    soda.add(
+        Standby(host="ctl2", state_dir="/var/lib/slurm-soda", pid=8, version="0", seen_s=NOW_S - 4),
+        Standby(host="ctl3", state_dir="/var/lib/slurm-soda", pid=9, version="0", seen_s=NOW_S - 400),
+    )
+    standbys = soda("status", "--json").document["standbys"]
+    assert [(one["host"], one["age_s"], one["silent"]) for one in standbys] == [("ctl2", 4, False), ("ctl3", 400, True)]
+    out = soda("status").out
+    assert "running (epoch 1, pid 4242 on ctl" in out
+    assert "waits (pid 8 on ctl2), seen 4.0 s ago" in out
+    assert "gone without a word (pid 9 on ctl3)" in out

@@ -82,8 +82,8 @@ def test_tables_are_named_after_their_classes() -> None:
         assert mapper.class_.__tablename__ == re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(store: Store) -> None:
-    with store.read() as session:
+def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(sqlite_store: Store) -> None:
+    with sqlite_store.read() as session:
         values = {name: session.execute(text(f"PRAGMA {name}")).scalar() for name in
                   ("journal_mode", "busy_timeout", "foreign_keys", "synchronous")}  # fmt: skip
     assert values == {"journal_mode": "wal", "busy_timeout": 10_000, "foreign_keys": 1, "synchronous": 2}
@@ -135,7 +135,7 @@ def test_a_store_of_a_newer_or_unknown_version_gives_one_clear_error(store_url: 
         connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
     opened.close()
     with pytest.raises(
-        StoreVersionError, match=rf"soda\.db is at version '{version}', newer than .*; upgrade slurm-soda"
+        StoreVersionError, match=rf"{store_url[-7:]} is at version '{version}', newer than .*; upgrade slurm-soda"
     ):
         open_store(store_url)
     with pytest.raises(StoreVersionError, match="newer"):
@@ -238,9 +238,9 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("job",)]
 
 
-def test_the_file_is_not_for_everybody(store: Store, tmp_path: Path) -> None:
+def test_the_file_is_not_for_everybody(sqlite_store: Store, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "soda.db").stat().st_mode) & 0o007 == 0
-    assert store.url.endswith("soda.db")
+    assert sqlite_store.url.endswith("soda.db")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -279,12 +279,12 @@ def owned() -> Iterator[Path]:
         yield home
 
 
-def test_two_processes_may_make_the_same_store(tmp_path: Path) -> None:
+def test_processes_may_make_the_same_store(empty_url: str) -> None:
     code = (
         "import sys; from slurm_soda.daemon.store.engine import open_store, version_of;"
         "print(version_of(open_store(sys.argv[1]).engine))"
     )
-    argv = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/soda.db"]
+    argv = [sys.executable, "-c", code, empty_url]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     outcomes = [process.communicate() for process in running]
     assert [out.strip() for out, _ in outcomes] == [SCHEMA_VERSION] * 3, outcomes
@@ -309,8 +309,8 @@ def test_writers_wait_for_each_other_even_when_they_read_first(store: Store) -> 
         assert session.get_one(AdminSetting, "n").value == "80"
 
 
-def test_a_reader_without_rights_to_write_still_reads(store: Store, tmp_path: Path) -> None:
-    with store.write() as session:
+def test_a_reader_without_rights_to_write_still_reads(sqlite_store: Store, tmp_path: Path) -> None:
+    with sqlite_store.write() as session:
         session.add(AdminSetting(key="mode", value="advise", changed_s=0.0))
     engine = create_engine(f"sqlite:///file:{tmp_path}/soda.db?mode=ro&uri=true")
     assert version_of(engine) == SCHEMA_VERSION

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
+from sqlalchemy.orm import make_transient
 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
@@ -91,6 +92,8 @@ def test_a_run_without_an_end_ends_with_the_job(store: Store) -> None:
 def test_usage_adds_up(
     store: Store, records: list[JobNodeUsage], expected: tuple[float | None, float | None, float | None, float | None]
 ) -> None:
+    for record in records:
+        make_transient(record)  # it may be in another store already
     put(store, job(), [run(0, 10, 30), run(1, 50, 100)], records)
     row = only(store)
     assert (row.gpu_util_ratio, row.gpu_memory_peak_mib, row.cpu_s, row.memory_peak_mib) == expected

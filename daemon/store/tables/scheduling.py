@@ -36,6 +36,10 @@ NO_DAEMON = 0
 """Process id in an epoch that no daemon began, but ``sodactl release-lifts``, so that no earlier daemon acts any more."""
 
 
+TAKE_OVER_AFTER_S = 120.0
+"""Of an epoch that names no other time: a lease and a command of 60 s each."""
+
+
 class Epoch(Base):
     """One start of a daemon. The newest live one alone may act: the others are fenced off.
 
@@ -49,7 +53,25 @@ class Epoch(Base):
     version: Mapped[str] = mapped_column(String(64))
     started_s: Mapped[float]
     heartbeat_s: Mapped[float]
+    """By the clock of the store: of the database server, or of this host where the store is a file."""
     ended_s: Mapped[float | None]
+    state_dir: Mapped[str] = mapped_column(RawText, default="")
+    """With the host it names the controller: its lock file is there."""
+    take_over_after_s: Mapped[float] = mapped_column(default=TAKE_OVER_AFTER_S)
+    """Another controller may begin an epoch when the heartbeat is so old: the lease is over by then, and so is the longest
+    command that was begun in it."""
+
+
+class Standby(Base):
+    """A sodad that waits to take over, with its last sign of life."""
+
+    __tablename__ = "standby"
+    host: Mapped[str] = mapped_column(String(255), primary_key=True)
+    state_dir: Mapped[str] = mapped_column(RawText, primary_key=True)
+    pid: Mapped[int]
+    version: Mapped[str] = mapped_column(String(64))
+    seen_s: Mapped[float]
+    """By the clock of the store."""
 
 
 class Cycle(Base):

@@ -19,6 +19,7 @@ _TABLES = (
     "job_run",
     "admin_setting",
     "epoch",
+    "standby",
     "cycle",
     "preemption",
     "action",
@@ -123,7 +124,18 @@ def _create_cycle_tables() -> None:
         sa.Column("started_s", sa.Double(), nullable=False),
         sa.Column("heartbeat_s", sa.Double(), nullable=False),
         sa.Column("ended_s", sa.Double(), nullable=True),
+        sa.Column("state_dir", RawText(), nullable=False),
+        sa.Column("take_over_after_s", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_epoch")),
+    )
+    op.create_table(
+        "standby",
+        sa.Column("host", sa.String(length=255), nullable=False),
+        sa.Column("state_dir", RawText(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("version", sa.String(length=64), nullable=False),
+        sa.Column("seen_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("host", "state_dir", name=op.f("pk_standby")),
     )
     op.create_table(
         "cycle",

@@ -1,0 +1,143 @@
+"""A PostgreSQL server of one's own, in a temporary directory: for tests, and for measurements of the shared store."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+PASSWORD = "pg-secret"
+_START_S = 30.0
+_SETTINGS = {
+    # Nobody needs this database after a crash of the machine.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "100",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+}
+
+
+class PostgresqlMissingError(Exception):
+    """PostgreSQL is not installed here."""
+
+
+def _program(name: str) -> str:
+    """Where a program of the server is: Debian keeps them off the PATH."""
+    found = [shutil.which(name), *map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
+    if not any(found):
+        raise PostgresqlMissingError("PostgreSQL is not installed; on Debian or Ubuntu: apt-get install postgresql")
+    return next(place for place in reversed(found) if place)
+
+
+def _user() -> str | None:
+    """Whom the server runs as: it refuses root."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+class PostgresqlServer:
+    """A running server, and databases in it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make it in an empty folder.
+
+        Raises:
+            PostgresqlMissingError: there is no PostgreSQL on this machine.
+        """
+        self._folder, self._data = folder, folder / "data"
+        self._names = count(1)
+        self._user = _user()
+        if self._user is not None:
+            owner = pwd.getpwnam(self._user)
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        options = ("--auth=scram-sha-256", "--username=soda", f"--pwfile={password}", "--encoding=UTF8", "--locale=C")
+        self._run([_program("initdb"), "--no-sync", *options, "-D", str(self._data)])
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        self.process = subprocess.Popen(
+            [_program("postgres"), "-D", str(self._data), f"--port={self.port}", *settings],
+            user=self._user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._await_start()
+
+    def _await_start(self) -> None:
+        until_s = time.monotonic() + _START_S
+        while time.monotonic() < until_s:
+            done = self._run([_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port)], check=False)
+            if done.returncode == 0:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"PostgreSQL did not start within {_START_S:.0f} s")
+
+    def _run(self, argv: Sequence[str], *, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(argv, user=self._user, cwd=self._folder, capture_output=True, check=check)
+
+    def url(self, database: str) -> str:
+        """SQLAlchemy's URL of a database."""
+        return f"postgresql+psycopg://soda:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def create(self, template: str = "template0") -> str:
+        """A new database, as a copy of another one; its URL."""
+        name = f"soda{next(self._names)}"
+        self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def sql(self, statement: str, database: str = "postgres") -> str:
+        """What psql says to a statement."""
+        argv = [_program("psql"), "-qAt", "-h", "127.0.0.1", "-p", str(self.port), "-U", "soda", "-d", database]
+        environ = {"PGPASSWORD": PASSWORD, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run([*argv, "-c", statement], env=environ, capture_output=True, check=True, text=True)
+        return done.stdout.strip()
+
+    def close(self) -> None:
+        """Stop it at once, and remove it."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@cache
+def shared_server() -> PostgresqlServer:
+    """One server for all of this process; it ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="soda-postgresql-"))
+    folder.chmod(0o755)
+    try:
+        server = PostgresqlServer(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    atexit.register(server.close)
+    return server
+
+
+@cache
+def _made() -> str:
+    """Name of a database with an empty store, made by the migrations."""
+    from slurm_soda.daemon.store.engine import open_store  # noqa: PLC0415 - slow to import
+
+    url = shared_server().create()
+    open_store(url).close()
+    return url.rpartition("/")[2]
+
+
+def new_store_url() -> str:
+    """URL of a new database with an empty store."""
+    return shared_server().create(_made())

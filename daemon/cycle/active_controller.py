@@ -1,0 +1,92 @@
+"""Whether slurmctld is active on this host: where controllers have a store each, only the sodad beside it acts.
+
+A store in a file fences nobody on another host. But Slurm itself sees to it that only one of its controllers is active, and
+``scontrol ping`` tells which. So of several sodads with a store each one acts, and after a fail-over of Slurm the next one,
+once nothing of the one before can be on its way. A site with one controller, or with a shared store, needs none of this.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
+
+LOOK_EVERY_S = 10.0
+"""How often slurmctld is asked; a controller that is down makes the answer late."""
+
+_PING = re.compile(rb"^Slurmctld\([a-z0-9]+\) at (\S+) is (UP|DOWN)\b", re.MULTILINE)
+
+
+def parse_ping(text: bytes) -> list[tuple[str, bool]]:
+    """Slurm's controllers in their order and whether each one answers, from ``scontrol ping``."""
+    return [(host.decode("utf-8", "backslashreplace"), state == b"UP") for host, state in _PING.findall(text)]
+
+
+def is_this_host(name: str) -> bool:
+    """Whether a name is this host's, or leads to one of its addresses."""
+    if name.partition(".")[0] == socket.gethostname().partition(".")[0]:
+        return True
+    try:
+        found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return any(_is_own_address(family, address[0]) for family, _, _, _, address in found)
+
+
+def _is_own_address(family: int, address: object) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(slots=True)
+class ActiveController:
+    """Looks for the active controller now and then."""
+
+    runner: CommandRunner
+    clock: Clock
+    timeout_s: float
+    settle_s: float
+    """So long after slurmctld has become active here another host's sodad may still have changes on their way."""
+    is_here: Callable[[str], bool] = is_this_host
+    _controllers: Sequence[tuple[str, bool]] = field(default=(), init=False)
+    _looked_s: float = field(default=float("-inf"), init=False)
+    _here_since_s: float | None = field(default=None, init=False)
+
+    def reason_to_observe(self) -> str:
+        """Why this sodad must change nothing now; empty: it may act."""
+        now_s = self.clock.elapsed_s()
+        if now_s - self._looked_s >= LOOK_EVERY_S:
+            self._look()
+        if len(self._controllers) < 2:
+            return ""
+        active = next((name for name, answers in self._controllers if answers), None)
+        if self._here_since_s is None:
+            return (
+                f"slurmctld is active on {active}, not on this host: of sodads with a store each only the one there acts; "
+                "a store on PostgreSQL serves both"
+            )
+        left_s = self._here_since_s + self.settle_s - self.clock.elapsed_s()
+        if left_s <= 0:
+            return ""
+        return f"another controller's sodad, with a store of its own, may have acted just now: {left_s:.0f} s left"
+
+    def _look(self) -> None:
+        """Ask Slurm; where it says nothing, what it said before holds."""
+        done = self.runner(("scontrol", "ping"), stdin=b"", timeout_s=self.timeout_s, env=SLURM_ENVIRONMENT)
+        self._looked_s = self.clock.elapsed_s()
+        if not (found := parse_ping(done.stdout)):
+            return
+        self._controllers = found
+        active = next((name for name, answers in found if answers), None)
+        if active is None or not self.is_here(active):
+            self._here_since_s = None
+        elif self._here_since_s is None:
+            self._here_since_s = self._looked_s

@@ -1,0 +1,15 @@
+"""PostgreSQL for tests: one server for all tests of a process, a new database for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.postgresql import PostgresqlMissingError, PostgresqlServer, shared_server
+
+
+def postgresql_server() -> PostgresqlServer:
+    """The server; a test that needs it is skipped on a machine without PostgreSQL, which ``make test`` installs."""
+    try:
+        return shared_server()
+    except PostgresqlMissingError as error:
+        pytest.skip(str(error))
