@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, needs_allocation
 
 AllocationKey = tuple[int, int]
@@ -98,6 +98,8 @@ class SlurmReader:
     """Runs of which the answer could not be read, and when, by the steady clock, they are asked about again."""
     unknown: int = 0
     """Runs at the last reading that Slurm has not been asked about yet."""
+    _most: int = RUNS_PER_QUESTION
+    """Runs in the next question: fewer after one that Slurm did not answer in time."""
     _tiers: Mapping[str, int] = field(default_factory=dict)
     _tiers_of: Set[str] = frozenset()
     """Lists of partitions that jobs named when the tiers were read."""
@@ -145,12 +147,18 @@ class SlurmReader:
         wanted = [k for k in present - self._held.keys() if steady_s >= self._unreadable.get(k, float("-inf"))]
         self.unknown = len(wanted)
         until_s = watch.clock.elapsed_s() + ALLOCATIONS_WITHIN_S
-        for part in _parts(sorted(wanted, reverse=True)):  # the newest first: their nodes are those that change
-            if watch.clock.elapsed_s() >= until_s:
-                break
-            self._ask(part, steady_s)
-            self.unknown -= len(part)
+        wanted.sort()  # the newest are asked about first: their nodes are those that change
+        while wanted and watch.clock.elapsed_s() < until_s:
+            part, wanted = wanted[-self._most :], wanted[: -self._most]
+            try:
+                self._ask(part, steady_s)
+            except SlurmCommandError:
+                self._most = max(self._most // 2, 1)
+                raise
+            self.unknown = len(wanted)
             self.alive()
+        if not wanted:
+            self._most = RUNS_PER_QUESTION
         return {job_id: self._held[key] for job_id, key in keys.items() if key in self._held}
 
     def _ask(self, part: Collection[AllocationKey], steady_s: float) -> None:
@@ -163,7 +171,3 @@ class SlurmReader:
                 self._unreadable[key] = steady_s + UNREADABLE_ALLOCATION_S
             else:
                 self._held[key] = answer
-
-
-def _parts(keys: list[AllocationKey]) -> Iterator[list[AllocationKey]]:
-    return (keys[at : at + RUNS_PER_QUESTION] for at in range(0, len(keys), RUNS_PER_QUESTION))

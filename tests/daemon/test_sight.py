@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurm_soda.daemon.cycle.slurm_state import ALLOCATIONS_WITHIN_S, RUNS_PER_QUESTION, UNREADABLE_ALLOCATION_S
 from slurm_soda.slurm_ext.client import Allocation, SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from tests.daemon.fake_slurm import FakeClock, FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 
@@ -55,15 +55,25 @@ def test_slurm_that_does_not_answer_is_no_sight(fresh_store: Path) -> None:
 class Slow(Wide):
     """Slurm takes its time for each question about allocations, and for each job in it."""
 
-    QUESTION_S, JOB_S = 0.03, 0.004
+    QUESTION_S, JOB_S = 0.03, 0.02
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self.clock.at_s += self.QUESTION_S + self.JOB_S * len(job_ids)
         return super().allocations(job_ids)
 
 
+class Few(Wide):
+    """Slurm is so busy that it answers about seven jobs in time and not about more."""
+
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        if len(job_ids) > 7:
+            raise SlurmCommandError(("scontrol",), None, "", "wait until slurmctld is back")
+        self.clock.at_s += 1.0
+        return super().allocations(job_ids)
+
+
 def test_a_start_on_a_cluster_full_of_multi_node_jobs_is_spread_over_cycles(fresh_store: Path) -> None:
-    slurm, jobs = Slow(FakeClock(), gpus=2000), 2000
+    slurm, jobs = Slow(FakeClock(), gpus=400), 400
     for job_id in range(1, jobs + 1):
         slurm.submit(job_id, gpus=1, work_s=1e6, checkpoint=None)
     slurm.tick()
@@ -82,3 +92,13 @@ def test_a_start_on_a_cluster_full_of_multi_node_jobs_is_spread_over_cycles(fres
     assert len(pats) == slurm.calls.count("allocations") == jobs / RUNS_PER_QUESTION
     sodad.run()
     assert slurm.calls.count("allocations") == len(pats)
+
+
+def test_a_question_that_is_too_long_for_slurm_is_made_shorter(fresh_store: Path) -> None:
+    slurm = Few(FakeClock(), gpus=60)
+    for job_id in range(1, 61):
+        slurm.submit(job_id, gpus=1, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    sodad = Daemon(slurm, fresh_store, settings(mode="observe"))
+    assert [bool(sodad.run().error) for _ in range(7)] == [True] * 3 + [False] * 4
+    assert not sodad.cycles._observer._slurm_reader.unknown
