@@ -49,6 +49,12 @@ def _user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+def _dying_with_us() -> list[str]:
+    """A test run that is killed leaves no server behind."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "QUIT"] if setpriv else []
+
+
 class PostgresqlServer:
     """A running server, and databases in it."""
 
@@ -73,7 +79,7 @@ class PostgresqlServer:
             self.port: int = free.getsockname()[1]
         settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
         self.process = subprocess.Popen(
-            [_program("postgres"), "-D", str(self._data), f"--port={self.port}", *settings],
+            [*_dying_with_us(), _program("postgres"), "-D", str(self._data), f"--port={self.port}", *settings],
             user=self._user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self._await_start()
