@@ -35,11 +35,11 @@ from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, DaemonEpoch, HostLock, SupersededError
 from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.cycle.slurm_access import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.slurm_access import make_accounting_query, make_partition_client, make_slurm_client
 from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -21,7 +20,6 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
-from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -32,13 +30,10 @@ class CycleRunner:
     def __init__(self, settings: Settings, context: DaemonContext) -> None:
         self.settings = settings
         self._context, self._clock = context, context.clock
-        self._settings_reader, self._observer = (
-            EffectiveSettingsReader(context.store, context.lease.daemon_epoch),
-            SnapshotReader(context),
-        )
+        self._settings_reader = EffectiveSettingsReader(context.store, context.lease.daemon_epoch)
+        self._observer = SnapshotReader(context)
         self.actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
-        self._pruner = StorePruner(context)
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
@@ -72,27 +67,27 @@ class CycleRunner:
         Raises:
             SupersededError: a newer daemon has taken over.
         """
-        at, watch, effective = Instant.read(self._clock), Stopwatch(self._clock), None
+        watch, effective = Stopwatch(self._clock), None
         try:
             self._context.store.check_in_place()
             self._context.lease.renew()
             if self._stale:
                 self._state = self._recall(self._state)
-            effective = self._settings_reader.read(self.settings, at.steady_s)
+            effective = self._settings_reader.read(self.settings, watch.began.steady_s)
             if effective.mode == "enforce" and (reason := self._context.reason_to_observe()):
                 effective = replace(effective, mode="observe", problems=(*effective.problems, reason))
-            return self._run(at, watch, effective)
+            return self._run(watch, effective)
         except SupersededError:
             raise
         except SlurmError as error:
-            return self._failed(at, watch, effective, error)
+            return self._failed(watch, effective, error)
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes: it says so, and begins anew from the store
-            report = self._failed(at, watch, effective, error)
+            report = self._failed(watch, effective, error)
             self._stale = True
             return report
 
-    def _run(self, at: Instant, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
-        state, observer, actor = self._state, self._observer, self.actor
+    def _run(self, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
+        state, observer, actor, at = self._state, self._observer, self.actor, watch.began
         acts = effective.mode == "enforce" and not self._breaker.is_open(at.steady_s)
         # A Slurm that fails is not asked for details which nothing would come of.
         asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
@@ -114,16 +109,14 @@ class CycleRunner:
             with watch("record.learn"):
                 observer.learn(state, slurm_state)
             with watch("record.prune"):
-                self._pruner.step(self.settings.store.keep_days)
+                self._recorder.pruner.step(self.settings.store.keep_days)
         self._recorder.note_success(watch, at)
         self.last_error = ""
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))
 
-    def _failed(
-        self, at: Instant, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception
-    ) -> CycleReport:
+    def _failed(self, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception) -> CycleReport:
         """A cycle without action: say why, everywhere where somebody may look."""
-        mode = effective.mode if effective else self.settings.mode
+        at, mode = watch.began, effective.mode if effective else self.settings.mode
         policy = effective.policy.name if effective else self.settings.policy.name
         self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy)
         return CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=at.now_s + self.settings.cycle.retry_s)

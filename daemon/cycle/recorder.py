@@ -21,6 +21,7 @@ from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings
 from slurm_soda.daemon.cycle.sending import RecordedChange
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
@@ -121,6 +122,10 @@ class CycleRecorder:
 
     context: DaemonContext
     breaker: CircuitBreaker
+    pruner: StorePruner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pruner = StorePruner(self.context)
 
     def intend(
         self, result: CycleResult, state: DaemonState, effective: EffectiveSettings, at: Instant

@@ -132,9 +132,8 @@ class SlurmReader:
             self._tiers_of, self._tiers_until_s = lists, steady_s + TIERS_FOR_S
             try:
                 self._tiers = self.client.partition_tiers()
-            except (
-                SlurmError
-            ) as error:  # without them jobs of more partitions count as competing, and nothing else changes
+            except SlurmError as error:
+                # Without them jobs of more partitions count as competing, and nothing else changes.
                 log(logging.WARNING, "tiers-not-read", error=error)
         return self._tiers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.clock import Clock, Instant
 
 
 @dataclass(slots=True)
@@ -14,8 +14,13 @@ class Stopwatch:
     """Seconds by part; a part inside another is named ``outer.inner``."""
 
     clock: Clock
+    began: Instant = field(init=False)
+    """The cycle's instant."""
     _taken_s: dict[str, float] = field(default_factory=dict)
     _began_s: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began = Instant.read(self.clock)
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
