@@ -116,7 +116,7 @@ class CycleResult:
         return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CycleRecorder:
     """Writes cycles down, for one daemon epoch."""
 
