@@ -73,9 +73,9 @@ class KindProfiles:
         ]
         for one in dict.fromkeys(general):
             found = most_trusted(self._by.get(("", quantity, one), ()))
-            owners = most_trusted(self._by.get((self._owner, quantity, one), ()))
-            if owners is not None and (found is None or owners.source <= found.source):
-                return owners
+            measured = most_trusted(self._by.get((self._owner, quantity, one), ()))
+            if measured is not None and (found is None or measured.source <= found.source):
+                return measured
             if found is not None:
                 return found
         return None
