@@ -87,7 +87,7 @@ class NetClsGroups:
             self._unmount()
 
     def _in_use(self) -> bool:
-        """The kernel has the hierarchy in being, mounted here, elsewhere or nowhere any more: it lives as long as its groups."""
+        """The kernel has the hierarchy, mounted here, elsewhere or nowhere any more: it lives as long as its groups."""
         try:
             rows = (self._proc / "cgroups").read_text("utf-8", "surrogateescape").splitlines()
         except OSError:
