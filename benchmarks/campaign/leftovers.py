@@ -16,8 +16,6 @@ _OWN = re.compile(
     r"|/var/lib/slurm-soda-agent/(cores|tuning)\.json$"
 )
 """Files of running daemons, and of the emulation."""
-_SPOOLED = re.compile(r"/var/spool/slurm-soda/(\d+)\.")
-"""Records of a run. One whose epilog was killed keeps them until it was without a process for a day (docs/node.md)."""
 
 
 def has_users_processes(now: Mapping[str, Any]) -> bool:
@@ -35,11 +33,8 @@ def _left(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         if state != "Z" and (uid in USER_IDS or _HOOKS.search(words)):
             yield f"process of uid {uid}: {words[:120]} ({state})"
     yield from (f"cgroup {path}" for path in now["cgroups"])
-    closed = {line.split()[-1] for line in now["hooks"].splitlines() if line.startswith("epilog KILL hit ")}
-    for path in sorted(set(now["files"]) - set(before["files"])):
-        spooled = _SPOOLED.match(path)
-        if not _OWN.search(path) and not (spooled and spooled[1] in closed):
-            yield f"file {path}"
+    new_files = sorted(set(now["files"]) - set(before["files"]))
+    yield from (f"file {path}" for path in new_files if not _OWN.search(path))
     for kind in ("qdiscs", "tables"):
         new = set(now[kind].splitlines()) - set(before[kind].splitlines())
         yield from (f"{kind[:-1]} {line}" for line in sorted(new))

@@ -186,7 +186,9 @@ class RoundRunner:
 
     def _violate(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            key = (violation.invariant, violation.what.partition(" ")[0])
+            # The same one is told once, however often it is seen with other numbers; of what is left each thing is told.
+            left = violation.invariant.startswith("left")
+            key = (violation.invariant, violation.what if left else violation.what.partition(" ")[0])
             if key not in self._found:
                 self._found[key] = violation
                 self._say(f"  VIOLATION after {len(self.done)} events: {violation}")

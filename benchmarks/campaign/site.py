@@ -38,6 +38,7 @@ breaker_failures = 1000
 """Seconds stand for hours; every cycle shall try, also while Slurm is killed."""
 
 AGENT = """
+lost_after_s = 20.0
 [cores]
 enabled = true
 step_s = 2.0
@@ -48,6 +49,7 @@ warm_up_s = 1.0
 gpu_interface = "eth0"
 link_mbit = 1000
 """
+"""A run whose epilog was killed ends after 20 s without a process, not after a day."""
 
 # sodad and sodactl with the clock that the campaign sets: a step of the host's clock concerns both.
 _WRAP_CLOCK = f"""

@@ -241,10 +241,6 @@ def test_what_is_left_on_a_host_is_told() -> None:
     assert found == ["process", "process", "cgroup", "file", "qdisc"]
     assert leftovers.has_users_processes(now)
     assert not leftovers.has_users_processes(before)
-    killed = now | {"hooks": "epilog KILL late 7\nepilog STOP hit 7\n"}
-    assert len(leftovers.check_left("n1", before, killed)) == 5
-    killed = now | {"hooks": "prolog KILL hit 9\nepilog KILL hit 7\n"}
-    assert len(leftovers.check_left("n1", before, killed)) == 4, "the run's record waits for a day"
 
 
 def test_partitions_and_gres_are_as_before() -> None:
