@@ -82,7 +82,8 @@ def _record_results(
             requeued.append(entry.preemption_id)
     with store.write() as session:
         audit_log.record_outcomes(session, outcomes, now_s)
-        note_requeued(session, requeued, now_s)
+        if requeued:
+            note_requeued(session, requeued, now_s)
 
 
 def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:

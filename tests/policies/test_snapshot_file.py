@@ -124,7 +124,7 @@ def secret_cluster() -> ClusterSnapshot:
     snapshot = cluster(rows, nodes)
     partitions = ("secret-p", "secret-p,secret-q", "secret-q")
     table = replace(snapshot.jobs, partitions=partitions, gpu_types=("secret-gpu",))
-    return replace(snapshot, jobs=table, partitions=partitions)
+    return replace(snapshot, jobs=table, partitions=partitions, tiers={"secret-p": 2, "secret-q": 1})
 
 
 def test_no_name_is_left() -> None:
@@ -337,7 +337,7 @@ def test_a_file_that_unpacks_to_gigabytes(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_column_that_an_older_version_did_not_have_gets_its_default() -> None:
     document = told()
-    del document["snapshot"]["jobs"]["skew"]
+    del document["snapshot"]["jobs"]["skew"], document["snapshot"]["tiers"]
     assert len(read_dump(json.dumps(document).encode()).snapshot.jobs.skew) == 0
 
 
