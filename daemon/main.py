@@ -257,8 +257,7 @@ class _Site:
                 if not self.signals.stop:
                     waker.wait(sleep_s, max(cycles.settings.cycle.debounce_s, rest_s), alive=alive)
                 if self._reload():
-                    cycles.reload(self.settings)
-                    searches.rules = search_rules(self.settings.cpu_fit)
+                    use_settings(self.settings, cycles, searches)
         finally:
             server.close()
             writer.close()
@@ -290,6 +289,12 @@ def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: Report
     )
     reports = ReportRoutes(writer, munge, checks, api_settings)
     return ApiServer(reports.routes(), views.routes(), api_settings)
+
+
+def use_settings(settings: Settings, cycles: CycleRunner, searches: MultiNodeSearches) -> None:
+    """Go on by another configuration, as far as it can change while sodad runs."""
+    cycles.reload(settings)
+    searches.rules = search_rules(settings.cpu_fit)
 
 
 def _log_cycle(report: CycleReport, notifier: SystemdNotifier) -> None:

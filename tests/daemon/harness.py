@@ -144,7 +144,7 @@ class Daemon:
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)
         lease = Lease(self.store, self.daemon_epoch, clock, config.cycle.lease_s)
-        context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe)
+        context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe=reason_to_observe)
         self.cycles = CycleRunner(config, context)
 
     def run(self) -> CycleReport:

@@ -220,8 +220,14 @@ def test_an_agent_is_told_how_to_be_known_once_its_report_is_taken(site: Site) -
 
 def test_after_the_loss_of_its_store_sodad_does_not_count_as_running(site: Site, fresh_store: Path) -> None:
     begin_epoch(site.store, host="ctl", pid=1, version="0", now_s=SystemClock().now_s())
-    path = f"{site.url}/v1/status"
-    assert httpx.get(path, trust_env=False).json()["head"]["daemon_alive"] is True
+
+    def head() -> dict[str, Any]:
+        headers = signed(site.munged, "/v1/status")
+        shown = httpx.get(f"{site.url}/v1/status", headers=headers, trust_env=False, verify=False).json()
+        found: dict[str, Any] = shown["head"]
+        return found
+
+    assert head()["daemon_alive"] is True
     (fresh_store / "soda.db").unlink()
-    head = httpx.get(path, trust_env=False).json()["head"]
-    assert (head["daemon_alive"], "was removed or replaced" in head["stall"]) == (False, True)
+    after = head()
+    assert (after["daemon_alive"], "was removed or replaced" in after["stall"]) == (False, True)

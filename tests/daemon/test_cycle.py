@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import event
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
@@ -230,14 +231,14 @@ def test_tiers_are_asked_for_where_several_partitions_have_waiting_jobs() -> Non
     slurm = FakeSlurm(FakeClock())
     reader, watch = SlurmReader(slurm), Stopwatch(slurm.clock)
     slurm.tiers = {"main": 1, "short": 2}
-    assert reader.read(0.0, watch).tiers == {}
+    assert reader.read(Instant(0.0, 0.0), watch).tiers == {}
     jobs = [record(1), record(2, partition="short")]
     slurm.jobs = lambda: list(jobs)  # type: ignore[method-assign]
     for now_s in (0.0, 59.0, 60.0):
-        state = reader.read(now_s, watch)
+        state = reader.read(Instant(now_s, now_s), watch)
         assert state.tiers == slurm.tiers
     assert slurm.calls.count("partition_tiers") == 2
     jobs.append(record(3, partition="short,main"))
     slurm.silent.add("partition_tiers")
-    assert reader.read(61.0, watch).tiers == slurm.tiers, "as they were, while Slurm does not tell"
+    assert reader.read(Instant(61.0, 61.0), watch).tiers == slurm.tiers, "as they were, while Slurm does not tell"
     assert slurm.calls.count("partition_tiers") == 3

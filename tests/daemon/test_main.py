@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.epoch import HostLock
 from slurm_soda.daemon.logs import LOGGER
-from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, _parser, _reload, main
+from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, main, use_settings
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 
@@ -179,5 +180,5 @@ def test_a_reload_reaches_the_searches_on_several_nodes(
     searches = MultiNodeSearches(search_rules(daemon().cycles.settings.cpu_fit))
     with (site / "soda.toml").open("a") as file:
         file.write("[cpu_fit]\ntolerance_ratio = 0.123\n")
-    _reload(daemon().cycles, searches, _parser().parse_args(["--config", str(site / "soda.toml")]))
+    use_settings(load_settings(site / "soda.toml"), daemon().cycles, searches)
     assert searches.rules.tolerance_ratio == 0.123

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
@@ -16,6 +17,7 @@ from slurm_soda.slurm_ext.command_runner import CompletedCommand
 
 from .conftest import NOW_S, Bench, record
 
+LEASE_S = CycleSettings().lease_s
 AUTOMATIC = ("release-lifts", "--unless-alive", "--json")
 
 
@@ -46,7 +48,7 @@ def epochs(site: Bench) -> list[tuple[int, float, float | None]]:
 
 
 def test_while_sodad_shows_life_nothing_is_done(site: Bench) -> None:
-    lifted_by_daemon(site, heartbeat_s=NOW_S - 59)
+    lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S + 1)
     assert site(*AUTOMATIC).document["released"] is False
     assert (released(site), len(epochs(site))) == ({}, 1)
 
@@ -54,11 +56,11 @@ def test_while_sodad_shows_life_nothing_is_done(site: Bench) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        {"heartbeat_s": NOW_S - 60},
-        {"heartbeat_s": NOW_S + 60},
+        {"heartbeat_s": NOW_S - LEASE_S},
+        {"heartbeat_s": NOW_S + LEASE_S},
         {"pid": 1},
         {"ended_s": NOW_S - 1},
-        {"host": "ctl2", "heartbeat_s": NOW_S - 60},
+        {"host": "ctl2", "heartbeat_s": NOW_S - LEASE_S},
     ],
     ids=["paused", "clock set back", "dead", "stopped", "dead elsewhere"],
 )
@@ -85,22 +87,22 @@ def test_a_clock_that_is_set_costs_a_living_sodad_no_lift(site: Bench, set_by_s:
 
     def sleep(seconds: float) -> None:
         waited_s.append(seconds)
-        if sum(waited_s) >= 6.0:  # its next heartbeat
+        if sum(waited_s) >= LEASE_S / 10:  # its next heartbeat
             with site.store.write() as session:
                 session.get_one(Epoch, 1).heartbeat_s = NOW_S
 
     site.sleep = sleep
     assert site(*AUTOMATIC).document["released"] is False
     assert (released(site), len(epochs(site))) == ({}, 1)
-    assert sum(waited_s) <= 10.0
+    assert sum(waited_s) <= LEASE_S / 6
 
 
 def test_a_paused_sodad_is_watched_no_longer_than_a_sixth_of_its_lease(site: Bench) -> None:
-    lifted_by_daemon(site, heartbeat_s=NOW_S - 61)
+    lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S - 1)
     waited_s: list[float] = []
     site.sleep = waited_s.append
     assert site(*AUTOMATIC).document["released"] is True
-    assert sum(waited_s) == pytest.approx(10.0)
+    assert sum(waited_s) == pytest.approx(LEASE_S / 6)
 
 
 def test_a_site_where_sodad_only_observed_keeps_its_site_factors(site: Bench) -> None:
@@ -174,9 +176,11 @@ def test_a_sodad_that_is_started_meanwhile_keeps_its_lifts(site: Bench, monkeypa
 
 
 @pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "sqlite:////etc/hostname"])
-@pytest.mark.parametrize(("age_s", "pid", "ends"), [(60, 4242, True), (1, 1, True), (1, 4242, False), (None, 0, False)])
+@pytest.mark.parametrize(
+    ("age_s", "pid", "ends"), [(LEASE_S, 4242, True), (1, 1, True), (1, 4242, False), (None, 0, False)]
+)
 def test_without_a_store_the_lock_file_tells(
-    site: Bench, tmp_path: Path, url: str, age_s: int | None, pid: int, ends: bool
+    site: Bench, tmp_path: Path, url: str, age_s: float | None, pid: int, ends: bool
 ) -> None:
     site.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "{url}"\n')
     if age_s is not None:
