@@ -174,8 +174,8 @@ class _Site:
             if self.arguments.once or not self.store.is_shared:
                 raise
             check_address(settings.api)  # what is wrong here is said now, not when Slurm needs this controller
+            self.signals.listen()
             log(logging.INFO, "waiting", pid=os.getpid(), because=error)
-        self.signals.listen()
         self.notifier.ready()
         epoch = None
         poll_s = min(POLL_S, settings.cycle.interval_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,9 @@ _NAMES = {GPU: "gpu", CPU: "cpu"}
 _TIMEOUT_S = 5.0
 _MOST_ROUNDS = 5
 """Processes that fork while they are moved are found in the next round."""
+
+PLACE_WITHIN_S = 0.5
+"""So long processes are moved in one go."""
 
 
 class NetClsGroups:
@@ -51,6 +55,9 @@ class NetClsGroups:
     def place(self, minor: int, pids: Iterable[int]) -> None:
         """Have these processes, and their children from now on, send in a class. Those that ended are passed over.
 
+        A job may have thousands, and the kernel may take milliseconds for each: what is not done in :data:`PLACE_WITHIN_S`
+        waits for the next call.
+
         Raises:
             NetworkError: the groups are gone, or the kernel refuses.
         """
@@ -60,7 +67,10 @@ class NetClsGroups:
         group = root / self._name / _NAMES[minor]
         try:
             missing = set(pids) - set(_pids(group))
+            until_s = time.monotonic() + PLACE_WITHIN_S
             for pid in sorted(missing):
+                if time.monotonic() >= until_s:
+                    break
                 if self._group_of(pid) in ("/", *(f"/{self._name}/{name}" for name in _NAMES.values())):
                     _move(pid, group)
         except OSError as error:
@@ -156,10 +166,13 @@ def _move(pid: int, group: Path) -> None:
 
 def _empty(group: Path, root: Path) -> None:
     """Move everything to the root and remove the group."""
+    until_s = time.monotonic() + PLACE_WITHIN_S
     for _ in range(_MOST_ROUNDS):
         if not group.is_dir():
             return
         for pid in _pids(group):
+            if time.monotonic() >= until_s:
+                break  # what is left keeps the group, which is tried again
             _move(pid, root)
         try:
             group.rmdir()

@@ -24,7 +24,7 @@ KEEP_DAYS = 90.0
 
 
 def pruner(sodad: Daemon) -> StorePruner:
-    return sodad.cycles._pruner
+    return sodad.cycles._recorder.pruner
 
 
 def prune(sodad: Daemon, clock: Any) -> None:

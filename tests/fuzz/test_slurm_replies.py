@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import parse_partitions
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.hostlist import compress_hosts, expand_hosts
 from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits, parse_tiers
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.sacct import parse_accounting
-from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocation
+from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_nodes import parse_nodes
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
@@ -56,8 +57,8 @@ TARGETS: dict[str, tuple[list[bytes], Callable[[bytes], Any]]] = {
     "nodes": (recorded("nodes"), lambda raw: parse_nodes(raw, FRAMING)),
     "sprio": (recorded("sprio"), lambda raw: parse_site_factors(raw, FRAMING)),
     "sacct": (recorded("sacct"), lambda raw: parse_accounting(raw, FRAMING)),
-    "allocation": (recorded("allocation"), lambda raw: parse_allocation(raw, FRAMING, 10054)),
-    "request": (recorded("allocation"), lambda raw: parse_request(raw, FRAMING, 10054)),
+    "allocation": (recorded("allocation"), lambda raw: parse_allocations(raw, [10054])),
+    "request": (recorded("allocation"), lambda raw: parse_request(raw, FRAMING, 10054, ExclusiveNodes.NOBODY)),
     "limits": (PARTITIONS, lambda raw: parse_limits(raw, FRAMING, 0)),
     "tiers": (PARTITIONS, lambda raw: parse_tiers(raw, FRAMING)),
     "partitions": (PARTITIONS, lambda raw: [each.nodes for each in parse_partitions(raw, FRAMING).values()]),
