@@ -219,6 +219,7 @@ class ViewRoutes:
 
     async def pair(
         self,
+        request: Request,
         *,
         model: Model,
         other_model: Model,
@@ -230,11 +231,17 @@ class ViewRoutes:
         user: Name = None,
         other_user: Name = None,
     ) -> Response:
-        """What is known of two kinds of jobs on one GPU: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`."""
+        """What is known of two kinds of jobs on one GPU: a :class:`~slurm_soda.daemon.learning.pair_view.PairView`.
+
+        With an owner, as his own jobs showed it, to those who may see his jobs; others get what holds for everybody.
+        """
+        viewer = _viewer(request)
         new, running = JobKind(model, batch, gpu_type, gpus), JobKind(other_model, other_batch, gpu_type, other_gpus)
-        owners = user or "", other_user or ""
+        mine, other = (
+            name if name and (viewer.sees_all_jobs or name == viewer.user) else "" for name in (user, other_user)
+        )
         async with self._pairing:
-            return await self._answer(lambda session: read_pair_view(session, new, running, owners))
+            return await self._answer(lambda session: read_pair_view(session, new, running, (mine, other)))
 
     async def _answer(self, read_view: Callable[[Session], object]) -> Response:
         async with self._places:

@@ -16,10 +16,13 @@ from fastapi import FastAPI
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, row_columns
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.kind_profiles import put_value
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Epoch, Preemption
-from slurm_soda.wire.munge import CREDENTIAL_HEADER
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from tests.daemon.api_server import FakeRights, signed, view_access
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.records import record
@@ -110,8 +113,6 @@ def test_a_credential_is_good_for_its_request_alone_and_once(site: Site) -> None
 
 
 def test_a_report_of_an_agent_is_no_request_of_a_view(site: Site) -> None:
-    from slurm_soda.wire.munge import Munge  # noqa: PLC0415
-
     credential = Munge(run=site.munged).encode(b"GET /v1/jobs?")
     assert site.ask("/v1/jobs", {CREDENTIAL_HEADER: credential}).status_code == 403
 
@@ -211,3 +212,21 @@ def test_a_dead_slurm_is_not_asked_by_each_request(site: Site) -> None:
     for uid in (1000, 1001, 1002, 1000):
         site.listed(uid)
     assert len(site.slurm.asked) == 2
+
+
+def test_what_the_jobs_of_others_showed_is_private_too(site: Site) -> None:
+    mine = ProfileValue(
+        ProfileSubject(JobKind("a", 0, "")), "iteration_s", Estimate(0.125, 0.0, Source.MEASURED), owner="bob"
+    )
+    with site.store.write() as session:
+        put_value(session, row_columns(mine))
+    path = "/v1/pair?model=a&other_model=b&user=bob"
+
+    def iteration(uid: int) -> Any:
+        return site.view(path, uid)["new"]["iteration_s"]
+
+    assert iteration(1000)["value"] == 0.125, "nothing is private"
+    site.slurm.private = "jobs"
+    site.later(61)
+    assert iteration(1000) is None
+    assert iteration(1001)["value"] == 0.125
