@@ -41,7 +41,7 @@ def preempting(slurm: FakeSlurm, daemon: Callable[..., Daemon], on_signal: str =
 
 @given(st.lists(st.tuples(st.integers(0, 60), HOURS_S), max_size=4))
 @hypothesis_settings(
-    max_examples=examples(4),
+    max_examples=examples(2),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     deadline=None,
