@@ -11,6 +11,8 @@ from benchmarks.campaign.observation import AccountedRun, QueuedJob, Seen
 
 RELEASED_WITHIN_S = 35.0
 """After the end of the lease: the timer comes every 10 s, and Python starts slowly on a loaded machine."""
+SAME_DATE_S = 1.0
+"""sodad dates its lock file every few seconds; between two looks, the age of one date grows by the time that passed."""
 LOST_WITHIN_S = 20.0
 """slurmctld saves a submission some seconds after it took it; killed before, it forgets it."""
 FAILED_WITHIN_S = 90.0
@@ -55,15 +57,20 @@ class RoundBook:
 
 @dataclass(slots=True)
 class LookChecks:
-    """The invariants of each look; remembers since when slurmctld has answered."""
+    """The invariants of each look; remembers since when slurmctld has answered, and when sodad last showed life."""
 
     book: RoundBook
     lease_s: float
     answers_since_s: float | None = None
+    _dated_s: float | None = None
+    """Date of sodad's lock file at the last look: by sodad's clock, which the campaign sets."""
+    _lived_s: float = 0.0
+    _looked_s: float = 0.0
 
     def check(self, seen: Seen) -> list[Violation]:
         """All that does not hold in one look."""
         found = list(_store(seen))
+        self._look_for_life(seen)
         if seen.jobs is None or seen.site_factors is None:
             self.answers_since_s = None
             return found
@@ -72,6 +79,15 @@ class LookChecks:
         for job in seen.jobs:
             found += self._job(job, seen)
         return found + list(self._site_factors(seen.site_factors, seen))
+
+    def _look_for_life(self, seen: Seen) -> None:
+        if seen.lock_age_s is not None:
+            dated_s = seen.at_s - seen.lock_age_s
+            if self._dated_s is None or abs(dated_s - self._dated_s) > SAME_DATE_S:
+                since_look = self._dated_s is None or self._looked_s <= dated_s <= seen.at_s
+                self._lived_s = dated_s if since_look else seen.at_s  # by a clock that was set the date says nothing
+            self._dated_s = dated_s
+        self._looked_s = seen.at_s
 
     def _job(self, job: QueuedJob, seen: Seen) -> Iterator[Violation]:
         known = self.book.jobs.get(job.name)
@@ -98,8 +114,9 @@ class LookChecks:
         lifted = {job: factor for job, factor in factors.items() if factor > 0}
         limit_s = self.lease_s + RELEASED_WITHIN_S
         answered_s = seen.at_s - (self.answers_since_s or seen.at_s)
-        if lifted and (seen.lock_age_s or 0) > limit_s and answered_s > RELEASED_WITHIN_S:
-            yield Violation("stale SiteFactor", f"{lifted}; sodad showed no life for {seen.lock_age_s:.0f} s")
+        silent_s = seen.at_s - self._lived_s
+        if lifted and silent_s > limit_s and answered_s > RELEASED_WITHIN_S:
+            yield Violation("stale SiteFactor", f"{lifted}; sodad showed no life for {silent_s:.0f} s")
 
 
 def _store(seen: Seen) -> Iterator[Violation]:

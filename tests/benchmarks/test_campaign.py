@@ -142,6 +142,16 @@ def test_site_factors_are_neither_negative_nor_stale() -> None:
     assert checks.check(seen(sprio="7 5\n", at_s=1070.0, lock_age_s=60.0)) == [], "nobody could release them meanwhile"
 
 
+def test_a_sodad_whose_clock_is_set_shows_life_by_what_it_dates() -> None:
+    checks = LookChecks(book(), 12.0)
+    for at_s in range(1000, 1100, 5):
+        assert checks.check(seen(sprio="7 5\n", at_s=float(at_s), lock_age_s=18_001.0)) == []
+    for at_s in range(1100, 1145, 5):
+        assert checks.check(seen(sprio="7 5\n", at_s=float(at_s), lock_age_s=18_001.0 + at_s - 1100)) == []
+    dead = seen(sprio="7 5\n", at_s=1150.0, lock_age_s=18_051.0)
+    assert [violation.invariant for violation in checks.check(dead)] == ["stale SiteFactor"]
+
+
 @pytest.mark.parametrize(
     ("changed", "invariant"),
     [
