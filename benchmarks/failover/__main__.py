@@ -2,7 +2,7 @@
 
 Two sodads share a store on PostgreSQL; the one that leads changes the SiteFactor of 150 jobs in every cycle, 50 at a time,
 over a small Slurm in memory. It is killed (SIGKILL) or paused (SIGSTOP) again and again, at random instants, and the other
-one takes over; a paused one goes on a moment later. Lease and time limit of a command are 5 s and 2 s, not 60 s each.
+one takes over; a paused one goes on a moment later. Lease and time limit of a command are 5 s and 2 s, not 35 s and 60 s.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class LeadershipClaim:
         seen = (leader.epoch.id, leader.epoch.heartbeat_s)
         if seen != self._seen:
             self._seen, self._seen_s = seen, self.clock.elapsed_s()
-        if leader.epoch.ended_s is None and self._watched_s(leader.epoch) < self.lease_s:
-            self.on_life()
+            if leader.epoch.ended_s is None:
+                self.on_life()  # at each heartbeat and not after the last, so that lifts end here as soon as there
         return leader.remaining_s(self.host, self.state_dir, self._watched_s(leader.epoch)) > 0
 
     def _watched_s(self, leader: Epoch) -> float:

@@ -134,6 +134,20 @@ def test_a_standby_shows_itself_and_leaves(store: Store) -> None:
         assert session.query(Standby).all() == []
 
 
+def test_a_standby_dates_its_lock_at_each_heartbeat_of_the_leader_and_not_after_the_last(store: Store) -> None:
+    clock, dated_s = FakeClock(), []
+    lease = Lease(store, claim(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)
+    second = claim(store, clock)
+    second.on_life = lambda: dated_s.append(clock.at_s)
+    begun_s = clock.at_s
+    for second_s in range(40):
+        clock.at_s = begun_s + second_s
+        if second_s <= 12:
+            lease.renew()
+        second.try_begin()
+    assert [at_s - begun_s for at_s in dated_s] == [0, 6, 12]
+
+
 def test_a_longer_lease_holds_once_the_store_promises_it(store: Store) -> None:
     clock = FakeClock()
     lease = Lease(store, claim(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)

@@ -163,6 +163,14 @@ def test_sodad_and_its_expiry_are_shut_in_alike() -> None:
     assert {key for key, _ in shut_in[0]} == SHUT_IN
 
 
+@pytest.mark.parametrize("unit", [SODAD, EXPIRY], ids=["sodad", "expiry"])
+def test_commands_that_end_with_sodad_can_begin(unit: Path) -> None:
+    """They are begun by setpriv, which calls capset even where there is nothing to set, and fails if it may not."""
+    filters = [value for key, value in entries(unit) if key == "SystemCallFilter"]
+    assert filters[0] == "@system-service"
+    assert filters.index("capset") > filters.index("~@privileged @resources")
+
+
 def test_nothing_lets_the_agent_write_where_it_must_not_or_lose_what_it_needs() -> None:
     unit = dict(entries(AGENT))
     # Each of these would take something away that the agent works with.
