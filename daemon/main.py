@@ -184,7 +184,7 @@ class _Site:
             self.waker.wait(poll_s, poll_s, alive=self.notifier.alive)
             self.notifier.alive()
             self._reload()
-            claim.lease_s = self.settings.cycle.lease_s
+            claim.lease_s, claim.command_s = self.settings.cycle.lease_s, self.settings.slurm.write_timeout_s
         if epoch is None:
             claim.leave()
         return epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ from slurm_soda.slurm_ext.write.scontrol_updates import (
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
 _VERSION = re.compile(r"\b(\d+\.\d+\.\d+)")
 _MAX_TRIES = 4
+_RETRY_WITHIN_S = 2.0
+"""An update is tried again only so soon after it was first sent: who sends it was allowed to just before that."""
 _REMEDY = "check that slurmctld answers (scontrol ping) and that this user may do it"
 
 
@@ -96,8 +99,9 @@ class CliSlurmClient:
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         results = [JobUpdateResult(update.job_id, refusal_of_update(update)) for update in updates]
         waiting = [at for at, result in enumerate(results) if not result.error]
+        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _RETRY_WITHIN_S
         for attempt in range(_MAX_TRIES):
-            if not waiting:
+            if not waiting or (attempt and time.clock_gettime(time.CLOCK_BOOTTIME) > until_s):
                 break
             again = [updates[at] for at in waiting]
             try:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_soda.slurm_ext.read.sprio import NOT_COMPUTED
+
 ENDED = frozenset(
     {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
 )
@@ -111,7 +113,8 @@ def _site_factors(text: str | None) -> dict[str, int] | None:
     if text is None:
         return None
     words = [line.split() for line in text.splitlines()]
-    return {line[0]: int(line[1]) for line in words if len(line) == 2 and line[1].lstrip("-").isdigit()}
+    told = {line[0]: int(line[1]) for line in words if len(line) == 2 and line[1].lstrip("-").isdigit()}
+    return {job: factor for job, factor in told.items() if factor != NOT_COMPUTED}
 
 
 def _drained(text: str) -> dict[str, str]:

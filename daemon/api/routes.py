@@ -30,6 +30,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 
@@ -257,7 +258,7 @@ class ViewRoutes:
 
     def _head(self, session: Session, viewer: Viewer) -> views.ViewHeader:
         settings, epoch = self._settings(), queries.latest_epoch(session)
-        alive = views.daemon_is_alive(epoch, self._clock.now_s(), settings.cycle.interval_s)
+        alive = views.daemon_is_alive(epoch, store_now_s(session, self._clock.now_s()), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
         try:
             self._store.check_in_place()

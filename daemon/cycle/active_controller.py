@@ -56,7 +56,7 @@ class ActiveController:
     settle_s: float
     """So long after slurmctld has become active here another host's sodad may still have changes on their way."""
     is_here: Callable[[str], bool] = is_this_host
-    _controllers: Sequence[tuple[str, bool]] = field(default=(), init=False)
+    _controllers: Sequence[tuple[str, bool]] | None = field(default=None, init=False)
     _looked_s: float = field(default=float("-inf"), init=False)
     _here_since_s: float | None = field(default=None, init=False)
 
@@ -65,6 +65,8 @@ class ActiveController:
         now_s = self.clock.elapsed_s()
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._look()
+        if self._controllers is None:
+            return "scontrol ping has not said yet which controllers Slurm has, so another one's sodad may act"
         if len(self._controllers) < 2:
             return ""
         active = next((name for name, answers in self._controllers if answers), None)

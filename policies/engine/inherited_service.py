@@ -68,9 +68,12 @@ def match_successors(
     for service in cancelled:
         if service.executed_s > 0 and service.identity.gpus:
             left.setdefault(service.identity, []).append(service)
+    since_s = {identity: min(service.since_s for service in services) for identity, services in left.items()}
     found: dict[int, CancelledService] = {}
     for job in sorted(jobs, key=lambda job: (job.submit_s, job.key)):
         offered = left.get(job.identity, ())
+        if not offered or job.submit_s < since_s[job.identity]:
+            continue
         allowed = [
             service
             for service in offered

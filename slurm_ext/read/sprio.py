@@ -9,10 +9,15 @@ from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 SPRIO_COMMAND = ("sprio", "--noheader", "--format=%i %S")
 
 
+NOT_COMPUTED = -(2**31)
+"""What sprio prints until Slurm has computed a job's priority for the first time (0 less its offset, NICE_OFFSET in slurm.h)."""
+
+
 def parse_site_factors(stdout: bytes, framing: ReplyFraming) -> dict[int, int]:
     """SiteFactor by job id, zeros included; a job of several partitions has several lines.
 
-    sprio leaves out held jobs and those before their begin time.
+    sprio leaves out held jobs and those before their begin time; those whose priority Slurm has not computed yet are left out
+    as well.
 
     Raises:
         SlurmReplyError: the reply is cut short or a line is not two numbers.
@@ -24,5 +29,7 @@ def parse_site_factors(stdout: bytes, framing: ReplyFraming) -> dict[int, int]:
             continue
         if len(words) != 2:
             raise SlurmReplyError(f"sprio's line {line!r} is not a job and its site factor")
-        factors[parse_integer(words[0], "job id")] = parse_integer(words[1], f"site factor of job {words[0]}")
+        job_id, factor = parse_integer(words[0], "job id"), parse_integer(words[1], f"site factor of job {words[0]}")
+        if factor != NOT_COMPUTED:
+            factors[job_id] = factor
     return factors

@@ -79,10 +79,10 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
     if epoch is None:
         return CheckResult("sodad", "warn", "never started: Slurm schedules alone", "systemctl start sodad")
     beat = f"epoch {epoch.id} on {epoch.host}, heartbeat {output.format_duration(now_s - epoch.heartbeat_s)} ago"
-    if stall := find_stall(epoch, site):
+    if stall := find_stall(session, epoch, site):
         remedy = "mend that; sodad goes on by itself. Its log: journalctl -u sodad"
         return CheckResult("sodad", "fail", f"alive, but no cycle ({beat}): {stall}", remedy)
-    if not is_daemon_alive(epoch, site, now_s):
+    if not is_daemon_alive(session, epoch, site):
         return CheckResult(
             "sodad", "fail", f"not running ({beat})", "systemctl start sodad; Slurm schedules alone meanwhile"
         )
@@ -97,7 +97,7 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
 def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
     """Somebody finishes the preemptions that have begun."""
     active = queries.active_preemptions(session)
-    alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+    alive = is_daemon_alive(session, queries.latest_epoch(session), site)
     if unfinished := describe_unfinished_preemptions(active, alive=alive):
         found, remedy = unfinished.split(": ", 1)
         return CheckResult("preemptions", "warn", found, f"systemctl start sodad; {remedy}")

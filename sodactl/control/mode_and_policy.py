@@ -139,8 +139,8 @@ def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -
             with store.read() as session:
                 setting = queries.admin_settings(session).get(key)
                 epoch = queries.latest_epoch(session)
-                alive = is_daemon_alive(epoch, site, site.now_s())
-                if stall := find_stall(epoch, site):
+                alive = is_daemon_alive(session, epoch, site)
+                if stall := find_stall(session, epoch, site):
                     warning = f"{describe_absence(epoch, stall, site.now_s())}; it will follow this when it goes on"
     except StoreMissingError:
         if new is not None:

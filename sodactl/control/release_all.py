@@ -97,7 +97,7 @@ def _changes_by_store(
         with store.read() as session:
             standing = queries.standing_rewrites(session, list(waiting))
             verdicts = undo.check_undo(session, standing, waiting, {}, settled)
-            alive = is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+            alive = is_daemon_alive(session, queries.latest_epoch(session), site)
             requeues = [] if alive else missing_requeues(session, listed, "release-all", site.now_s())
     except (StoreError, SQLAlchemyError):
         warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")

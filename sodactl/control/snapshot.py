@@ -108,9 +108,9 @@ def _asked(site: SiteAccess, wait_s: float) -> SnapshotDump:
 
 def _check_daemon(session: Session, site: SiteAccess) -> None:
     epoch = queries.latest_epoch(session)
-    if stall := find_stall(epoch, site):
+    if stall := find_stall(session, epoch, site):
         raise SodaError(describe_absence(epoch, stall, site.now_s()))
-    if epoch is None or not is_daemon_alive(epoch, site, site.now_s()):
+    if epoch is None or not is_daemon_alive(session, epoch, site):
         raise SodaError("sodad is not running; start it (systemctl start sodad), and look at sodactl status")
     if epoch.host != site.context.host():
         raise SodaError(f"sodad runs on {epoch.host} and leaves the snapshot there; run this on {epoch.host}")

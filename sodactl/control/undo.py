@@ -122,7 +122,7 @@ def _select_actions(
 def _warning(session: Session, site: SiteAccess) -> str:
     setting = queries.admin_settings(session).get("mode")
     mode = site.settings.mode if setting is None else setting.value
-    enforcing = mode == "enforce" and is_daemon_alive(queries.latest_epoch(session), site, site.now_s())
+    enforcing = mode == "enforce" and is_daemon_alive(session, queries.latest_epoch(session), site)
     return "sodad enforces and will set its order again; `sodactl mode advise` stops that" if enforcing else ""
 
 

@@ -19,6 +19,7 @@ from slurm_soda.daemon.api.views import JobDetailView, JobListView, StatusView, 
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
+from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config
@@ -92,16 +93,17 @@ def open_view_source(site: SiteAccess) -> Iterator[ViewSource]:
             yield StoreViewSource(store, site)
 
 
-def is_daemon_alive(epoch: Epoch | None, site: SiteAccess, now_s: float) -> bool:
+def is_daemon_alive(session: Session, epoch: Epoch | None, site: SiteAccess) -> bool:
     """Whether the newest daemon still lives: its heart beats and, on its own host, its process exists."""
+    now_s = store_now_s(session, site.now_s())  # heartbeats are by the store's clock
     if epoch is None or not daemon_is_alive(epoch, now_s, site.settings.cycle.interval_s):
         return False
     return epoch.host != site.context.host() or site.context.pid_lives(epoch.pid)
 
 
-def find_stall(epoch: Epoch | None, site: SiteAccess) -> str:
+def find_stall(session: Session, epoch: Epoch | None, site: SiteAccess) -> str:
     """Why the newest daemon lives but records no cycle; empty if it does, or does not live."""
-    if epoch is None or epoch.ended_s is not None or is_daemon_alive(epoch, site, site.now_s()):
+    if epoch is None or epoch.ended_s is not None or is_daemon_alive(session, epoch, site):
         return ""
     here = epoch.host == site.context.host()
     if here and not site.context.pid_lives(epoch.pid) and site.local_daemon_pid() is None:
@@ -139,7 +141,7 @@ def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:
 def read_view_header(session: Session, site: SiteAccess) -> ViewHeader:
     """Who schedules, and by what rules, as the store and this site's configuration have it."""
     epoch = queries.latest_epoch(session)
-    alive, stall = is_daemon_alive(epoch, site, site.now_s()), find_stall(epoch, site)
+    alive, stall = is_daemon_alive(session, epoch, site), find_stall(session, epoch, site)
     return views.view_header(epoch, queries.setting_values(session), site.settings, daemon_alive=alive, stall=stall)
 
 
