@@ -10,14 +10,14 @@ SPRIO_COMMAND = ("sprio", "--noheader", "--format=%i %S")
 
 
 NOT_COMPUTED = -(2**31)
-"""What sprio prints until Slurm has computed a job's priority for the first time (0 less its offset, NICE_OFFSET in slurm.h)."""
+"""What sprio prints until Slurm has computed a job's priority: nothing, less the offset NICE_OFFSET of slurm.h."""
 
 
 def parse_site_factors(stdout: bytes, framing: ReplyFraming) -> dict[int, int]:
     """SiteFactor by job id, zeros included; a job of several partitions has several lines.
 
-    sprio leaves out held jobs and those before their begin time; those whose priority Slurm has not computed yet are left out
-    as well.
+    sprio leaves out held jobs and those before their begin time; those whose priority Slurm has not computed yet are
+    left out as well.
 
     Raises:
         SlurmReplyError: the reply is cut short or a line is not two numbers.

@@ -171,11 +171,6 @@ def test_site_factors_before_and_after_our_updates(version: str) -> None:
         assert shown[name].priority - jobs[name].priority == factor
 
 
-def test_a_priority_that_slurm_has_not_computed_yet_tells_no_site_factor() -> None:
-    said = b"     7 -2147483648\n     8 5\n" + FRAMING.end.encode()
-    assert parse_site_factors(said, FRAMING) == {8: 5}
-
-
 def test_each_update_has_its_own_outcome(version: str) -> None:
     found = parse_update_errors(reply(version, "update"), 7, FRAMING.nonce)
     assert [bool(error) for error in found] == [False, True, True, False, False, False, False]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
     TrackableResources,
     cpu_time_s,
@@ -20,6 +21,7 @@ from slurm_soda.slurm_ext.read.slurm_values import (
     task_count,
     time_s,
 )
+from slurm_soda.slurm_ext.read.sprio import parse_site_factors
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,8 @@ def test_a_number_of_thousands_of_digits_is_one_clear_error(read: Callable[[], o
     with pytest.raises(SlurmReplyError) as caught:
         read()
     assert len(str(caught.value)) < 250
+
+
+def test_a_priority_that_slurm_has_not_computed_yet_tells_no_site_factor() -> None:
+    framing = ReplyFraming("Nonce")
+    assert parse_site_factors(b"     7 -2147483648\n     8 5\n" + framing.end.encode(), framing) == {8: 5}
