@@ -26,6 +26,11 @@ def parse_ping(text: bytes) -> list[tuple[str, bool]]:
     return [(host.decode("utf-8", "backslashreplace"), state == b"UP") for host, state in _PING.findall(text)]
 
 
+def _active(controllers: Sequence[tuple[str, bool]]) -> str | None:
+    """The first one that answers, which Slurm lets act."""
+    return next((name for name, answers in controllers if answers), None)
+
+
 def is_this_host(name: str) -> bool:
     """Whether a name is this host's, or leads to one of its addresses."""
     if name.partition(".")[0] == socket.gethostname().partition(".")[0]:
@@ -69,11 +74,10 @@ class ActiveController:
             return "scontrol ping has not said yet which controllers Slurm has, so another one's sodad may act"
         if len(self._controllers) < 2:
             return ""
-        active = next((name for name, answers in self._controllers if answers), None)
         if self._here_since_s is None:
             return (
-                f"slurmctld is active on {active}, not on this host: of sodads with a store each only the one there acts; "
-                "a store on PostgreSQL serves both"
+                f"slurmctld is active on {_active(self._controllers)}, not on this host: of sodads with a store each only "
+                "the one there acts; a store on PostgreSQL serves both"
             )
         left_s = self._here_since_s + self.settle_s - self.clock.elapsed_s()
         if left_s <= 0:
@@ -87,7 +91,7 @@ class ActiveController:
         if not (found := parse_ping(done.stdout)):
             return
         self._controllers = found
-        active = next((name for name, answers in found if answers), None)
+        active = _active(found)
         if active is None or not self.is_here(active):
             self._here_since_s = None
         elif self._here_since_s is None:

@@ -39,7 +39,7 @@ class LeadershipClaim:
     lease_s: float
     command_s: float
     on_life: Callable[[], None] = lambda: None
-    """Called while the leader shows life."""
+    """Called at each new heartbeat of a leader that has not ended."""
     _seen: tuple[int, float] | None = field(default=None, init=False)
     """Epoch and heartbeat of the leader when it was last seen to do something."""
     _seen_s: float = field(default=0.0, init=False)

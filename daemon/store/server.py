@@ -19,7 +19,6 @@ from sqlalchemy import (
     event,
     extract,
     func,
-    literal,
     select,
 )
 from sqlalchemy.engine import URL, make_url
@@ -93,11 +92,6 @@ def is_server(session: Session) -> bool:
 def server_time() -> ColumnElement[float]:
     """Unix seconds by the server's clock, at the instant of asking and not of the transaction's beginning."""
     return cast(extract("epoch", func.clock_timestamp()), Double())
-
-
-def store_time(session: Session, now_s: float) -> ColumnElement[float]:
-    """Unix seconds by the clock of the store, for statements; ``now_s`` is this host's, which is the clock of a file."""
-    return server_time() if is_server(session) else literal(now_s, Double())
 
 
 def store_now_s(session: Session, now_s: float) -> float:

@@ -50,9 +50,8 @@ def read_privacy(runner: CommandRunner, timeout_s: float) -> SlurmPrivacy:
     if "PrivateData" not in config or "SlurmUser" not in config:  # a reply that is cut short must not open anything
         raise SlurmReplyError("scontrol show config names no PrivateData or no SlurmUser; check scontrol")
     private = set(config["PrivateData"].lower().split(",")) - {"none"}
-    if (
-        "privatedata" in config.get("MCSParameters", "").lower()
-    ):  # labels, which sodad does not know, hide jobs and nodes
+    # Labels, which sodad does not know, hide jobs and nodes.
+    if "privatedata" in config.get("MCSParameters", "").lower():
         private |= {"jobs", "nodes"}
     return SlurmPrivacy(PRIVATE_KINDS if "all" in private else frozenset(private), slurm_user_id(config))
 
