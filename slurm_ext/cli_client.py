@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
+from slurm_soda.slurm_ext.read.batch_script import parse_script, show_script_command, steps_own_cpus
 from slurm_soda.slurm_ext.read.exclusive_nodes import exclusive_command, exclusive_environment, parse_exclusive_job
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
@@ -85,7 +86,11 @@ class CliSlurmClient:
         framing = ReplyFraming(self.nonce())
         said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
         nodes = parse_exclusive_job(said, framing, job_id)
-        return parse_request(self._read(show_job_command(job_id), framing), framing, job_id, nodes)
+        request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, nodes)
+        if request.peculiar:
+            return request
+        script = parse_script(self._read(show_script_command(job_id), framing), framing, job_id)
+        return replace(request, peculiar=steps_own_cpus(script, request.tasks))
 
     def partition_limits(self) -> dict[str, PartitionLimits]:
         framing = ReplyFraming(self.nonce())

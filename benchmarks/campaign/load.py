@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.campaign.schedule import Event
+from benchmarks.campaign.schedule import STEP_CPUS, Event
 
 _COMMON = ("--output=/dev/null", "--time=10", "--mem-per-cpu=16")
 INTERACTIVE = ("srun", "salloc")
@@ -91,7 +91,8 @@ def _train(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 def _gang(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     argv = (f"--gres=gpu:{values['gpus']}", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", *_hints(values))
-    return argv, f"#!/bin/sh\nmkdir -p checkpoints\nexec srun --cpus-per-task=2 {_trainer(values)}\n"
+    step_cpus = values.get("step_cpus", STEP_CPUS[0])
+    return argv, f"#!/bin/sh\nmkdir -p checkpoints\nexec srun --cpus-per-task={step_cpus} {_trainer(values)}\n"
 
 
 def _sleep(values: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ ROUGH_EVERY = 2
 POOLS_EVERY = 4
 SIGNALS = ("TERM", "TERM", "USR1@2", "")
 """How trainings save their state; empty: they cannot be preempted."""
+STEP_CPUS = ("2", '"$SLURM_CPUS_PER_TASK"')
+"""What srun asks for in jobs on several nodes; the first one hangs if the job has fewer CPUs than its owner asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,10 @@ def _for(draw: random.Random, shortest_s: float, longest_s: float) -> dict[str, 
 LOAD: dict[str, Stream] = {
     "train": Stream(5.0, lambda d: _job(d, 16, gpus=d.choice((1, 1, 2, 4)), signal=d.choice(SIGNALS))),
     "long": Stream(1.2, lambda d: _job(d, 45, gpus=d.choice((2, 4)), signal=d.choice(SIGNALS))),
-    "gang": Stream(0.6, lambda d: _job(d, 14, gpus=d.choice((1, 2, 4)), signal=d.choice(("TERM", "")))),
+    "gang": Stream(
+        0.6,
+        lambda d: _job(d, 14, gpus=d.choice((1, 2, 4)), signal=d.choice(("TERM", "")), step_cpus=d.choice(STEP_CPUS)),
+    ),
     "cpu": Stream(2.0, lambda d: _job(d, 10, cpus=d.choice((1, 2, 8)))),
     "array": Stream(0.8, lambda d: _job(d, 8, tasks=d.randint(2, 5), gpus=d.choice((0, 1)))),
     "het": Stream(0.4, lambda d: _job(d, 8)),

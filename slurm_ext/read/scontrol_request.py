@@ -67,6 +67,7 @@ def _reason_cpus_fixed(job: dict[str, Any], nodes: ExclusiveNodes) -> str:
     """The first thing in a request that ties its CPUs to something else."""
     checks = (
         (_number(job.get("het_job_id")), "a heterogeneous job"),
+        (not job.get("batch_flag", True), "a job of salloc or srun"),
         (nodes is not ExclusiveNodes.NOBODY, "--exclusive"),
         (job.get("cpus_per_tres"), "--cpus-per-gpu"),
         (any(_number(job.get(key)) for key in _LAYOUT), "--sockets-per-node, --cores-per-socket or --threads-per-core"),

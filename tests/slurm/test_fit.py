@@ -124,6 +124,28 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     assert run(site, capped)["SLURM_CPUS_ON_NODE"] == "8", "one more would wait for ever"
 
 
+def test_a_step_that_asks_for_its_own_cpus_finds_them(site: DaemonSite) -> None:
+    """With fewer, srun waits until the job's time limit for CPUs that the job does not have."""
+    asks = (f"{SCRIPT}srun --cpus-per-task=12 true\n", f'{SCRIPT}srun -c "$SLURM_CPUS_PER_TASK" true\n')
+    argv = (
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--output=/dev/null",
+        "--time=5",
+        "--soda-category=cv",
+        "--gres=gpu:1",
+        "-c12",
+    )
+    own, follows = (int(site.cluster.exec("alice", argv, input=script).check().stdout) for script in asks)
+    wait_cpus(site, follows, 3)
+    two_more_cycles(site)
+    assert shown(site, own, "NumCPUs") == ("12",)
+    assert "srun in its script" in soda(site, "explain", str(own))["cores"]["left_alone"]
+    assert run(site, own)["SLURM_CPUS_PER_TASK"] == "12"
+    assert run(site, follows)["SLURM_CPUS_PER_TASK"] == "3"
+
+
 def test_the_way_back_and_the_last_word_of_others(site: DaemonSite) -> None:
     taken_back, owners, released = (
         submit(site, "--soda-category=cv", "--gres=gpu:1", "--cpus-per-task=20", "--mem-per-cpu=500M") for _ in range(3)

@@ -1,0 +1,82 @@
+"""Whether a batch script gives CPUs to its steps by itself, so that they do not follow the job's request.
+
+A step that asks for more CPUs than its job has is not refused: srun says "Job step may never run" and waits until the job's
+time limit (measured, Slurm 24.11). So the CPUs of a job are changed only if every ``srun`` in its script has options that
+are known to follow the request, or to have nothing to do with it. Scripts and programs that this one starts are not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+
+MAX_SCRIPT_CHARACTERS = 1 << 18
+"""A longer script is not looked into. Slurm takes 4 MiB (``max_script_size``)."""
+
+_OF_SLURM = r'"?\$\{?SLURM_[A-Z_]+\}?"?'
+"""A variable that Slurm sets when the job starts."""
+_PLAIN = r"[\w.,:/@%+=-]+"
+_END = r"(?=[ \t]|$)"
+
+_SRUN = re.compile(r"\bsrun\b")
+_COMMAND = re.compile(r"[ \t]+[\w./]")
+_ENVIRONMENT = re.compile(rf"\b(?:SRUN|SLURM)_(?:CPUS_PER_TASK|TRES_PER_TASK|NTASKS\w*|NPROCS|EXACT)=(?!{_OF_SLURM})")
+_BINDING = re.compile(r"\b(?:taskset|numactl|pe=[0-9])", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _known_options(tasks: int) -> re.Pattern[str]:
+    """Options of srun that are right with any number of CPUs; of numbers of tasks one, and the job's own."""
+    same_tasks = rf"(?:1|{tasks}|{_OF_SLURM})"
+    return re.compile(
+        rf"""(?:[ \t]+(?:
+            (?:--cpus-per-task[= ]|-c[ ]?)(?:1|{_OF_SLURM})
+          | (?:--ntasks[= ]|-n[ ]?){same_tasks}
+          | --ntasks-per-node[= ](?:1|{_OF_SLURM})
+          | (?:--nodes[= ]|-N[ ]?)(?:[0-9]+|{_OF_SLURM})
+          | --(?:chdir|error|export|gpus|gres|input|job-name|mpi|output|time)[= ]{_PLAIN}
+          | --(?:container-[a-z-]+|kill-on-bad-exit|signal|soda-[a-z-]+|wait)={_PLAIN}
+          | --(?:kill-on-bad-exit|label|no-kill|pty|quiet|unbuffered|verbose)
+          | -[DJeiot][ ]?{_PLAIN}
+          | -[Kkluv]+
+        ){_END})*""",
+        re.VERBOSE,
+    )
+
+
+def show_script_command(job_id: int) -> tuple[str, ...]:
+    """The command that prints one job's script."""
+    return ("scontrol", "write", "batch_script", str(job_id), "-")
+
+
+def parse_script(stdout: bytes, framing: ReplyFraming, job_id: int) -> str:
+    """The reply to :func:`show_script_command`.
+
+    Raises:
+        SlurmReplyError: it is cut short.
+    """
+    return framing.body(stdout, f"the script of job {job_id}")
+
+
+def steps_own_cpus(script: str, tasks: int) -> str:
+    """What in a script gives CPUs to steps, or may; empty: nothing. O(n) for n characters.
+
+    Args:
+        script: as it was submitted.
+        tasks: of the job.
+    """
+    if len(script) > MAX_SCRIPT_CHARACTERS:
+        return "a script of more than 256 KiB"
+    text = re.sub(r"^[ \t]*#.*$", "", script.replace("\\\n", " "), flags=re.MULTILINE)
+    if _ENVIRONMENT.search(text):
+        return "a variable for srun in its script"
+    if _BINDING.search(text):
+        return "cores that its script binds to"
+    known = _known_options(tasks)
+    for found in _SRUN.finditer(text):
+        options = known.match(text, found.end())
+        if options is None or not _COMMAND.match(text, options.end()):
+            return "options of srun in its script"
+    return ""
