@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SBATCH = "sbatch --parsable --output=/dev/null --time=2 --job-name=hostile"
+JOB_NAME = "hostile"
+_SBATCH = f"sbatch --parsable --output=/dev/null --time=2 --job-name={JOB_NAME}"
 _JUNK = """
 import os, random, socket
 draw = random.Random()

@@ -28,8 +28,8 @@ from slurm_soda.slurm_ext.errors import SodaError
 DRAINED_WITHIN_S = 330.0
 """The longest job, behind all others, and two minutes for one that was just requeued."""
 SETTLED_WITHIN_S = 60.0
-GHOST_AFTER_S = 120.0
-"""The longest job takes 45 s."""
+GHOST_AFTER_S = 150.0
+"""The longest job takes 30 s, and three times that with the fewest cores that it may get."""
 LOOK_S = 4.0
 """On a machine that cannot keep up, events that are due follow each other, and a look comes at least so often."""
 REQUEUE_UNTIL = 0.5
@@ -76,6 +76,8 @@ class RoundRunner:
         self._found: dict[tuple[str, str], Violation] = {}
         self._owners = Owners(site.cluster, self._book, number, self._violate)
         self._hooks_before, self._looked_s = 0, 0.0
+        self._impostor_until_s: dict[str, float] = {}
+        """By node whose requests another server answers, with status 200 to whatever it gets."""
         self._mended: dict[str, int] = {}
         """Slurm's own faults up to the last checks, which are made several times."""
 
@@ -128,6 +130,9 @@ class RoundRunner:
     def _hurt(self, event: Event) -> None:
         if event.kind in HURTS_SLURM:
             self._book.hurt_s.append(time.time())
+        if event.kind == "network":
+            node, for_s = event.values["node"], event.values["for_s"]
+            self._impostor_until_s[node] = max(self._impostor_until_s.get(node, 0.0), time.monotonic() + for_s + 2)
         what = faults.fault(event)
         status = self._site.shell(what.script, what.host)
         target, times = faults.kills(event)
@@ -141,8 +146,9 @@ class RoundRunner:
     def _attempt(self, event: Event) -> None:
         attempt = hostile.ATTEMPTS[event.values["attempt"]]
         host = event.values["node"] if attempt.on_node else faults.CONTROLLER
+        asks_sodad = time.monotonic() > self._impostor_until_s.get(host, 0.0)
         status = self._site.shell(attempt.command, host, "carol", 40.0)
-        if attempt.refused and status == 0:
+        if attempt.refused and status == 0 and asks_sodad:
             self._violate([Violation("hostile", f"{event.values['attempt']} was not refused")])
 
     def _follow_up(self, until_s: float) -> None:
@@ -177,7 +183,10 @@ class RoundRunner:
         for what in slurm_repairs.release_jobs(self._site.cluster, waiting):
             self._book.forgive(what)
         if self._book.hurt_s:
-            for job in seen.jobs or ():  # slurmctld forgot that the owner released it
+            for job in seen.jobs or ():  # slurmctld forgot that the owner cancelled it, or released it
+                if job.name == hostile.JOB_NAME and job.state == "PENDING" and job.reason in HOLDS:
+                    self._book.forgive("cancellation forgotten by a killed slurmctld")
+                    self._site.cluster.exec("root", ("scancel", job.shown_id))
                 known = self._book.jobs.get(job.name)
                 if known and not known.held and job.state == "PENDING" and job.reason in HOLDS:
                     known.held = True

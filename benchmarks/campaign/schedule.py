@@ -67,7 +67,7 @@ def _for(draw: random.Random, shortest_s: float, longest_s: float) -> dict[str, 
 
 LOAD: dict[str, Stream] = {
     "train": Stream(5.0, lambda d: _job(d, 16, gpus=d.choice((1, 1, 2, 4)), signal=d.choice(SIGNALS))),
-    "long": Stream(1.2, lambda d: _job(d, 45, gpus=d.choice((2, 4)), signal=d.choice(SIGNALS))),
+    "long": Stream(1.2, lambda d: _job(d, 30, gpus=d.choice((2, 4)), signal=d.choice(SIGNALS))),
     "gang": Stream(
         0.6,
         lambda d: _job(d, 14, gpus=d.choice((1, 2, 4)), signal=d.choice(("TERM", "")), step_cpus=d.choice(STEP_CPUS)),
