@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, NodeEvent
-from slurm_soda.policies.cpu_fit.core_search import CONCLUSIVE
+from slurm_soda.policies.cpu_fit.core_search import CONCLUSIVE, SearchRules
 from slurm_soda.policies.cpu_fit.multi_node_search import CUT_SHORT
 from slurm_soda.policies.cpu_fit.start_cores import PastFit
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
@@ -109,7 +109,14 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
     newest: dict[tuple[int, float | None], CpuFitRow] = {}
     for row in session.scalars(query):
         newest.setdefault((row.job_id, row.submit_s), row)
-    return [PastFit(row.category or None, row.model or None, row.cores, row.gpus) for row in newest.values()]
+    return [
+        PastFit(row.category or None, row.model or None, row.cores, row.gpus, all_it_had=_could_use_more(row))
+        for row in newest.values()
+    ]
+
+
+def _could_use_more(fit: CpuFitRow) -> bool:
+    return fit.cores >= fit.most_cores and fit.utilisation_ratio < 1.0 - SearchRules().tolerance_ratio
 
 
 def newest_fit(session: Session) -> int:

@@ -35,6 +35,8 @@ class PastFit:
     """Best fit, on each node."""
     gpus: int
     """On each node."""
+    all_it_had: bool = False
+    """The search could try no more cores than these, and the GPUs were not busy all the time: the job may need more."""
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.gpus < 1:
@@ -126,6 +128,9 @@ def choose_start_cores(request: CoreRequest, past: Sequence[PastFit], node: Node
     heavy preprocessing, per GPU. Earlier jobs that no node of this kind could hold are passed over, and of four or more so
     are those that lie above the median by more than three times the median deviation and by more than one core.
 
+    A running job gets no more cores than Slurm gave it at its start, so a best number that is all it had is a lower bound:
+    the largest one counts twice, unless another search found no more than a core less with room above it (our choice).
+
     Args:
         past: earlier jobs of the owner, in any order.
         node: the smallest node that the job may run on.
@@ -133,10 +138,7 @@ def choose_start_cores(request: CoreRequest, past: Sequence[PastFit], node: Node
     usable = [fit for fit in past if fit.cores <= node.cores]
     source, alike = _select_alike(request, usable)
     hinted = request.heavy_preprocessing - request.pipelined - request.large_weights
-    if alike:
-        per_gpu = _largest_usual([Fraction(fit.cores, fit.gpus) for fit in alike])
-    else:
-        per_gpu = Fraction(DEFAULT_CORES.get(request.category or "", OTHER_CORES))
+    per_gpu = _needed_per_gpu(alike) if alike else Fraction(DEFAULT_CORES.get(request.category or "", OTHER_CORES))
     if source != "model":
         per_gpu += hinted
     wanted = max(-(-per_gpu * request.gpus // 1), 1)
@@ -159,6 +161,15 @@ def _select_alike(request: CoreRequest, past: Sequence[PastFit]) -> tuple[str, l
     if model:
         return "model", model
     return ("category", category) if category else ("default", [])
+
+
+def _needed_per_gpu(alike: Sequence[PastFit]) -> Fraction:
+    found = [Fraction(fit.cores, fit.gpus) for fit in alike if not fit.all_it_had]
+    least = [Fraction(fit.cores, fit.gpus) for fit in alike if fit.all_it_had]
+    enough = max(found) + 1 if found else Fraction(0)
+    if least and max(least) > enough:
+        return _largest_usual([*found, 2 * max(least)])
+    return _largest_usual([*found, *least])
 
 
 def _largest_usual(per_gpu: Sequence[Fraction]) -> Fraction:

@@ -35,7 +35,7 @@ def fit(sodad: Daemon, cores: int, **more: Any) -> None:
     values: dict[str, Any] = {
         "job_id": 900, "submit_s": 1.0, "restart": 0, "node": "n1", "at_s": 10.0, "search": 0, "user": "alice",
         "category": "cv", "model": "", "hints": {}, "nodes": 1, "gpus": 1, "asked_cores": 1, "start_cores": 3,
-        "most_cores": 3, "cores": cores, "steps": 3, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
+        "most_cores": 28, "cores": cores, "steps": 3, "start_ratio": 0.5, "utilisation_ratio": 0.9, "reason": "best_fit",
     }  # fmt: skip
     with sodad.store.write() as session:
         session.add(CpuFitRow(**{**values, **more}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from slurm_soda.daemon.store.agent_reports import store_report
@@ -105,6 +106,17 @@ def test_a_fit_belongs_to_the_job_that_had_the_id_then(store: Store) -> None:
     job(store, submit_s=START_S + 9000, user="carol", state="PENDING")
     take(store, fit())
     assert rows(store, CpuFitRow)[0].user == "alice"
+
+
+@pytest.mark.parametrize(
+    ("cores", "utilisation_ratio", "all_it_had"), [(8, 0.6, True), (8, 0.99, False), (7, 0.6, False)]
+)
+def test_a_job_that_used_all_its_cores_may_need_more(
+    store: Store, cores: int, utilisation_ratio: float, all_it_had: bool
+) -> None:
+    job(store)
+    take(store, opened(), fit(cores=cores, utilisation_ratio=utilisation_ratio))
+    assert past(store) == [PastFit("cv", "vgg16", cores, 1, all_it_had=all_it_had)]
 
 
 def test_history_has_one_fit_a_job_that_of_its_last_phase(store: Store) -> None:

@@ -61,6 +61,41 @@ def test_the_most_cores_of_earlier_jobs(past: list[PastFit], cores: int, source:
     assert choose_start_cores(CoreRequest(1, "cv", "resnet50"), past, NODE) == StartCores(cores, source, capped=False)
 
 
+def bound(*cores: int) -> list[PastFit]:
+    return [PastFit("cv", None, count, 1, all_it_had=True) for count in cores]
+
+
+@pytest.mark.parametrize(
+    ("past", "cores"),
+    [
+        (bound(3), 6),
+        (bound(3, 3, 3, 6), 12),
+        (bound(20), 28),
+        ([*bound(3), *cv(3)], 3),
+        ([*bound(4), *cv(3)], 4),
+        ([*bound(6), *cv(3)], 12),
+        ([*bound(20), *cv(3, 3, 3)], 3),
+    ],
+)
+def test_a_best_number_that_is_all_a_job_had_is_a_lower_bound(past: list[PastFit], cores: int) -> None:
+    assert choose_start_cores(CoreRequest(1, "cv"), past, NODE).cores == cores
+
+
+@given(needed=st.integers(1, 28), gpus=st.sampled_from((1, 2, 4)))
+def test_jobs_of_an_owner_come_to_what_they_need_and_stay(needed: int, gpus: int) -> None:
+    """Each is measured with the cores that it starts with and fewer, never with more."""
+    past: list[PastFit] = []
+    starts = []
+    node = NodeCapacity(28 * gpus)
+    for _ in range(8):
+        start = choose_start_cores(CoreRequest(gpus, "cv"), past, node).cores
+        starts.append(start)
+        best = min(start, needed * gpus)
+        past.append(PastFit("cv", None, best, gpus, all_it_had=best == start))
+    assert starts[-1] == starts[-2] == needed * gpus
+    assert max(starts) <= max(2 * needed, 3) * gpus
+
+
 def test_a_job_without_category_starts_by_all_of_its_owners_jobs() -> None:
     past = [*cv(2), PastFit("nlp", None, 6, 1)]
     assert choose_start_cores(CoreRequest(1), past, NODE) == StartCores(6, "owner", capped=False)
