@@ -14,7 +14,7 @@ from typing import Literal
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
-from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
+from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S
 
 PreemptionPhase = Literal["intended", "signalled", "requeued", "released", "done", "lost"]
 PreemptionCommand = Literal["signal", "requeue", "requeue-ended", "start-now"]
@@ -192,6 +192,8 @@ def _after_requeue(
     if not waits_for_begin_time(job, context.at.now_s):
         unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
+    if job.eligible_s - job.submit_s > MAX_REQUEUE_WAIT_S:
+        return PreemptionDecision("done", why="its owner has said when it may start")
     if _left_just_now(job, context.at.now_s):
         return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
     if active_preemption.phase == "released":

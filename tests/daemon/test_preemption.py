@@ -46,6 +46,7 @@ RUNS = record(state="RUNNING", start_s=1500.0)
 RUNS_USR1 = record(state="RUNNING", start_s=1500.0, hints=USR1)
 LEAVES = record(state="COMPLETING", restarts=1, start_s=1999.0)
 LEASED = record(reason="BeginTime", restarts=1, submit_s=1995.0, eligible_s=2116.0)
+OWNERS_TIME = record(reason="BeginTime", restarts=1, submit_s=1995.0, eligible_s=5600.0)
 FREE = record(reason="Priority", restarts=1, submit_s=1995.0, eligible_s=1996.0)
 RUNS_AGAIN = record(state="RUNNING", restarts=1, submit_s=1995.0, start_s=1999.0)
 FAILED = record(state="FAILED", start_s=1500.0, end_s=1950.0, exit_code="3:0", hints=USR1)
@@ -82,6 +83,8 @@ FINISHED = record(state="COMPLETED", start_s=1500.0, end_s=1950.0, hints=USR1)
         ("requeued", record(reason="JobHeldUser", restarts=1, submit_s=1995.0), "done", None),
         ("released", LEASED, "released", "start-now"),
         ("released", FREE, "done", None),
+        ("requeued", OWNERS_TIME, "done", None),
+        ("released", OWNERS_TIME, "done", None),
         ("requeued", record(restarts=0, submit_s=1000.0), "lost", None),
         ("requeued", record(restarts=0, submit_s=900.0, state="RUNNING"), "lost", None),
     ],
@@ -106,6 +109,7 @@ def test_the_grace_is_waited_for() -> None:
 )
 def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | None) -> None:
     assert step("requeued", LEASED, around=around).send == send
+    assert step("requeued", OWNERS_TIME, around=around).send is None, "it is the owner who lets it wait"
 
 
 @pytest.mark.parametrize(
