@@ -9,7 +9,9 @@ local function with_soda(call)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-    with_soda(function() soda.submit(job_desc, part_list) end)
+    local refusal
+    with_soda(function() refusal = soda.submit(job_desc, part_list) end)
+    if refusal then slurm.log_user("%s", refusal) return slurm.ERROR end
     return slurm.SUCCESS
 end
 

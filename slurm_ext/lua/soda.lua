@@ -1,5 +1,5 @@
 -- slurm-soda's part of a site's job_submit.lua. It moves the hints of the --soda-... flags into a tag at the end of the
--- job's Comment, routes the job where pools are in force, and wakes the daemon. It never rejects a job, never waits for
+-- job's Comment, routes the job where pools are in force, and wakes the daemon. It never waits for
 -- the daemon, and an error inside it is only logged. Works with Lua 5.1 to 5.4, whichever Slurm was built with. See
 -- job_submit.lua beside this file.
 
@@ -38,10 +38,18 @@ local function guarded(call)
 end
 
 -- To be called in slurm_job_submit. Changes nothing but job_desc.comment and, where pools are in force, job_desc.partition.
--- A site that calls it without the list of partitions has only those jobs routed that name their partition.
+-- A site that calls it without the list of partitions has only those jobs routed that name their partition. Returns why the job
+-- must be refused, or nil: there is one reason only, a job that would drain its node.
 function M.submit(job_desc, part_list)
-    local tag = ""
-    guarded(function() tag = hints.annotate(job_desc) end)
+    local tag, refusal = "", nil
+    guarded(function()
+        local env
+        env, refusal = hints.variables(job_desc)
+        tag = refusal and "" or hints.annotate(job_desc, env)
+    end)
+    if refusal then
+        return refusal
+    end
     guarded(function() routes.arrange(M.routes_path, job_desc, part_list, tag) end)
     guarded(wake)
 end

@@ -33,6 +33,7 @@ local COMMENT_MAX_BYTES = 1024 -- slurmctld refuses a job with a longer comment
 local SHOWN_BYTES = 40
 local ENTRY_MAX_BYTES = 128 -- more than the longest variable with the longest value that is allowed
 local ENTRIES_MAX = 256 -- Slurm's other plugins put variables there too
+local ENVIRONMENT_MAX_BYTES = 64 * 1024 -- Linux takes 128 KiB of one variable, and a quarter of the stack of all together
 local YES = { yes = true }
 local YES_NO = { yes = true, no = true }
 local MIB_PER_UNIT = { [""] = 1, m = 1, g = 1024, t = 1024 * 1024 }
@@ -165,23 +166,30 @@ local function tell_user(line)
     slurm.log_user("%s", line)
 end
 
--- The list of a job's SPANK variables, or nil. Its length is asked first, because Slurm makes a table of the list.
-local function variables_of(job_desc)
+-- The list of a job's SPANK variables, and why the job must not be taken, or nil. Slurm puts them into the environment of Prolog
+-- and Epilog without a limit: with more than Linux takes, these do not start, and slurmd drains its node. The length of the list
+-- is asked first, because Slurm makes a table of it.
+function M.variables(job_desc)
     local count = tonumber(job_desc.spank_job_env_size) or 0
     if count > ENTRIES_MAX then
-        tell_user("--soda flags are ignored: the job has more than " .. ENTRIES_MAX .. " SPANK variables")
-        return nil
+        return nil, "job refused: it has more than " .. ENTRIES_MAX .. " SPANK variables, with which no prolog could start"
     end
-    return job_desc.spank_job_env
+    local env, bytes = job_desc.spank_job_env, 0
+    for _, entry in pairs(type(env) == "table" and env or {}) do
+        bytes = bytes + #entry
+    end
+    if bytes > ENVIRONMENT_MAX_BYTES then
+        return nil, "job refused: its SPANK variables have more than 64 KiB, with which no prolog could start"
+    end
+    return env
 end
 
--- Writes the tag of a new job into its Comment; the tag. A comment that Slurm will refuse is left as it is.
-function M.annotate(job_desc)
+-- Writes the tag of a new job with these variables into its Comment; the tag. A comment that Slurm will refuse is left as it is.
+function M.annotate(job_desc, env)
     local comment = job_desc.comment or ""
     if #comment > COMMENT_MAX_BYTES then
         return ""
     end
-    local env = variables_of(job_desc)
     local text = M.strip(comment)
     local tag = env and M.tag_from_env(env, function(line) tell_user(line .. "; it is ignored") end) or ""
     local wanted = join(text, tag)

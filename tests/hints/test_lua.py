@@ -103,6 +103,16 @@ def test_an_error_inside_is_logged_and_never_leaves_the_module(site: LuaSite) ->
     assert site.said("errors") == ["slurm-soda: soda.lua failed, the job is not affected: boom"] * 2
 
 
+@pytest.mark.parametrize(("lengths", "taken"), [((65_000,), True), ((65_600,), False), ((400,) * 200, False)])
+def test_variables_that_keep_a_prolog_from_starting(site: LuaSite, lengths: tuple[int, ...], taken: bool) -> None:
+    """Slurm gives them to it without a limit, and drains the node then."""
+    site.runtime.execute((LUA_DIR / "job_submit.lua").read_text().replace("/opt/slurm-soda/lib", f"{LUA_DIR}").encode())
+    job = site.job(None, [b"SODA_MODEL=resnet50", *(b"OTHER=".ljust(length, b"x") for length in lengths)])
+    status = site.runtime.globals()[b"slurm_job_submit"](job, None, 1000)
+    assert (status, job[b"comment"]) == ((0, RESNET) if taken else (-1, None))
+    assert [line[:11] for line in site.said("told")] == ([] if taken else ["job refused"])
+
+
 def test_an_error_while_logging_an_error_stays_inside_too(site: LuaSite) -> None:
     site.runtime.execute(b"slurm = nil")
     site.soda[b"submit"](site.table({b"comment": 5.5, b"spank_job_env": True}))

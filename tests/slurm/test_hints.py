@@ -47,6 +47,27 @@ TAKE_AND_CHANGE = (
 )
 
 
+SUBMIT_WITH_VARIABLES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <slurm/slurm.h>
+#include <stdlib.h>
+#include <string.h>
+int slurm_submit_batch_job(job_desc_msg_t *job, submit_response_msg_t **answer)
+{
+    int (*submit)(job_desc_msg_t *, submit_response_msg_t **) = dlsym(RTLD_NEXT, "slurm_submit_batch_job");
+    size_t bytes = strtoul(getenv("VARIABLE_BYTES"), NULL, 10);
+    static char *variables[1];
+    variables[0] = calloc(1, bytes + 3);
+    memset(strcpy(variables[0], "A=") + 2, 'x', bytes);
+    job->spank_job_env = variables;
+    job->spank_job_env_size = 1;
+    return submit(job, answer);
+}
+"""
+"""What a user can do without any plugin: sbatch sends whatever list it has."""
+
+
 def words(flags: dict[str, str]) -> list[str]:
     """Command-line words for flags by key."""
     return [FLAG_BY_KEY[key].option + (f"={value}" if FLAG_BY_KEY[key].metavar else "") for key, value in flags.items()]
@@ -211,6 +232,17 @@ def test_each_part_of_a_heterogeneous_job_has_its_flags(cluster: ContainerCluste
         "soda:1:model=first,share=no",
         "soda:1:model=second,share=no",  # Slurm itself hands the flags of any plugin on to later parts
     ]
+
+
+def test_variables_that_would_drain_a_node_are_refused(cluster: ContainerCluster) -> None:
+    build = ("gcc", "-shared", "-fPIC", "-x", "c", "-o", "/tmp/long-variables.so", "-")
+    cluster.exec(USER, build, input=SUBMIT_WITH_VARIABLES).check()
+    with_variable = "VARIABLE_BYTES={} LD_PRELOAD=/tmp/long-variables.so sbatch --wait --output=/dev/null --wrap=true"
+    cluster.exec(USER, ("sh", "-c", with_variable.format(30_000))).check()
+    refused = cluster.exec(USER, ("sh", "-c", with_variable.format(200_000)))
+    assert refused.status != 0
+    assert "more than 64 KiB" in refused.stderr
+    assert "drain" not in cluster.exec("root", ("sinfo", "-h", "-N", "-o", "%T")).check().stdout
 
 
 def test_a_submission_wakes_the_daemon(cluster: ContainerCluster) -> None:
