@@ -268,6 +268,20 @@ local NUMBERS = { "min_nodes", "max_nodes", "min_cpus", "pn_min_cpus", "num_task
 local TRES = { "tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task" }
 local TEXTS = { "features", "req_nodes", "exc_nodes", "cpus_per_tres" }
 
+local NO_GRES = { cpu = true, mem = true, node = true, billing = true, license = true, bb = true, none = true, [""] = true }
+
+-- Whether the new text of one of a waiting job's requests names gres at all. If none does, Slurm 24.11 writes down the texts (nothing,
+-- none, gres/gpu:0) and leaves the job the GPUs that it has.
+local function names_gres(request)
+    for piece in request:sub(1, REQUEST_MAX_BYTES):gmatch("[^,]+") do
+        local name, count = piece:match("^([a-zA-Z_]*)"), piece:match("[:=]([0-9]+)[a-zA-Z]?$")
+        if not NO_GRES[name] and tonumber(count or 1) > 0 then
+            return true
+        end
+    end
+    return false
+end
+
 -- What a job asks for once it is changed, as far as Slurm tells; and whether the change is one of what it asks for.
 local function changed_job(job_desc, job_rec)
     local job, changed, other_tres = { reservation = job_desc.reservation or job_rec.resv_name }, false, false
@@ -277,8 +291,11 @@ local function changed_job(job_desc, job_rec)
         job[field] = number or before ~= 0 and before or nil
     end
     for _, field in ipairs(TRES) do
-        other_tres = other_tres or job_desc[field] ~= nil
-        job[field] = job_desc[field] or job_rec[field]
+        changed = changed or job_desc[field] ~= nil
+        other_tres = other_tres or names_gres(job_desc[field] or "")
+    end
+    for _, field in ipairs(TRES) do
+        job[field] = other_tres and job_desc[field] or job_rec[field]
     end
     for _, field in ipairs(TEXTS) do
         changed = changed or job_desc[field] ~= nil

@@ -211,7 +211,12 @@ GPU_JOB = PLAIN_JOB | {
         (GPU_JOB | {"partition": b"other"}, {"partition": b"gpu_large"}, OWN_SMALL),
         (GPU_JOB | {"partition": b"other", "tres_per_node": None, "tres_per_task": b"gres/gpu:1",
                     "tres_fmt_req_str": b"cpu=4,gres/gpu=4"}, {"partition": b"gpu"}, OWN_LARGE),
-        (GPU_JOB, {"tres_per_node": b""}, OWN_CPU),
+        (GPU_JOB, {"tres_per_node": b""}, None),  # Slurm leaves it its GPUs, here and in the next four
+        (GPU_JOB, {"tres_per_node": b"gres/gpu:0", "partition": b"gpu"}, OWN_SMALL),
+        (GPU_JOB | {"tres_per_node": b"none"}, {"tres_per_job": b"none"}, None),
+        (GPU_JOB | {"tres_per_node": None}, {"tres_per_task": b"cpu=1"}, None),
+        (GPU_JOB | {"tres_per_node": None}, {"min_cpus": 1}, None),
+        (GPU_JOB, {"tres_per_node": b"gres/nvme:1"}, OWN_CPU),
         (GPU_JOB, {"tres_per_node": b"gres/gpu:4"}, OWN_LARGE),
         (GPU_JOB, {"tres_per_node": b"gres/gpu:5"}, b"gpu"),
         (GPU_JOB | {"min_cpus": 4}, {"tres_per_node": b"", "tres_per_task": b"gres/gpu:1"}, OWN_LARGE),
