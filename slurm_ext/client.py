@@ -52,6 +52,7 @@ class SlurmJob:
     """Slurm's compressed host list (``n[1-2]``), empty while pending."""
     exit_code: str
     dependency: str
+    """As Slurm writes it; a long one may be cut."""
     hints: Hints = field(default_factory=Hints)
     req_node_names: str = ""
     """Nodes the user asked for by name, as a host list."""

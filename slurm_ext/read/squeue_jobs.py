@@ -39,12 +39,16 @@ _FIELDS = (
     "BatchFlag",
 )  # fmt: skip
 _TASK_AT = 1
+_WIDTHS = {"Dependency": 60}
+"""Characters of fields that are only shown, cut and padded by squeue: a job array that waits for a thousand tasks has 100 kB of
+dependencies, and squeue prints them for each of its own tasks."""
 
 
 def squeue_environment(framing: ReplyFraming) -> dict[str, str]:
     """The format, in the environment because arguments are public."""
     separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
-    spec = ",".join(f"{name}:{separator}" for name, separator in zip(_FIELDS, separators, strict=True))
+    fields = zip(_FIELDS, separators, strict=True)
+    spec = ",".join(f"{name}:{_WIDTHS.get(name, '')}{separator}" for name, separator in fields)
     return {"SQUEUE_FORMAT2": spec}
 
 
@@ -132,7 +136,7 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
         gpu_type=gpu_type or parse_gpu_request(f["tres-per-job"])[1] or parse_gpu_request(f["tres-per-task"])[1],
         node_names=text_or_empty(f["NodeList"]),
         exit_code=f["exit_code"],
-        dependency=text_or_empty(f["Dependency"]),
+        dependency=text_or_empty(f["Dependency"].rstrip()),
         hints=_hints(f["Comment"]),
         req_node_names=text_or_empty(f["ReqNodes"]),
         tres_per_node=text_or_empty(f["tres-per-node"]),

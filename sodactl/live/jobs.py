@@ -21,6 +21,8 @@ from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 JOB_STATES = ("pending", "running", "suspended", "completing")
+MOST_SHOWN = 40
+"""Characters of a name, and of the tasks of an array, in the table."""
 
 
 @click.command()
@@ -203,7 +205,7 @@ def _cells(row: Document) -> list[str]:
     return [
         format_job_id(row),
         row["user"],
-        row["name"],
+        _shown(row["name"]),
         f"{row['state'].lower()}{waits}",
         str(row["gpus"]),
         "-" if row["queue"] is None else str(row["queue"]),
@@ -213,12 +215,17 @@ def _cells(row: Document) -> list[str]:
     ]
 
 
+def _shown(text: str) -> str:
+    """Texts of any length in a table that everybody reads."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
 def format_job_id(row: Document) -> str:
     """A job's id as Slurm's own commands show it: ``12_[3-9]`` for the waiting rest of an array."""
     task = row["array_task"]
     if not task:
         return str(row["job_id"])
-    return f"{row['array_job_id']}_{task if task.isdigit() else f'[{task}]'}"
+    return f"{row['array_job_id']}_{task if task.isdigit() else f'[{_shown(task)}]'}"
 
 
 def format_verdict(verdict: str | None) -> str:

@@ -149,3 +149,10 @@ def test_arrays_show_as_slurm_shows_them(soda: Bench) -> None:
 def test_nothing_to_show(soda: Bench) -> None:
     assert soda("jobs").out == "no job waits or runs\n"
     assert soda("jobs", "--json").document["jobs"] == []
+
+
+def test_one_users_long_name_leaves_the_table_readable(soda: Bench) -> None:
+    soda.daemon()
+    soda.slurm.queue = [record(7, name="n" * 200), record(8, name="mine")]
+    assert max(map(len, soda("jobs").out.splitlines())) < 200
+    assert soda("jobs", "--json").document["jobs"][0]["name"] == "n" * 200
