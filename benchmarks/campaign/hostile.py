@@ -94,7 +94,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "others-job": Attempt("id=$(squeue -h -o %i -u alice,bob | head -n 1); [ -n \"$id\" ] || exit 1; "
                           "scontrol hold $id || scontrol requeue $id || scancel --signal=STOP $id"),
     "mode": Attempt("sodactl mode observe"),
-    "release-all": Attempt("sodactl release-all --yes"),
+    "release-all": Attempt("sodactl release-all"),
     "release-lifts": Attempt("sodactl release-lifts"),
     "undo": Attempt("sodactl undo --last 5"),
     "store": Attempt("cat /var/lib/slurm-soda/soda.db || echo x >>/var/lib/slurm-soda/sodad.lock"),

@@ -27,7 +27,10 @@ ACCOUNTING_DELAY_S = 2.0
 """slurmctld tells slurmdbd of an end within about this time."""
 
 ACCOUNTING_TIMEOUT_S = 3600.0
-"""A job that accounting does not know this long after its end stays without its figures."""
+"""A job that accounting, when it answers, does not know this long after its end stays without its figures."""
+
+MAX_JOBS_WITHOUT_ANSWER = 50_000
+"""While accounting does not answer, so many ended jobs wait for it, about 6 KiB each; older ones stay without their figures."""
 
 MAX_JOBS_PER_QUERY = 200
 """Jobs per question."""
@@ -42,6 +45,7 @@ class AccountingLookup:
     interval_s: float
     _executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
     _asked: Future[list[JobAccounting]] | None = None
+    _asked_ids: Sequence[int] = ()
     _next_s: float = float("-inf")
     _failing: bool = False
 
@@ -53,7 +57,7 @@ class AccountingLookup:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            self._take_in(job_cache, self._asked, at.steady_s)
+            self._take_in(job_cache, self._asked, at)
             self._asked = None
         # An end in the future: the clock was set back since.
         due = [
@@ -65,28 +69,31 @@ class AccountingLookup:
             return
         self._next_s = at.steady_s + self.interval_s
         due.sort(key=lambda job: job.end_s or now_s)
-        self._asked = self._executor.submit(_list, self.ask, [job.job_id for job in due[:MAX_JOBS_PER_QUERY]])
-        for job in due:
-            if job.end_s is not None and now_s - job.end_s > ACCOUNTING_TIMEOUT_S and not self._failing:
-                mark_end_unknown(job, now_s)
+        for job in due[:-MAX_JOBS_WITHOUT_ANSWER]:
+            mark_end_unknown(job, now_s)
+        self._asked_ids = [job.job_id for job in due[-MAX_JOBS_WITHOUT_ANSWER:][:MAX_JOBS_PER_QUERY]]
+        self._asked = self._executor.submit(_list, self.ask, self._asked_ids)
 
     def close(self) -> None:
         """Stop; a question under way is left to its time-out."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], steady_s: float) -> None:
+    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], at: Instant) -> None:
         try:
             answers = asked.result()
         except SodaError as error:
             if not self._failing:
                 log(logging.WARNING, "accounting-unavailable", error=error)
-            self._failing, self._next_s = True, steady_s + 6 * self.interval_s
+            self._failing, self._next_s = True, at.steady_s + 6 * self.interval_s
             return
         self._failing = False
         for answer in answers:
             job = job_cache.jobs.get(answer.job_id)
             if job is not None and not job.accounted and _is_final(answer, job):
                 apply_accounting(job, answer)
+        for job in filter(None, map(job_cache.jobs.get, self._asked_ids)):
+            if not job.accounted and job.end_s is not None and at.now_s - job.end_s > ACCOUNTING_TIMEOUT_S:
+                mark_end_unknown(job, at.now_s)
 
 
 def apply_accounting(job: CachedJob, answer: JobAccounting) -> None:
