@@ -15,7 +15,7 @@ from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
@@ -75,11 +75,12 @@ class Site:
     def next_life(self) -> ShareSchedule:
         """A new sodad, whose cycles only observe."""
         epoch = begin_epoch(self.store, host="ctl", pid=1, version="0", now_s=self.clock.now_s())
-        lease = Lease(self.store, epoch, self.clock, 1000 * DAY_S)  # days pass between steps, without a cycle
+        timing = LeaseTiming(1000 * DAY_S, 60.0)  # days pass between steps, without a cycle
+        lease = Lease(self.store, epoch, self.clock, timing, self.clock.elapsed_s())
         context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0))
         self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
         send = self.cycles.actor.send_outside_plan
-        return ShareSchedule(context, lambda _: ScontrolPartitions(self.scontrol), "ctl", send)
+        return ShareSchedule(context, ScontrolPartitions(self.scontrol), "ctl", send)
 
     def strand(self, *job_ids: int, **more: Any) -> None:
         """A day later these jobs wait in a pool that can no longer hold them."""
