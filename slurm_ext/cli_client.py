@@ -54,7 +54,9 @@ class CommandTimeouts:
         return self.act_s + self.per_update_s * count
 
     def longest_change_s(self, updates: int) -> float:
-        """Seconds from the beginning of a call that changes Slurm until its last command has ended, also if the caller is paused.
+        """Longest time from the beginning of a call that changes Slurm to the end of its last command.
+
+        It holds for a paused caller as well, where the runner ends commands by itself.
 
         Args:
             updates: most updates in one call. Other calls take no longer.

@@ -7,11 +7,11 @@ once nothing of the one before can be on its way. A site with one controller, or
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
@@ -21,8 +21,8 @@ LOOK_EVERY_S = 10.0
 """How often slurmctld is asked; a controller that is down makes the answer late."""
 
 LOOK_SELDOM_S = 600.0
-"""The same where Slurm has one controller. Another one is in slurm.conf first, whose change is noticed within the time above;
-this is for files that slurm.conf includes."""
+"""The same where Slurm has one controller. Another one must first be in slurm.conf, and a change of that file is noticed
+within the time above; this is for files that slurm.conf includes."""
 
 _PING = re.compile(rb"^Slurmctld\([a-z0-9]+\) at (\S+) is (UP|DOWN)\b", re.MULTILINE)
 
@@ -71,8 +71,8 @@ class ActiveController:
     _looked_s: float = field(default=float("-inf"), init=False)
     _stamp: tuple[int, ...] | None = field(default=None, init=False)
     """Of slurm.conf before Slurm was last asked."""
-    _config_path: str = field(default="", init=False)
-    """Where slurm.conf is; empty: not known."""
+    _config_path: Path | None = field(default=None, init=False)
+    """Of slurm.conf; ``None``: not known."""
     _here_since_s: float | None = field(default=None, init=False)
 
     def reason_to_observe(self) -> str:
@@ -101,9 +101,11 @@ class ActiveController:
         return self._stamp is not None and self._stamp == self._read_stamp()
 
     def _read_stamp(self) -> tuple[int, ...] | None:
-        """What changes with slurm.conf, from which scontrol has the list of controllers; ``None``: it cannot be looked at."""
+        """What changes with slurm.conf, where scontrol finds the controllers; ``None``: it cannot be looked at."""
+        if self._config_path is None:
+            return None
         try:
-            found = os.stat(self._config_path)
+            found = self._config_path.stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
@@ -115,9 +117,9 @@ class ActiveController:
         if not (found := parse_ping(said)):
             return
         self._controllers, self._stamp = found, stamp
-        if len(found) == 1 and not self._config_path:
+        if len(found) == 1 and self._config_path is None:
             config = parse_config(self._ask("show", "config").decode("utf-8", "surrogateescape"))
-            self._config_path = config.get("SLURM_CONF", "")
+            self._config_path = Path(config["SLURM_CONF"]) if "SLURM_CONF" in config else None
         active = _active(found)
         if active is None or not self.is_here(active):
             self._here_since_s = None
@@ -125,6 +127,4 @@ class ActiveController:
             self._here_since_s = self._looked_s
 
     def _ask(self, *words: str) -> bytes:
-        return self.runner(
-            ("scontrol", *words), stdin=b"", timeout_s=self.timeout_s, env=SLURM_ENVIRONMENT
-        ).stdout
+        return self.runner(("scontrol", *words), stdin=b"", timeout_s=self.timeout_s, env=SLURM_ENVIRONMENT).stdout

@@ -291,6 +291,26 @@ def test_a_sodad_that_was_superseded_changes_nothing(site: Site, at: str) -> Non
     assert at == "between" or site.scontrol.sent == sent
 
 
+def test_a_sodad_that_is_superseded_between_two_commands_begins_no_more_and_the_next_one_finishes(site: Site) -> None:
+    original, before = site.scontrol._change, len(site.scontrol.sent)
+
+    def superseded(words: tuple[str, ...]) -> tuple[int, str, str]:
+        begin_epoch(site.store, host="ctl", pid=2, version="0", now_s=site.clock.now_s())
+        return original(words)
+
+    site.scontrol._change = superseded  # type: ignore[method-assign]
+    site.clock.at_s += DAY_S + 1
+    with pytest.raises(SupersededError):
+        site.schedule.step(site.settings, enforces=True)
+    assert len(site.scontrol.sent) == before + 1
+    site.scontrol._change = original  # type: ignore[method-assign]
+    site.clock.at_s += RESUME_AFTER_S + 1
+    assert site.next_life().step(site.settings, enforces=True)
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, len(site.scontrol.sent) > before + 1) == ("applied", True)
+
+
 def test_a_move_without_an_answer_is_settled_in_the_next_cycle(site: Site) -> None:
     site.strand(1)
     site.queue.unanswered = "taken"
