@@ -88,7 +88,9 @@ class Lease:
             SupersededError: a newer daemon has taken over.
         """
         self._began_s = self.clock.elapsed_s()
-        self._renew_if_due()
+        if self._is_due():
+            with self.store.write() as session:
+                self.write_heartbeat(session)
 
     def keep(self) -> None:
         """Renew within a cycle, between commands: those that a slow slurmctld answers can outlast a lease.
@@ -101,8 +103,7 @@ class Lease:
             LeaseLapsedError: this daemon was paused too long: what it has read is void.
         """
         if self.clock.elapsed_s() - self._began_s <= _KEEP_WITHIN_S:
-            self.check_age()
-            self._renew_if_due()
+            self._extend()
 
     def renew_within(self, session: Session) -> None:
         """:meth:`renew` in a transaction of the caller's, which belongs to this daemon in any case.
@@ -141,8 +142,7 @@ class Lease:
             SupersededError: a newer daemon has taken over, or somebody took the lifts back.
             LeaseLapsedError: it was paused too long.
         """
-        self.check_age()
-        self._renew_if_due()
+        self._extend()
         with self.store.read() as session:
             self.daemon_epoch.check(session)
         self.check_age()  # a store that was long in answering told of the past
@@ -160,9 +160,12 @@ class Lease:
                 "what it decided before is not sent; it begins anew"
             )
 
-    def _renew_if_due(self) -> None:
+    def _extend(self) -> None:
+        """Renew a lease that has not lapsed."""
+        self.check_age()
         if self._is_due():
             with self.store.write() as session:
+                self.check_age()  # others may have had the store for long
                 self.write_heartbeat(session)
 
     def _is_due(self) -> bool:

@@ -137,3 +137,20 @@ def test_a_cycle_that_goes_on_for_ever_loses_its_lease(store: Store) -> None:
         lease.check()
     lease.renew()
     lease.check()
+
+
+def test_a_store_that_others_held_for_long_renews_no_lapsed_lease(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, write = FakeClock(), Store.write
+    lease = begin(store, clock)
+    clock.at_s += 10
+
+    def write_late(self: Store) -> Any:
+        clock.at_s += 40
+        return write(self)
+
+    monkeypatch.setattr(Store, "write", write_late)
+    with pytest.raises(LeaseLapsedError):
+        lease.check()
+    assert clock.now_s() - heartbeat_s(store) == 50
