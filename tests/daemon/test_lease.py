@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from slurm_soda.daemon.cycle.slurm_access import make_partition_client, make_slu
 from slurm_soda.daemon.cycle.standby import LeadershipClaim
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Epoch
-from slurm_soda.slurm_ext import cli_client, command_runner
+from slurm_soda.slurm_ext import cli_client
 from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.command_runner import CompletedCommand, LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -78,7 +79,7 @@ def test_others_wait_until_the_last_command_of_a_chunk_has_ended(monkeypatch: py
         limits_s.append(float(argv[argv.index("KILL") + 1]))
         raise FileNotFoundError
 
-    monkeypatch.setattr(command_runner.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     client = make_slurm_client(settings.slurm, LocalCommandRunner())
     partitions = make_partition_client(settings.slurm, lambda: None)
     for call in (
