@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.lifted_jobs import find_lifted_jobs
 from slurm_soda.containers.cluster import ContainerCluster
 
 NODES, GPUS = 4, 4
@@ -128,12 +129,6 @@ def submission_script(jobs: list[Submission], user: str, begin_s: float) -> str:
     return "\n".join(lines)
 
 
-def count_lifts(cluster: ContainerCluster) -> int:
-    """Waiting jobs with a SiteFactor."""
-    shown = cluster.exec("root", ("sprio", "--noheader", "--format=%i %S")).check().stdout
-    return sum(int(line.split()[1]) != 0 for line in shown.splitlines())
-
-
 def hang(cluster: ContainerCluster) -> None:
     """Stop sodad for good, so that it is dead but nothing has ended."""
     cluster.exec("root", ("sh", "-c", "kill -STOP $(cat /run/cluster/sodad.pid)")).check()
@@ -155,11 +150,11 @@ def run(
             for user in USERS
         ]
         time.sleep(max(0.0, begin_s + BEFORE_S - time.time()))
-        lifts_at_end = count_lifts(cluster)
+        lifts_at_end = len(find_lifted_jobs(cluster))
         ended_s = time.time()
         end(cluster)
         time.sleep(max(0.0, ended_s + RELEASED_WITHIN_S - time.time()))
-        lifts_later = count_lifts(cluster)
+        lifts_later = len(find_lifted_jobs(cluster))
         for submitted in submitting:
             submitted.result().check()
     cluster.wait_until(

@@ -32,10 +32,15 @@ from slurm_soda.daemon.cycle.active_controller import ActiveController
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
-from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, DaemonEpoch, HostLock, SupersededError
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
-from slurm_soda.daemon.cycle.slurm_access import make_accounting_query, make_partition_client, make_slurm_client
+from slurm_soda.daemon.cycle.slurm_access import (
+    KeepingRunner,
+    make_accounting_query,
+    make_partition_client,
+    make_slurm_client,
+)
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
@@ -136,8 +141,8 @@ def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store, l
     signals = SignalFlags(waker)
     try:
         site = _Site(settings, arguments, store, lock, clock, notifier, waker, signals)
-        daemon_epoch = site.lead()
-        return 0 if daemon_epoch is None else site.run(daemon_epoch)
+        lease = site.lead()
+        return 0 if lease is None else site.run(lease)
     finally:
         notifier.stopping()
         waker.close()
@@ -157,7 +162,7 @@ class _Site:
     waker: WakeEvent
     signals: SignalFlags
 
-    def lead(self) -> DaemonEpoch | None:
+    def lead(self) -> Lease | None:
         """Begin an epoch, after another controller's daemon is gone; ``None``: it was told to stop first.
 
         Raises:
@@ -166,7 +171,7 @@ class _Site:
         settings = self.settings
         claim = LeadershipClaim(
             self.store, self.clock, socket.gethostname(), settings.state_dir, os.getpid(), version("slurm-soda"),
-            settings.cycle.lease_s, settings.slurm.write_timeout_s, on_life=self.lock.touch,
+            LeaseTiming.of(settings), self._note_heartbeat,
         )  # fmt: skip
         try:
             return claim.begin()
@@ -177,19 +182,24 @@ class _Site:
             self.signals.listen()
             log(logging.INFO, "waiting", pid=os.getpid(), because=error)
         self.notifier.ready()
-        epoch = None
+        lease = None
         poll_s = min(POLL_S, settings.cycle.interval_s)
-        while not self.signals.stop and (epoch := claim.try_begin()) is None:
+        while not self.signals.stop and (lease := claim.try_begin()) is None:
             self.notifier.status(claim.leader_text())
             self.waker.wait(poll_s, poll_s, alive=self.notifier.alive)
             self.notifier.alive()
             self._reload()
-            claim.lease_s, claim.command_s = self.settings.cycle.lease_s, self.settings.slurm.write_timeout_s
-        if epoch is None:
+            claim.timing = LeaseTiming.of(self.settings)
+        if lease is None:
             claim.leave()
-        return epoch
+        return lease
 
-    def run(self, daemon_epoch: DaemonEpoch) -> int:
+    def _note_heartbeat(self) -> None:
+        """Date the lock and tell the watchdog."""
+        self.lock.touch()
+        self.notifier.alive()
+
+    def run(self, lease: Lease) -> int:
         """Lead until told to stop; the exit status.
 
         Raises:
@@ -199,7 +209,7 @@ class _Site:
         log(
             logging.INFO,
             "started",
-            epoch=daemon_epoch.epoch_id,
+            epoch=lease.daemon_epoch.epoch_id,
             mode=settings.mode,
             policy=settings.policy.name,
             store=store.url,
@@ -207,15 +217,11 @@ class _Site:
         accounting_lookup = AccountingLookup(
             make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s
         )
-        lease = Lease(
-            store, daemon_epoch, clock, settings.cycle.lease_s, self.lock.touch, settings.slurm.write_timeout_s
-        )
-        active = ActiveController(
-            LocalCommandRunner(), clock, settings.slurm.read_timeout_s, settle_s=lease.take_over_after_s
-        )
+        runner = KeepingRunner(LocalCommandRunner(), lease.keep)
+        active = ActiveController(runner, clock, settings.slurm.read_timeout_s, settle_s=lease.timing.take_over_after_s)
         reason_to_observe = str if store.is_shared else active.reason_to_observe
-        client = make_slurm_client(settings.slurm)
-        context = DaemonContext(store, client, lease, clock, accounting_lookup, self.notifier.alive, reason_to_observe)
+        client = make_slurm_client(settings.slurm, runner)
+        context = DaemonContext(store, client, lease, clock, accounting_lookup, reason_to_observe)
         cycles = CycleRunner(settings, context)
         try:
             if self.arguments.once:
@@ -225,7 +231,7 @@ class _Site:
             self._loop(cycles, context)
         finally:
             cycles.close()
-        log(logging.INFO, "stopped", epoch=daemon_epoch.epoch_id)
+        log(logging.INFO, "stopped", epoch=lease.daemon_epoch.epoch_id)
         return 0
 
     def _loop(self, cycles: CycleRunner, context: DaemonContext) -> None:
@@ -236,7 +242,10 @@ class _Site:
         cycles.problems = writer.problems
         server = _make_api_server(cycles, context, writer)
         shares = ShareSchedule(
-            context, lambda s: make_partition_client(s.slurm), socket.gethostname(), cycles.actor.send_outside_plan
+            context,
+            make_partition_client(cycles.settings.slurm, lease.keep),
+            socket.gethostname(),
+            cycles.actor.send_outside_plan,
         )
 
         def alive() -> None:

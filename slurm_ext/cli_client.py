@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
+from slurm_soda.slurm_ext.command_runner import LATER_S, SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
 from slurm_soda.slurm_ext.read.batch_script import parse_script, show_script_command, steps_own_cpus
 from slurm_soda.slurm_ext.read.exclusive_nodes import exclusive_command, exclusive_environment, parse_exclusive_job
@@ -49,6 +49,20 @@ class CommandTimeouts:
     act_s: float = 20.0
     per_update_s: float = 0.02
     """On top of ``act_s`` for each update of a batch; one takes about 1 ms."""
+
+    def updates_s(self, count: int) -> float:
+        """Time limit of one scontrol process with so many updates."""
+        return self.act_s + self.per_update_s * count
+
+    def longest_change_s(self, updates: int) -> float:
+        """Longest time from the beginning of a call that changes Slurm to the end of its last command.
+
+        It holds for a paused caller as well, where the runner ends commands by itself.
+
+        Args:
+            updates: most updates in one call. Other calls take no longer.
+        """
+        return _RETRY_WITHIN_S + self.updates_s(updates) + LATER_S
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,7 @@ class CliSlurmClient:
             SlurmCommandError: scontrol did not even get past the first.
         """
         nonce = self.nonce()
-        limit_s = self.limits.act_s + self.limits.per_update_s * len(updates)
+        limit_s = self.limits.updates_s(len(updates))
         said = self._change(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
         found = parse_update_errors(said.stderr, len(updates), nonce)
         if found[0] is None:

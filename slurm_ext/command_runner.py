@@ -69,7 +69,7 @@ _STOPPED_BY_TIMEOUT = 124
 _EXEC_FAILED = (CANNOT_RUN, NOT_FOUND)
 _SETPRIV = shutil.which("setpriv", path=SEARCH_PATH)
 _TIMEOUT = shutil.which("timeout", path=SEARCH_PATH)
-_LATER_S = 1.0
+LATER_S = 1.0
 """A bound command's own limit comes so much after the caller's, who thus stops it first, if he can."""
 
 
@@ -85,7 +85,7 @@ class LocalCommandRunner:
         self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
     ) -> CompletedCommand:
         bound = self.bound and _SETPRIV is not None and _TIMEOUT is not None
-        limit = (f"{_SETPRIV}", "--pdeathsig", "TERM", f"{_TIMEOUT}", "-s", "KILL", f"{timeout_s + _LATER_S:.3f}")
+        limit = (f"{_SETPRIV}", "--pdeathsig", "TERM", f"{_TIMEOUT}", "-s", "KILL", f"{timeout_s + LATER_S:.3f}")
         try:
             process = subprocess.Popen(
                 (*limit, *argv) if bound else argv,

@@ -88,9 +88,9 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def quick_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores need not outlive the machine: writes do not wait for the disk."""
-    from slurm_soda.daemon.store import engine  # noqa: PLC0415 - most tests need no database
+    from slurm_soda.daemon.store import sqlite_engine  # noqa: PLC0415 - most tests need no database
 
-    monkeypatch.setattr(engine, "_SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(sqlite_engine, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

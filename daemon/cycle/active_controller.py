@@ -11,12 +11,18 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
+from slurm_soda.slurm_ext.read.slurm_config import parse_config
 
 LOOK_EVERY_S = 10.0
 """How often slurmctld is asked; a controller that is down makes the answer late."""
+
+LOOK_SELDOM_S = 600.0
+"""The same where Slurm has one controller. Another one must first be in slurm.conf, and a change of that file is noticed
+within the time above; this is for files that slurm.conf includes."""
 
 _PING = re.compile(rb"^Slurmctld\([a-z0-9]+\) at (\S+) is (UP|DOWN)\b", re.MULTILINE)
 
@@ -63,12 +69,16 @@ class ActiveController:
     is_here: Callable[[str], bool] = is_this_host
     _controllers: Sequence[tuple[str, bool]] | None = field(default=None, init=False)
     _looked_s: float = field(default=float("-inf"), init=False)
+    _stamp: tuple[int, ...] | None = field(default=None, init=False)
+    """Of slurm.conf before Slurm was last asked."""
+    _config_path: Path | None = field(default=None, init=False)
+    """Of slurm.conf; ``None``: not known."""
     _here_since_s: float | None = field(default=None, init=False)
 
     def reason_to_observe(self) -> str:
         """Why this sodad must change nothing now; empty: it may act."""
         now_s = self.clock.elapsed_s()
-        if now_s - self._looked_s >= LOOK_EVERY_S:
+        if now_s - self._looked_s >= LOOK_EVERY_S and not self._is_known_to_be_one(now_s):
             self._look()
         if self._controllers is None:
             return "scontrol ping has not said yet which controllers Slurm has, so another one's sodad may act"
@@ -84,15 +94,37 @@ class ActiveController:
             return ""
         return f"another controller's sodad, with a store of its own, may have acted just now: {left_s:.0f} s left"
 
+    def _is_known_to_be_one(self, now_s: float) -> bool:
+        """Whether there is one controller, by an answer that is not old and a slurm.conf that is as it was then."""
+        if self._controllers is None or len(self._controllers) > 1 or now_s - self._looked_s >= LOOK_SELDOM_S:
+            return False
+        return self._stamp is not None and self._stamp == self._read_stamp()
+
+    def _read_stamp(self) -> tuple[int, ...] | None:
+        """What changes with slurm.conf, where scontrol finds the controllers; ``None``: it cannot be looked at."""
+        if self._config_path is None:
+            return None
+        try:
+            found = self._config_path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+
     def _look(self) -> None:
         """Ask Slurm; where it says nothing, what it said before holds."""
-        done = self.runner(("scontrol", "ping"), stdin=b"", timeout_s=self.timeout_s, env=SLURM_ENVIRONMENT)
+        stamp, said = self._read_stamp(), self._ask("ping")
         self._looked_s = self.clock.elapsed_s()
-        if not (found := parse_ping(done.stdout)):
+        if not (found := parse_ping(said)):
             return
-        self._controllers = found
+        self._controllers, self._stamp = found, stamp
+        if len(found) == 1 and self._config_path is None:
+            config = parse_config(self._ask("show", "config").decode("utf-8", "surrogateescape"))
+            self._config_path = Path(config["SLURM_CONF"]) if "SLURM_CONF" in config else None
         active = _active(found)
         if active is None or not self.is_here(active):
             self._here_since_s = None
         elif self._here_since_s is None:
             self._here_since_s = self._looked_s
+
+    def _ask(self, *words: str) -> bytes:
+        return self.runner(("scontrol", *words), stdin=b"", timeout_s=self.timeout_s, env=SLURM_ENVIRONMENT).stdout

@@ -48,7 +48,7 @@ class CycleRunner:
         self._state.use(settings)
         self.actor.use(settings)
         self._breaker.settings = settings.change_limits
-        self._context.lease.duration_s = settings.cycle.lease_s
+        self._context.lease.use(settings.cycle.lease_s)
 
     def close(self) -> None:
         """End this daemon epoch in good order."""

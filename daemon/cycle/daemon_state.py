@@ -37,8 +37,6 @@ class DaemonContext:
     lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
-    alive: Callable[[], None] = lambda: None
-    """Called between the parts of something long, to tell a watchdog that it goes on."""
     reason_to_observe: Callable[[], str] = str
     """Why nothing may be changed now, whatever the mode; empty: it may."""
 

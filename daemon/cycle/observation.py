@@ -20,7 +20,7 @@ class SnapshotReader:
 
     def __init__(self, context: DaemonContext) -> None:
         self._accounting_lookup = context.accounting_lookup
-        self._slurm_reader = SlurmReader(context.client, context.alive)
+        self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
 
     def read(self, state: DaemonState, at: Instant, watch: Stopwatch) -> SlurmState:

@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from slurm_soda.daemon.config import SlurmSettings
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingQuery
 from slurm_soda.daemon.logs import log
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
-from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
+from slurm_soda.slurm_ext.command_runner import CommandRunner, CompletedCommand, LocalCommandRunner
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.slurm_ext.read.sacct import SacctReader
 from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 
 
-def make_slurm_client(settings: SlurmSettings) -> SlurmClient:
+@dataclass(frozen=True, slots=True)
+class KeepingRunner:
+    """Runs commands one after the other for a cycle, and keeps its lease meanwhile: a slow Slurm is not a dead sodad."""
+
+    runner: CommandRunner
+    keep: Callable[[], None]
+    """Called before and after each command, by the thread that runs it; may raise, which ends the cycle."""
+
+    def __call__(
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+    ) -> CompletedCommand:
+        self.keep()
+        done = self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        self.keep()
+        return done
+
+
+def command_timeouts(settings: SlurmSettings) -> CommandTimeouts:
+    """How long Slurm's commands may take."""
+    return CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
+
+
+def make_slurm_client(settings: SlurmSettings, reading_runner: CommandRunner) -> SlurmClient:
     """Slurm through its commands."""
-    limits = CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
     reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
     # Changes end with this process, so that a successor knows when the last one is over.
-    return CliSlurmClient(LocalCommandRunner(), limits, reader=reader, writing_runner=LocalCommandRunner(bound=True))
+    writing_runner = LocalCommandRunner(bound=True)
+    return CliSlurmClient(reading_runner, command_timeouts(settings), reader=reader, writing_runner=writing_runner)
 
 
-def make_partition_client(settings: SlurmSettings) -> ScontrolPartitions:
-    """Slurm's partitions through scontrol."""
-    return ScontrolPartitions(
-        LocalCommandRunner(bound=True), read_s=settings.read_timeout_s, act_s=settings.write_timeout_s
-    )
+def make_partition_client(settings: SlurmSettings, keep: Callable[[], None]) -> ScontrolPartitions:
+    """Slurm's partitions through scontrol; for ``keep`` see :class:`KeepingRunner`."""
+    runner = KeepingRunner(LocalCommandRunner(bound=True), keep)
+    return ScontrolPartitions(runner, read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
 
 
 def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -91,8 +91,6 @@ class SlurmReader:
     """Reads Slurm; remembers what multi-node runs hold, which Slurm tells only run by run."""
 
     client: SlurmClient
-    alive: Callable[[], None] = lambda: None
-    """Called between two questions."""
     _held: dict[AllocationKey, Allocation] = field(default_factory=dict)
     _unreadable: dict[AllocationKey, float] = field(default_factory=dict)
     """Runs of which the answer could not be read, and when, by the steady clock, they are asked about again."""
@@ -155,7 +153,6 @@ class SlurmReader:
                 self._most = max(self._most // 2, 1)
                 raise
             self.unknown = len(wanted)
-            self.alive()
         if not wanted:
             self._most = RUNS_PER_QUESTION
         return {job_id: self._held[key] for job_id, key in keys.items() if key in self._held}

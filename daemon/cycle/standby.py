@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, DaemonEpoch, Leader, begin_epoch, find_leader
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, Leader, begin_epoch, find_leader
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.server import store_now_s
@@ -28,7 +29,7 @@ SHOW_EVERY_S = 10.0
 
 @dataclass(slots=True)
 class LeadershipClaim:
-    """One sodad's way to its epoch."""
+    """One sodad's way to its lease."""
 
     store: Store
     clock: Clock
@@ -36,22 +37,22 @@ class LeadershipClaim:
     state_dir: str
     pid: int
     version: str
-    lease_s: float
-    command_s: float
-    on_life: Callable[[], None] = lambda: None
-    """Called at each new heartbeat of a leader that has not ended."""
+    timing: LeaseTiming
+    on_heartbeat: Callable[[], None] = lambda: None
+    """Called at each new heartbeat of a leader that has not ended, this one or another."""
     _seen: tuple[int, float] | None = field(default=None, init=False)
     """Epoch and heartbeat of the leader when it was last seen to do something."""
     _seen_s: float = field(default=0.0, init=False)
     _shown_s: float = field(default=float("-inf"), init=False)
     _failing: bool = field(default=False, init=False)
 
-    def begin(self) -> DaemonEpoch:
-        """Begin an epoch now.
+    def begin(self) -> Lease:
+        """Begin an epoch now; its lease counts from before others can see it.
 
         Raises:
             AnotherDaemonError: another controller leads, or may still have changes on their way.
         """
+        asked_s = self.clock.elapsed_s()
         epoch = begin_epoch(
             self.store,
             host=self.host,
@@ -59,13 +60,13 @@ class LeadershipClaim:
             version=self.version,
             now_s=self.clock.now_s(),
             state_dir=self.state_dir,
-            take_over_after_s=self.lease_s + self.command_s,
+            take_over_after_s=self.timing.take_over_after_s,
             watched_s=self._watched_s,
         )
         self.leave()
-        return epoch
+        return Lease(self.store, epoch, self.clock, self.timing, asked_s, self.on_heartbeat)
 
-    def try_begin(self) -> DaemonEpoch | None:
+    def try_begin(self) -> Lease | None:
         """Take over if the time has come; otherwise show that this one waits. A store that fails is asked again later."""
         try:
             with self.store.read() as session:
@@ -101,7 +102,7 @@ class LeadershipClaim:
         if seen != self._seen:
             self._seen, self._seen_s = seen, self.clock.elapsed_s()
             if leader.epoch.ended_s is None:
-                self.on_life()  # at each heartbeat and not after the last, so that lifts end here as soon as there
+                self.on_heartbeat()  # at each heartbeat and not after the last, so that lifts end here as soon as there
         return leader.remaining_s(self.host, self.state_dir, self._watched_s(leader.epoch)) > 0
 
     def _watched_s(self, leader: Epoch) -> float:

@@ -10,7 +10,6 @@ deleted when their last job has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,7 +38,7 @@ class ShareSchedule:
     """Derives the shares anew when they are due; only pools that somebody has applied."""
 
     context: DaemonContext
-    partitions: Callable[[Settings], ScontrolPartitions]
+    partitions: ScontrolPartitions
     host: str
     send: SendRecorded
     """How waiting jobs are moved."""
@@ -80,7 +79,9 @@ class ShareSchedule:
             return False
 
     def _derive(self, settings: Settings, record: PoolsRecord, now_s: float, *, unfinished: bool) -> bool:
-        port = self.partitions(settings)
+        self.context.lease.renew()
+        # A change takes many commands, each of which a sodad that was superseded meanwhile must not begin.
+        port = replace(self.partitions, check=self.context.lease.check)
         view = pool_plan.read_site_state(self.context.client, port)
         named = settings.pools.model_copy(update={"partitions": list(record.bases)})
         divided = settings.model_copy(update={"pools": named})

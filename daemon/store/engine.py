@@ -1,28 +1,25 @@
 """Opening the store: one database, SQLite by default, always at the schema version that this code knows.
 
 A read is one transaction over one consistent picture; a write is one transaction that is there as a whole or not at all.
-On SQLite a write takes the write lock at its beginning, because a read that turns into a write half-way fails at once when
-another process wrote in between, whatever the busy time-out.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import URL, Dialect, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import open_server, shown_url
+from slurm_soda.daemon.store.sqlite_engine import open_sqlite
 from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, rights_remedy
 from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
@@ -32,9 +29,6 @@ SCHEMA_VERSION = "0001"
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-_BUSY_TIMEOUT_MS = 10_000
-_SYNCHRONOUS = "FULL"
-"""A change must be on disk before Slurm is told of it, whatever happens to the machine next."""
 _WRITE = "soda_write"
 
 
@@ -211,49 +205,8 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
 
 
 def _engine(url: URL) -> Engine:
-    if url.get_backend_name() != "sqlite":
-        return open_server(url, _WRITE)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
-    path = sqlite_path(url)
-    if path is None:
-        event.listen(engine, "connect", lambda connection, _record: _prepare_connection(connection))
-    else:
-
-        def connect(dialect: Dialect, _record: Any, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
-            with owners_rights(path):
-                connection = _connect_existing(dialect, arguments, options)
-                _prepare_connection(cast("sqlite3.Connection", connection))
-            return connection
-
-        event.listen(engine, "do_connect", connect)
-    event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _connect_existing(dialect: Dialect, arguments: list[Any], options: dict[str, Any]) -> DBAPIConnection:
-    """Open a file that is there. SQLite would make a missing one: an empty store that everybody may read."""
-    return dialect.connect(f"{Path(arguments[0]).as_uri()}?mode=rw", **{**options, "uri": True})
-
-
-def _prepare_connection(connection: sqlite3.Connection) -> None:
-    # The driver's own transactions begin late and not before DDL: we say BEGIN ourselves.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.execute(f"PRAGMA synchronous={_SYNCHRONOUS}")
-    try:
-        cursor.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError:
-        # A reader without the right to write keeps whatever mode the file has; a writer fails at its first write.
-        if _is_writable(cursor):
-            raise
-    cursor.close()
-
-
-def _is_writable(cursor: sqlite3.Cursor) -> bool:
-    path = cursor.execute("PRAGMA database_list").fetchone()[2]
-    return not path or (os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK))
+    make = open_sqlite if url.get_backend_name() == "sqlite" else open_server
+    return make(url, _WRITE)
 
 
 def _writing(engine: Engine) -> Engine:
@@ -263,11 +216,6 @@ def _writing(engine: Engine) -> Engine:
         # Each statement sees what others committed before it, and the first one waits for them.
         options["isolation_level"] = "READ COMMITTED"
     return engine.execution_options(**options)
-
-
-def _begin(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITE) else "BEGIN")
 
 
 def _version(connection: Connection) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
@@ -56,6 +56,8 @@ class ScontrolPartitions:
     read_s: float = 15.0
     act_s: float = 20.0
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
+    check: Callable[[], None] = lambda: None
+    """Called before each command that changes something; what it raises ends the changing."""
 
     def partitions(self) -> dict[str, SlurmPartition]:
         """All partitions by name, hidden ones too, in slurmctld's order.
@@ -108,6 +110,7 @@ class ScontrolPartitions:
         self._act(("scontrol", verb, *partition_words(name, settings)))
 
     def _act(self, argv: Sequence[str]) -> None:
+        self.check()
         self.runner(argv, stdin=b"", timeout_s=self.act_s, env=self.environment).check(_REMEDY)
 
     def _read(self, argv: Sequence[str]) -> tuple[bytes, ReplyFraming]:

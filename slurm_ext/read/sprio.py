@@ -22,8 +22,17 @@ def parse_site_factors(stdout: bytes, framing: ReplyFraming) -> dict[int, int]:
     Raises:
         SlurmReplyError: the reply is cut short or a line is not two numbers.
     """
+    return parse_sprio_lines(framing.body(stdout, "sprio's list of priorities"))
+
+
+def parse_sprio_lines(text: str) -> dict[int, int]:
+    """The same from a reply that is known to be whole.
+
+    Raises:
+        SlurmReplyError: a line is not two numbers.
+    """
     factors: dict[int, int] = {}
-    for line in framing.body(stdout, "sprio's list of priorities").split("\n"):
+    for line in text.split("\n"):
         words = line.split()
         if not words:
             continue

@@ -11,9 +11,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import audit_log, queries
 from slurm_soda.daemon.store.audit_log import ActionState, ChangeOutcome, IntendedChange
-from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.preemptions import note_requeued
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
+from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -44,14 +45,49 @@ def send_manual_changes(
     changes = [entry.change for entry in wanted]
     if store is None or not wanted:
         return apply_changes(client, changes)
+    action_ids = _record_intents(store, wanted, now_s)
+    results = apply_changes(client, changes)
+    _record_results(store, wanted, action_ids, results, now_s)
+    return _settle_unanswered(store, client, action_ids, results, now_s)
+
+
+def send_even_unrecorded(
+    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float
+) -> tuple[list[JobChangeResult], str]:
+    """As :func:`send_manual_changes`, but whatever fails in the store, each change is sent, and once.
+
+    Returns:
+        The results, and what could not be recorded, and why; empty where everything was, or where there is no store.
+    """
+    changes = [entry.change for entry in wanted]
+    if store is None or not wanted:
+        return apply_changes(client, changes), ""
+    try:
+        action_ids = _record_intents(store, wanted, now_s)
+    except (StoreError, SQLAlchemyError) as error:
+        return apply_changes(client, changes), f"the changes are not recorded: {first_line(error)}"
+    results = apply_changes(client, changes)
+    try:
+        _record_results(store, wanted, action_ids, results, now_s)
+        return _settle_unanswered(store, client, action_ids, results, now_s), ""
+    except (StoreError, SQLAlchemyError) as error:
+        return results, f"the changes are sent, and what became of them is not recorded: {first_line(error)}"
+
+
+def _record_intents(store: Store, wanted: Sequence[ManualChange], now_s: float) -> list[int]:
+    """Record what is about to be sent; the actions' ids."""
     intents = [
         IntendedChange(entry.change, entry.submit_s, entry.preemption_id, takes_back=entry.undone_action_id is not None)
         for entry in wanted
     ]
     with store.write() as session:
-        action_ids = audit_log.record_intents(session, intents, epoch_id=None, cycle_id=None, now_s=now_s)
-    results = apply_changes(client, changes)
-    _record_results(store, wanted, action_ids, results, now_s)
+        return audit_log.record_intents(session, intents, epoch_id=None, cycle_id=None, now_s=now_s)
+
+
+def _settle_unanswered(
+    store: Store, client: SlurmClient, action_ids: Sequence[int], results: list[JobChangeResult], now_s: float
+) -> list[JobChangeResult]:
+    """The results, without the error where Slurm did not answer and shows the change all the same."""
     if all(result.answered for result in results):
         return results
     try:

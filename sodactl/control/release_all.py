@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.store_failures import first_line
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
@@ -77,7 +77,9 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
         if dry_run:
             results = [JobChangeResult(entry.change) for entry in wanted]
         else:
-            results = _send(store, client, wanted, site.now_s(), warnings)
+            # Getting out must not depend on the store.
+            results, unrecorded = manual_changes.send_even_unrecorded(store, client, wanted, site.now_s())
+            warnings += [unrecorded] if unrecorded else []
     rows = [manual_changes.result_document(result) for result in results]
     return {"dry_run": dry_run, "mode_set": "observe" if store else None, "warnings": warnings, "changes": rows}
 
@@ -126,17 +128,6 @@ def _set_observe_mode(stack: ExitStack, site: SiteAccess, warnings: list[str]) -
         warnings.append(f"the mode stays as it is and nothing is recorded: {first_line(error)}")
         return None
     return store
-
-
-def _send(
-    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float, warnings: list[str]
-) -> list[JobChangeResult]:
-    """What cannot be recorded is still released: getting out must not depend on the store."""
-    try:
-        return manual_changes.send_manual_changes(store, client, wanted, now_s)
-    except (StoreError, SQLAlchemyError) as error:
-        warnings.append(f"the changes are not recorded: {str(getattr(error, 'orig', error)).splitlines()[0]}")
-        return manual_changes.send_manual_changes(None, client, wanted, now_s)
 
 
 def _draw(document: Document) -> None:

@@ -102,6 +102,8 @@ class _Release:
     store: Store | None
     epoch: DaemonEpoch | None
     warnings: list[str]
+    records: bool = True
+    """False once something could not be recorded. The store then still tells whether a sodad was started meanwhile."""
     results: dict[tuple[int, str], JobChangeResult] = field(default_factory=dict)
     """By job and kind of change; of several tries the last."""
 
@@ -171,13 +173,12 @@ class _Release:
             self.epoch.check(session)
 
     def _send(self, wanted: Sequence[ManualChange]) -> None:
-        """What cannot be recorded is released all the same."""
-        try:
-            sent = manual_changes.send_manual_changes(self.store, self.client, wanted, self.site.now_s())
-        except SQLAlchemyError as error:
-            self.warnings.append(f"the changes are not recorded: {first_line(error)}")
-            self.store = None
-            sent = manual_changes.send_manual_changes(None, self.client, wanted, self.site.now_s())
+        """What cannot be recorded is released all the same; that is said once."""
+        store = self.store if self.records else None
+        sent, unrecorded = manual_changes.send_even_unrecorded(store, self.client, wanted, self.site.now_s())
+        if unrecorded:
+            self.warnings.append(unrecorded)
+            self.records = False
         self.results |= {(result.change.job_id, result.change.kind): result for result in sent}
 
     def _end(self) -> bool:
@@ -188,7 +189,7 @@ class _Release:
         # What Slurm refused and shows no more has started or ended.
         self.results = {key: result for key, result in self.results.items() if not result.error}
         if self.store is not None and self.epoch is not None:
-            with suppress(SQLAlchemyError), self.store.write() as session:
+            with suppress(StoreError, SQLAlchemyError), self.store.write() as session:
                 epoch = session.get_one(Epoch, self.epoch.epoch_id)
                 epoch.ended_s = epoch.ended_s or store_now_s(session, self.site.now_s())
         return True

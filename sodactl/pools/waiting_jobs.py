@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -31,21 +32,24 @@ class WaitingJobMover:
         """One result for each change, of these jobs."""
         if not changes:
             return []
-        try:
-            with self.site.store() as store:
-                return self._send(store, changes, jobs)
-        except StoreError as error:
-            warning = f"moves of jobs are not recorded: {error}"
-            if warning not in self.warnings:
-                self.warnings.append(warning)
-        return self._send(None, changes, jobs)
+        with ExitStack() as stack:
+            store = None
+            try:
+                store = stack.enter_context(self.site.store())
+            except StoreError as error:
+                self._warn(f"moves of jobs are not recorded: {error}")
+            submit_s = manual_changes.first_submit_times(store, [jobs[change.job_id] for change in changes])
+            wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes]
+            results, unrecorded = manual_changes.send_even_unrecorded(
+                store, self.site.slurm(), wanted, self.site.now_s()
+            )
+            self._warn(unrecorded)
+            return results
 
-    def _send(
-        self, store: Store | None, changes: Sequence[JobChange], jobs: Mapping[int, SlurmJob]
-    ) -> Sequence[JobChangeResult]:
-        submit_s = manual_changes.first_submit_times(store, [jobs[change.job_id] for change in changes])
-        wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes]
-        return manual_changes.send_manual_changes(store, self.site.slurm(), wanted, self.site.now_s())
+    def _warn(self, warning: str) -> None:
+        """Once."""
+        if warning and warning not in self.warnings:
+            self.warnings.append(warning)
 
 
 def move_waiting_jobs(

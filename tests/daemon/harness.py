@@ -16,7 +16,7 @@ from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, Accounti
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import begin_epoch
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
@@ -143,7 +143,7 @@ class Daemon:
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)
-        lease = Lease(self.store, self.daemon_epoch, clock, config.cycle.lease_s)
+        lease = Lease(self.store, self.daemon_epoch, clock, LeaseTiming.of(config), clock.elapsed_s())
         context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe=reason_to_observe)
         self.cycles = CycleRunner(config, context)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +25,11 @@ class Ping:
 
     text: str
     asked: int = 0
+    slurm_conf: Path = Path("/nonexistent")
 
     def __call__(self, argv: Any, **_: Any) -> CompletedCommand:
+        if tuple(argv) == ("scontrol", "show", "config"):
+            return CompletedCommand(tuple(argv), 0, f"SLURM_CONF              = {self.slurm_conf}\n".encode(), b"")
         assert tuple(argv) == ("scontrol", "ping")
         self.asked += 1
         return CompletedCommand(tuple(argv), 0, self.text.encode(), b"")
@@ -46,6 +50,36 @@ def test_a_site_with_one_controller_asks_for_nothing_more() -> None:
     one = controller("ctl1", ping, clock)
     assert [one.reason_to_observe() for _ in range(5)] == [""] * 5
     assert ping.asked == 1
+
+
+def asked_in(seconds: int, one: ActiveController, ping: Ping, clock: FakeClock) -> int:
+    """How often Slurm was asked in cycles that begin every second."""
+    before = ping.asked
+    for _ in range(seconds):
+        clock.at_s += 1
+        assert one.reason_to_observe() == ""
+    return ping.asked - before
+
+
+def test_a_site_with_one_controller_asks_seldom_and_after_a_change_of_slurm_conf(tmp_path: Path) -> None:
+    ping, clock = Ping(ONE, slurm_conf=tmp_path / "slurm.conf"), FakeClock()
+    ping.slurm_conf.write_text("SlurmctldHost=elsewhere\n")
+    one = controller("ctl1", ping, clock)
+    assert asked_in(600, one, ping, clock) == 2
+    ping.slurm_conf.write_text("SlurmctldHost=ctl1\nSlurmctldHost=ctl2\n")
+    ping.text = BOTH
+    clock.at_s += 1
+    assert "may have acted just now" in one.reason_to_observe()
+
+
+def test_a_site_whose_slurm_conf_cannot_be_looked_at_is_asked_as_one_with_two_controllers() -> None:
+    ping, clock = Ping(ONE), FakeClock()
+    assert asked_in(600, controller("ctl1", ping, clock), ping, clock) == 60
+
+
+def test_one_controller_is_asked_for_now_and_then_although_slurm_conf_stays(tmp_path: Path) -> None:
+    ping, clock = Ping(ONE, slurm_conf=tmp_path), FakeClock()
+    assert asked_in(3600, controller("ctl1", ping, clock), ping, clock) in (7, 8)
 
 
 def test_after_a_fail_over_of_slurm_the_next_sodad_acts_once_the_first_one_is_surely_done() -> None:

@@ -25,7 +25,8 @@ from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import begin_epoch
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
+from slurm_soda.daemon.cycle.slurm_access import KeepingRunner
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.queries import latest_epoch, setting_values
 from slurm_soda.daemon.store.tables.scheduling import Job
@@ -94,14 +95,14 @@ class OneDaemon:
         self.clock = FakeClock()
         self.store: Store = open_store(f"sqlite:///{path}/soda.db")
         self.replayed, self.unreadable = Replayed({}), list[str]()
+        epoch = begin_epoch(self.store, host="h", pid=1, version="0", now_s=self.clock.now_s())
+        self.settings = harness.settings(mode=mode, state_dir=str(path))
+        lease = Lease(self.store, epoch, self.clock, LeaseTiming.of(self.settings), self.clock.elapsed_s())
         client = CliSlurmClient(
-            self._run,
+            KeepingRunner(self._run, lease.keep),
             nonce=lambda: FRAMING.nonce,
             reader=SqueueReader(self.unreadable.append),
         )
-        epoch = begin_epoch(self.store, host="h", pid=1, version="0", now_s=self.clock.now_s())
-        self.settings = harness.settings(mode=mode, state_dir=str(path))
-        lease = Lease(self.store, epoch, self.clock, self.settings.cycle.lease_s)
         context = DaemonContext(self.store, client, lease, self.clock, AccountingLookup(None, 0.0))
         self.cycles = CycleRunner(self.settings, context)
 

@@ -15,7 +15,7 @@ from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
@@ -75,11 +75,12 @@ class Site:
     def next_life(self) -> ShareSchedule:
         """A new sodad, whose cycles only observe."""
         epoch = begin_epoch(self.store, host="ctl", pid=1, version="0", now_s=self.clock.now_s())
-        lease = Lease(self.store, epoch, self.clock, 1000 * DAY_S)  # days pass between steps, without a cycle
+        timing = LeaseTiming(1000 * DAY_S, 60.0)  # days pass between steps, without a cycle
+        lease = Lease(self.store, epoch, self.clock, timing, self.clock.elapsed_s())
         context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0))
         self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
         send = self.cycles.actor.send_outside_plan
-        return ShareSchedule(context, lambda _: ScontrolPartitions(self.scontrol), "ctl", send)
+        return ShareSchedule(context, ScontrolPartitions(self.scontrol), "ctl", send)
 
     def strand(self, *job_ids: int, **more: Any) -> None:
         """A day later these jobs wait in a pool that can no longer hold them."""
@@ -288,6 +289,26 @@ def test_a_sodad_that_was_superseded_changes_nothing(site: Site, at: str) -> Non
         site.schedule.step(site.settings, enforces=True)
     assert (site.queue.queue[0].partition, site.moves, site.queue.sent) == ("gpu_small", [], [])
     assert at == "between" or site.scontrol.sent == sent
+
+
+def test_a_sodad_that_is_superseded_between_two_commands_begins_no_more_and_the_next_one_finishes(site: Site) -> None:
+    original, before = site.scontrol._change, len(site.scontrol.sent)
+
+    def superseded(words: tuple[str, ...]) -> tuple[int, str, str]:
+        begin_epoch(site.store, host="ctl", pid=2, version="0", now_s=site.clock.now_s())
+        return original(words)
+
+    site.scontrol._change = superseded  # type: ignore[method-assign]
+    site.clock.at_s += DAY_S + 1
+    with pytest.raises(SupersededError):
+        site.schedule.step(site.settings, enforces=True)
+    assert len(site.scontrol.sent) == before + 1
+    site.scontrol._change = original  # type: ignore[method-assign]
+    site.clock.at_s += RESUME_AFTER_S + 1
+    assert site.next_life().step(site.settings, enforces=True)
+    found = read_record(site.folder)
+    assert found is not None
+    assert (found.phase, len(site.scontrol.sent) > before + 1) == ("applied", True)
 
 
 def test_a_move_without_an_answer_is_settled_in_the_next_cycle(site: Site) -> None:

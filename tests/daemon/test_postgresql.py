@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from benchmarks.postgresql import new_store_url
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, SupersededError, begin_epoch, supersede_daemon
-from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.cycle.lease import LeaseTiming
 from slurm_soda.daemon.cycle.standby import LeadershipClaim
 from slurm_soda.daemon.store import server
 from slurm_soda.daemon.store.engine import Store, open_store
@@ -46,7 +46,7 @@ def test_a_kill_at_every_point(url: str, tmp_path: Path, kill_at: int) -> None:
 
 
 def claim(store: Store, clock: FakeClock, host: str = "ctl2") -> LeadershipClaim:
-    return LeadershipClaim(store, clock, host, "/var/lib/slurm-soda", 7, "0", lease_s=60.0, command_s=60.0)
+    return LeadershipClaim(store, clock, host, "/var/lib/slurm-soda", 7, "0", LeaseTiming(60.0, 60.0))
 
 
 def age(store: Store, seconds: float) -> None:
@@ -68,16 +68,15 @@ def test_the_backup_waits_for_lease_and_command_by_the_servers_clock(store: Stor
     epoch = second.try_begin()
     assert epoch is not None
     with store.read() as session, pytest.raises(SupersededError):
-        first.check(session)
+        first.daemon_epoch.check(session)
 
 
 def test_a_leader_that_renews_is_waited_for(store: Store) -> None:
     clock = FakeClock()
     first, second = claim(store, clock, "ctl1").begin(), claim(store, clock)
     age(store, 119)
-    Lease(store, first, clock, 60.0, command_s=60.0)
     with store.write() as session:
-        first.write_heartbeat(session, 0.0)
+        first.daemon_epoch.write_heartbeat(session, 0.0)
     age(store, 2)
     assert second.try_begin() is None
 
@@ -110,7 +109,7 @@ def test_one_that_ended_or_was_on_this_controller_is_followed_at_once(store: Sto
     claim(store, clock, "ctl1").begin()
     epoch = claim(store, clock, "ctl1").begin()
     with store.write() as session:
-        epoch.end(session, 0.0)
+        epoch.daemon_epoch.end(session, 0.0)
     assert claim(store, clock).try_begin() is not None
 
 
@@ -136,9 +135,9 @@ def test_a_standby_shows_itself_and_leaves(store: Store) -> None:
 
 def test_a_standby_dates_its_lock_at_each_heartbeat_of_the_leader_and_not_after_the_last(store: Store) -> None:
     clock, dated_s = FakeClock(), []
-    lease = Lease(store, claim(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)
+    lease = claim(store, clock, "ctl1").begin()
     second = claim(store, clock)
-    second.on_life = lambda: dated_s.append(clock.at_s)
+    second.on_heartbeat = lambda: dated_s.append(clock.at_s)
     begun_s = clock.at_s
     for second_s in range(40):
         clock.at_s = begun_s + second_s
@@ -150,8 +149,8 @@ def test_a_standby_dates_its_lock_at_each_heartbeat_of_the_leader_and_not_after_
 
 def test_a_longer_lease_holds_once_the_store_promises_it(store: Store) -> None:
     clock = FakeClock()
-    lease = Lease(store, claim(store, clock, "ctl1").begin(), clock, 60.0, command_s=60.0)
-    lease.duration_s = 600.0
+    lease = claim(store, clock, "ctl1").begin()
+    lease.use(600.0)
     clock.at_s += 55
     with pytest.raises(Exception, match="without a heartbeat"):
         lease.check_age()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.lifted_jobs import find_lifted_jobs
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
@@ -36,9 +37,7 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
 
 
 def lifts(site: DaemonSite) -> int:
-    """Waiting jobs with a SiteFactor, as Slurm shows them."""
-    shown = site.cluster.exec("root", ("sprio", "--noheader", "--format=%i %S")).check().stdout
-    return sum(int(line.split()[1]) != 0 for line in shown.splitlines())
+    return len(find_lifted_jobs(site.cluster))
 
 
 def sodad(site: DaemonSite, signal: str) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from benchmarks.lifted_jobs import find_lifted_jobs
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
@@ -38,11 +39,6 @@ def submit(site: DaemonSite, asks: tuple[str, ...], seconds: float, *, nodes: in
     return int(site.cluster.exec("alice", argv, input=f"#!/bin/sh\nexec sleep {seconds}\n").check().stdout)
 
 
-def lifted(site: DaemonSite) -> set[int]:
-    shown = site.cluster.exec("root", ("sprio", "--noheader", "--format=%i %S")).check().stdout
-    return {int(job) for job, factor in (line.split() for line in shown.splitlines()) if factor != "0"}
-
-
 def wide_job_waits_s(site: DaemonSite, mode: str, asks: tuple[str, ...], run_s: float) -> float:
     """One node becomes free after half the time that the other takes, and there is always a job that would fit on it."""
     site.start(DEFAULT_POLICY.format(mode=mode))
@@ -55,7 +51,8 @@ def wide_job_waits_s(site: DaemonSite, mode: str, asks: tuple[str, ...], run_s: 
         assert len(stream) < 2 * run_s / NEXT_AFTER_S, "the wide job starves"
         stream.append(submit(site, asks, run_s))
         time.sleep(NEXT_AFTER_S)
-        assert not lifted(site).intersection(stream), "a job that the policy ranks behind the wide one is lifted"
+        lifted = find_lifted_jobs(site.cluster)
+        assert not lifted.intersection(stream), "a job that the policy ranks behind the wide one is lifted"
     submitted, started = (datetime.fromisoformat(site.shown(wide, field)) for field in ("SubmitTime", "StartTime"))
     site.clear()
     return (started - submitted).total_seconds()

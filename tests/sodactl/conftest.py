@@ -207,6 +207,12 @@ class Bench:
         self.add(Action(job_id=job_id, **{**defaults, **values}))
 
 
+def refuse_results(site: Bench) -> None:
+    """From now on the store takes intended changes, but not what became of them."""
+    with site.store.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TRIGGER full BEFORE UPDATE ON action BEGIN SELECT RAISE(ABORT, 'full'); END")
+
+
 @pytest.fixture
 def soda(
     made_store: Path,

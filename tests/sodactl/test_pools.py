@@ -9,7 +9,7 @@ import pytest
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.slurm_ext.scontrol import QueueOfPartitions, Scontrol, detail, machine, partition
-from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, stored_job
+from tests.sodactl.conftest import HOSTILE, NOW_S, Bench, record, refuse_results, stored_job
 
 NAMES = ["gpu_cpu", "gpu_small", "gpu_large", "gpu_cpu_lend", "gpu_small_lend", "gpu_large_lend"]
 
@@ -138,6 +138,15 @@ def test_a_job_that_somebody_moved_since_is_not_moved_back(soda: Bench, folder: 
     soda("pools", "revert")
     soda.slurm.queue = [record(4, partition="other")]
     assert "Partition is now other, not the gpu that it wrote" in soda("undo", "--job", "4", status=1).out
+
+
+def test_a_move_whose_result_cannot_be_recorded_is_not_sent_twice(soda: Bench, folder: Path) -> None:
+    soda("pools", "apply", "--cpu-cores", "8")
+    refuse_results(soda)
+    soda.slurm.queue = [record(4, **STRANDED)]
+    scontrol(soda).waiting = {4: detail()}
+    assert "what became of them is not recorded: full" in soda("pools", "revert").err
+    assert [update.job_id for update in soda.slurm.sent] == [4]
 
 
 def test_without_a_store_jobs_leave_their_pools_all_the_same(soda: Bench, folder: Path) -> None:

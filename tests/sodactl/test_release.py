@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting
 
-from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
+from .conftest import NOW_S, SUBMIT_S, Bench, record, refuse_results, stored_job
 
 
 @pytest.fixture
@@ -109,6 +109,13 @@ def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
         other.exec_driver_sql("ALTER TABLE action RENAME TO gone")
         other.commit()
     assert "the changes are not recorded: no such table: action" in site("release-all").err
+    assert site.slurm.factors == RELEASED
+
+
+def test_results_that_cannot_be_recorded_send_nothing_twice(site: Bench) -> None:
+    refuse_results(site)
+    assert "what became of them is not recorded: full" in site("release-all").err
+    assert len(site.slurm.sent) == len({(update.job_id, update.fields) for update in site.slurm.sent})
     assert site.slurm.factors == RELEASED
 
 

@@ -15,7 +15,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 
-from .conftest import NOW_S, Bench, record
+from .conftest import NOW_S, Bench, record, refuse_results
 
 LEASE_S = CycleSettings().lease_s
 AUTOMATIC = ("release-lifts", "--unless-alive", "--json")
@@ -197,6 +197,32 @@ def test_changes_that_cannot_be_recorded_are_made(site: Bench) -> None:
         other.commit()
     assert "not recorded: full" in site(*AUTOMATIC).document["warnings"][0]
     assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+def test_results_that_cannot_be_recorded_send_nothing_twice(site: Bench) -> None:
+    lifted_by_daemon(site, pid=1)
+    refuse_results(site)
+    document = site(*AUTOMATIC).document
+    assert document["warnings"] == ["the changes are sent, and what became of them is not recorded: full"]
+    assert (document["complete"], [update.job_id for update in site.slurm.sent]) == (True, [7, 8, 11])
+    assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+@pytest.mark.parametrize("during", ["jobs", "update"])
+def test_a_store_that_is_removed_meanwhile_keeps_no_lift(
+    site: Bench, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    lifted_by_daemon(site, pid=1)
+    answer = getattr(site.slurm, during)
+
+    def remove_store(*arguments: object) -> object:
+        (site.config.parent / "soda.db").unlink(missing_ok=True)
+        return answer(*arguments)
+
+    monkeypatch.setattr(site.slurm, during, remove_store)
+    document = site(*AUTOMATIC).document
+    assert [("was removed" in warning) for warning in document["warnings"]] == [True]
+    assert (document["complete"], [update.job_id for update in site.slurm.sent]) == (True, [7, 8, 11])
 
 
 def test_others_than_root_and_slurm_user_are_refused(site: Bench, tmp_path: Path) -> None:
