@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
-from slurm_soda.slurm_ext.read.exclusive_nodes import exclusive_command, exclusive_environment, parse_exclusive_job
+from slurm_soda.slurm_ext.read.exclusive_nodes import (
+    ExclusiveNodes,
+    exclusive_command,
+    exclusive_environment,
+    parse_exclusive_job,
+)
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
     SHOW_CONFIG_COMMAND,
@@ -83,9 +88,12 @@ class CliSlurmClient:
 
     def request(self, job_id: int) -> JobRequest:
         framing = ReplyFraming(self.nonce())
-        said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
-        nodes = parse_exclusive_job(said, framing, job_id)
-        return parse_request(self._read(show_job_command(job_id), framing), framing, job_id, nodes)
+
+        def exclusive() -> ExclusiveNodes:
+            said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
+            return parse_exclusive_job(said, framing, job_id)
+
+        return parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive)
 
     def partition_limits(self) -> dict[str, PartitionLimits]:
         framing = ReplyFraming(self.nonce())

@@ -25,6 +25,11 @@ FRAMING = ReplyFraming("RecordedReply")
 REPLIES = Path(__file__).parent / "replies"
 
 
+def nobody() -> ExclusiveNodes:
+    """What squeue says of an ordinary job."""
+    return ExclusiveNodes.NOBODY
+
+
 def framed(document: Any) -> bytes:
     text = document if isinstance(document, str) else json.dumps(document)
     return (text + FRAMING.end).encode("utf-8", "surrogateescape")
@@ -38,22 +43,20 @@ def told(nodes: ExclusiveNodes = ExclusiveNodes.NOBODY, **values: Any) -> JobReq
         "tasks_per_socket": 0xFFFF, "tasks_per_core": 0xFFFF, "threads_per_core": 0xFFFE, "core_spec": 0,
         "contiguous": False, "het_job_id": 0, "sockets_per_node": None, "cores_per_socket": None,
     }  # fmt: skip
-    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7, nodes)
+    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7, lambda: nodes)
 
 
 @pytest.mark.parametrize(("version", "job_id"), [("24.11.5", 10055), ("26.05.5", 4)])
 def test_recorded_replies(version: str, job_id: int) -> None:
     stdout = (REPLIES / version / f"allocation-{job_id}.txt").read_bytes()
-    assert parse_request(stdout, FRAMING, job_id, ExclusiveNodes.NOBODY) == JobRequest(
-        job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500
-    )
+    assert parse_request(stdout, FRAMING, job_id, nobody) == JobRequest(job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500)
 
 
 def test_a_reply_that_is_cut_short_or_of_another_job() -> None:
     with pytest.raises(SlurmReplyError, match="cut short"):
-        parse_request(b'{"jobs": []}', FRAMING, 7, ExclusiveNodes.NOBODY)
+        parse_request(b'{"jobs": []}', FRAMING, 7, nobody)
     with pytest.raises(SlurmReplyError, match="job 8"):
-        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8, ExclusiveNodes.NOBODY)
+        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8, nobody)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
 def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
     text = json.dumps({"jobs": [{"job_id": 7, "node_count": 1, "tasks": 1, "cpus": "?"}]}).replace('"?"', number)
     with pytest.raises(SlurmReplyError, match="cannot be read"):
-        parse_request(framed(text), FRAMING, 7, ExclusiveNodes.NOBODY)
+        parse_request(framed(text), FRAMING, 7, nobody)
     held = {"nodes": {"allocation": [{"name": "n1", "cpus": {"count": "?"}}]}}
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
     answer = parse_allocations(text.encode(), [7])[7]
