@@ -20,6 +20,7 @@ from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
     SHOW_CONFIG_COMMAND,
     SHOW_PARTITIONS_COMMAND,
+    parse_boot_s,
     parse_cluster_memory_limit,
     parse_limits,
     parse_tiers,
@@ -103,6 +104,10 @@ class CliSlurmClient:
     def partition_tiers(self) -> dict[str, int]:
         framing = ReplyFraming(self.nonce())
         return parse_tiers(self._read(SHOW_PARTITIONS_COMMAND, framing), framing)
+
+    def boot_s(self) -> float:
+        framing = ReplyFraming(self.nonce())
+        return parse_boot_s(self._read(SHOW_CONFIG_COMMAND, framing), framing)
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         results = [JobUpdateResult(update.job_id, refusal_of_update(update)) for update in updates]

@@ -14,7 +14,12 @@ from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits, parse_tiers
+from slurm_soda.slurm_ext.read.partition_limits import (
+    parse_boot_s,
+    parse_cluster_memory_limit,
+    parse_limits,
+    parse_tiers,
+)
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
@@ -109,6 +114,14 @@ def test_limits_of_partitions() -> None:
     }
     assert parse_cluster_memory_limit(framed("A = 1\nMaxMemPerCPU            = 2048\n"), FRAMING) == 2048
     assert parse_cluster_memory_limit(framed("MaxMemPerNode           = UNLIMITED\n"), FRAMING) == 0
+
+
+def test_when_slurmctld_was_started() -> None:
+    reply = "Configuration data as of 1795399900\nBOOT_TIME               = 1795399712\nBurstBufferType = (null)\n"
+    assert parse_boot_s(framed(reply), FRAMING) == 1795399712.0
+    for other in ("", "BOOT_TIME               = 2026-11-23T02:08:32\n"):
+        with pytest.raises(SlurmReplyError, match="BOOT_TIME"):
+            parse_boot_s(framed(other), FRAMING)
 
 
 def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
