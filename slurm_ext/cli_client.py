@@ -11,11 +11,17 @@ from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, 
 from slurm_soda.slurm_ext.command_runner import LATER_S, SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
 from slurm_soda.slurm_ext.read.batch_script import parse_script, show_script_command, steps_own_cpus
-from slurm_soda.slurm_ext.read.exclusive_nodes import exclusive_command, exclusive_environment, parse_exclusive_job
+from slurm_soda.slurm_ext.read.exclusive_nodes import (
+    ExclusiveNodes,
+    exclusive_command,
+    exclusive_environment,
+    parse_exclusive_job,
+)
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
     SHOW_CONFIG_COMMAND,
     SHOW_PARTITIONS_COMMAND,
+    parse_boot_s,
     parse_cluster_memory_limit,
     parse_limits,
     parse_tiers,
@@ -98,9 +104,12 @@ class CliSlurmClient:
 
     def request(self, job_id: int) -> JobRequest:
         framing = ReplyFraming(self.nonce())
-        said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
-        nodes = parse_exclusive_job(said, framing, job_id)
-        request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, nodes)
+
+        def exclusive() -> ExclusiveNodes:
+            said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
+            return parse_exclusive_job(said, framing, job_id)
+
+        request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive)
         if request.peculiar:
             return request
         script = parse_script(self._read(show_script_command(job_id), framing), framing, job_id)
@@ -114,6 +123,10 @@ class CliSlurmClient:
     def partition_tiers(self) -> dict[str, int]:
         framing = ReplyFraming(self.nonce())
         return parse_tiers(self._read(SHOW_PARTITIONS_COMMAND, framing), framing)
+
+    def boot_s(self) -> float:
+        framing = ReplyFraming(self.nonce())
+        return parse_boot_s(self._read(SHOW_CONFIG_COMMAND, framing), framing)
 
     def update(self, updates: Sequence[JobUpdate]) -> list[JobUpdateResult]:
         results = [JobUpdateResult(update.job_id, refusal_of_update(update)) for update in updates]

@@ -163,6 +163,10 @@ class SlurmClient(Protocol):
         """
         ...
 
+    def boot_s(self) -> float:
+        """When slurmctld was started, in Unix seconds."""
+        ...
+
     def version(self) -> str:
         """Slurm's version, such as ``24.11.5``."""
         ...

@@ -1,11 +1,11 @@
-"""Completes ended jobs from Slurm's accounting, beside the cycle: slurmdbd may be slow or down."""
+"""Completes ended jobs from Slurm's accounting, and asks why runs ended, beside the cycle: slurmdbd may be slow or down."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.clock import Instant
@@ -23,6 +23,9 @@ Raises:
     SodaError: it did not answer.
 """
 
+ExplainRuns = Callable[[Sequence[JobAccounting]], Sequence[int]]
+"""Takes in answers about runs that ended, and says about which other jobs to ask now, most urgent first."""
+
 ACCOUNTING_DELAY_S = 2.0
 """slurmctld tells slurmdbd of an end within about this time."""
 
@@ -30,7 +33,7 @@ ACCOUNTING_TIMEOUT_S = 3600.0
 """A job that accounting, when it answers, does not know this long after its end stays without its figures."""
 
 MAX_JOBS_WITHOUT_ANSWER = 50_000
-"""While accounting does not answer, so many ended jobs wait for it, about 6 KiB each; older ones stay without their figures."""
+"""While accounting does not answer, so many ended jobs wait for it, about 6 KiB each; older ones stay without figures."""
 
 MAX_JOBS_PER_QUERY = 200
 """Jobs per question."""
@@ -43,49 +46,61 @@ class AccountingLookup:
     ask: AccountingQuery | None
     """``None``: the site has no accounting."""
     interval_s: float
-    _executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
+    executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "accounting"))
     _asked: Future[list[JobAccounting]] | None = None
     _asked_ids: Sequence[int] = ()
     _next_s: float = float("-inf")
     _failing: bool = False
 
-    def step(self, job_cache: JobCache, listed: set[int], at: Instant) -> None:
-        """Take in an answer that has come, and ask the next question."""
-        now_s = at.now_s
+    def step(
+        self, job_cache: JobCache, listed: set[int], at: Instant, explain: ExplainRuns = lambda _answers: ()
+    ) -> None:
+        """Take in an answer that has come, and ask the next question.
+
+        Args:
+            job_cache: ended jobs in it are completed.
+            listed: all jobs that Slurm lists.
+            at: now.
+            explain: told of the answer, too.
+        """
+        now_s, answers = at.now_s, list[JobAccounting]()
         if self.ask is None:
             return
         if self._asked is not None:
             if not self._asked.done():
                 return
-            self._take_in(job_cache, self._asked, at)
+            answers = self._take_in(job_cache, self._asked, at)
             self._asked = None
+        unexplained = explain(answers)
         # An end in the future: the clock was set back since.
         due = [
             job
             for job in job_cache.unaccounted(listed)
             if job.end_s is None or not 0 <= now_s - job.end_s < ACCOUNTING_DELAY_S
         ]
-        if not due or at.steady_s < self._next_s:
+        if not (due or unexplained) or at.steady_s < self._next_s:
             return
         self._next_s = at.steady_s + self.interval_s
         due.sort(key=lambda job: job.end_s or now_s)
         for job in due[:-MAX_JOBS_WITHOUT_ANSWER]:
             mark_end_unknown(job, now_s)
-        self._asked_ids = [job.job_id for job in due[-MAX_JOBS_WITHOUT_ANSWER:][:MAX_JOBS_PER_QUERY]]
-        self._asked = self._executor.submit(_list, self.ask, self._asked_ids)
+        asked = dict.fromkeys(unexplained[: MAX_JOBS_PER_QUERY // 2])
+        asked |= dict.fromkeys(job.job_id for job in due[-MAX_JOBS_WITHOUT_ANSWER:])
+        self._asked_ids = list(asked)[:MAX_JOBS_PER_QUERY]
+        self._asked = self.executor.submit(_list, self.ask, self._asked_ids)
 
     def close(self) -> None:
         """Stop; a question under way is left to its time-out."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.executor.shutdown(wait=False, cancel_futures=True)
 
-    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], at: Instant) -> None:
+    def _take_in(self, job_cache: JobCache, asked: Future[list[JobAccounting]], at: Instant) -> list[JobAccounting]:
         try:
             answers = asked.result()
         except SodaError as error:
             if not self._failing:
                 log(logging.WARNING, "accounting-unavailable", error=error)
             self._failing, self._next_s = True, at.steady_s + 6 * self.interval_s
-            return
+            return []
         self._failing = False
         for answer in answers:
             job = job_cache.jobs.get(answer.job_id)
@@ -94,6 +109,7 @@ class AccountingLookup:
         for job in filter(None, map(job_cache.jobs.get, self._asked_ids)):
             if not job.accounted and job.end_s is not None and at.now_s - job.end_s > ACCOUNTING_TIMEOUT_S:
                 mark_end_unknown(job, at.now_s)
+        return answers
 
 
 def apply_accounting(job: CachedJob, answer: JobAccounting) -> None:

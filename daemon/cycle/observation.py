@@ -10,7 +10,6 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
-from slurm_soda.daemon.pools.pools_reader import requeued_by_us
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -33,9 +32,10 @@ class SnapshotReader:
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
-            ours = {job_id: p.restart for job_id, p in state.preemptions.by_job.items() if p.phase != "intended"}
-            state.pools.read(slurm_state, job_cache, requeued_by_us(ours))
-            self._accounting_lookup.step(job_cache, listed, at)
+            state.pools.read(slurm_state, job_cache)
+            self._accounting_lookup.step(
+                job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)
+            )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         return slurm_state
 

@@ -14,6 +14,7 @@ from slurm_soda.daemon.cycle.sending import RecordedChange, send_recorded_change
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.preemption.boot_time import read_boot_s
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -70,7 +71,8 @@ class PlanExecutor:
         now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
         at = Instant(now_s, slurm_state.steady_s)
         settled = self._settle(slurm_state)
-        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts)
+        boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
+        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s)
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at)
         ordinary: list[JobChange] = []

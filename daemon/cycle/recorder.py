@@ -152,7 +152,7 @@ class CycleRecorder:
             audit_log.record_outcomes(session, result.settled, now_s)
             save_phases(session, result.changed, at)
             audit_log.void_requeues(session, result.without_effect, now_s)
-            add_preemptions(session, result.begun)
+            add_preemptions(session, result.begun, at)
             state.save(session, now_s)
             save_proposals(session, result.cpu_proposals)
             intents = []

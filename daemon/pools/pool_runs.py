@@ -1,43 +1,35 @@
 """Runs in pools, as they are seen to begin and end, and which of them Slurm aborted.
 
 Slurm requeues a job whose borrowed cores it takes back. What then shows: a larger restart count, a new submit time, and a
-list of partitions that begins with the one where the job ran. So an abort is recognised also when nobody looked meanwhile,
-and one by one: a run that is known to be over is not judged again.
+list of partitions that begins with the one where the job ran. So the end of a run is recognised also when nobody looked
+meanwhile. slurmctld shows the same after a requeue by the owner, an admin or sodad, and after the loss of a node; only
+accounting tells them apart, by the state of the run that ended (measured on 24.11: PREEMPTED, REQUEUED or NODE_FAIL, within
+a second). Until it has told, and where it never does, the run was not aborted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.pool_runs import PoolRun
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
-from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.sacct import JobAccounting
 
-WasRequeuedByUs = Callable[[int, int], bool]
-"""Whether sodad itself requeued a job's run, by job id and restart count."""
+EXPLAINED_SOON_S = 10.0
+"""Accounting usually knows of an end sooner than this: what depends on it waits so long."""
+
+EXPLAINED_WITHIN_S = 3600.0
+"""Accounting is not asked any more about a run that ended longer ago."""
+
+_TAKEN_BACK = "PREEMPTED"
+"""What accounting calls a run that Slurm requeued for another job."""
 
 _STATES_HOLDING_RESOURCES = ("RUNNING", "SUSPENDED")
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRunContext:
-    """What else decides how a run ended."""
-
-    now_s: float
-    table: PoolTable
-    ours: WasRequeuedByUs
-    down: Collection[str]
-    """Nodes that cannot be used: a job that leaves one is not aborted for others."""
-
-
-def down_nodes(nodes: Sequence[SlurmNode]) -> set[str]:
-    """Nodes whose jobs Slurm requeues because they are gone; one that only drains keeps its jobs."""
-    return {node.name for node in nodes if node.state.startswith("DOWN") or "NOT_RESPONDING" in node.state}
 
 
 @dataclass(slots=True)
@@ -46,8 +38,8 @@ class PoolRunTracker:
 
     by_job: dict[int, dict[int, PoolRun]] = field(default_factory=dict)
     """By job id and restart count."""
-    nodes_of: dict[int, str] = field(default_factory=dict)
-    """Where jobs ran when last seen running."""
+    explained: set[tuple[int, int]] = field(default_factory=set)
+    """Runs whose end accounting has told to this process, by job id and restart count."""
     ended: set[int] = field(default_factory=set)
     """Jobs that Slurm still lists and whose last run is kept."""
     dirty: dict[tuple[int, int], PoolRun] = field(default_factory=dict)
@@ -61,25 +53,59 @@ class PoolRunTracker:
         """How often Slurm requeued the job from what it had borrowed."""
         return sum(run.aborted for run in self.by_job.get(job_id, {}).values())
 
-    def observe(self, jobs: Mapping[int, SlurmJob], job_cache: JobCache, context: PoolRunContext) -> list[int]:
-        """Take in one Slurm state, which the job cache has taken in already; returns the jobs found aborted now."""
-        aborted = []
+    def observe(self, jobs: Mapping[int, SlurmJob], job_cache: JobCache, table: PoolTable, now_s: float) -> None:
+        """Take in one Slurm state, which the job cache has taken in already."""
         for job_id, record in jobs.items():
             known = self.by_job.get(job_id)
-            if known is None and not _pool_partitions(record, context.table):
+            if known is None and not _pool_partitions(record, table):
                 continue
             if known and next(iter(known.values())).submit_s != job_cache.submit_s(job_id):
                 known = self._renamed(job_id, known, job_cache.submit_s(job_id))
-            if self._close(record, known or {}, job_cache, context):
-                aborted.append(job_id)
+            self._close(record, known or {}, job_cache, table, now_s)
             if record.state in _STATES_HOLDING_RESOURCES:
-                self._open(record, job_cache, context)
+                self._open(record, job_cache, table)
             elif record.state in ENDED_STATES:
-                self._add_unseen(record, job_cache, context)
+                self._add_unseen(record, job_cache, table, now_s)
                 self._forget(job_id)
         for job_id in [job_id for job_id in self.by_job if job_id not in jobs]:
-            self._give_up(job_id, context.now_s)
+            self._give_up(job_id, now_s)
         self.ended.intersection_update(jobs)
+
+    def unexplained(
+        self, jobs: Mapping[int, SlurmJob], now_s: float, within_s: float = EXPLAINED_WITHIN_S
+    ) -> list[int]:
+        """Jobs with a run on borrowed resources whose end only accounting can explain, last ended first.
+
+        Runs that ended longer ago than ``within_s`` are left out.
+        """
+        ends = {
+            job_id: end_s
+            for job_id, runs in self.by_job.items()
+            for run in runs.values()
+            if (end_s := self._unexplained_end_s(run, jobs[job_id].restarts)) is not None
+            if now_s - end_s <= within_s
+        }
+        return sorted(ends, key=lambda job_id: (-ends[job_id], job_id))
+
+    def _unexplained_end_s(self, run: PoolRun, restarts: int) -> float | None:
+        known = run.aborted or (run.job_id, run.restart) in self.explained
+        return run.end_s if run.borrowing and run.restart < restarts and not known else None
+
+    def explain(self, answers: Iterable[JobAccounting]) -> list[int]:
+        """Take in what accounting says; returns the jobs found aborted, once for each run."""
+        aborted = []
+        for answer in answers:
+            runs = self.by_job.get(answer.job_id, {})
+            for told in answer.runs:
+                run = runs.get(told.restart)
+                # An earlier job of the same id ended before this one was submitted.
+                if run is None or run.end_s is None or math.isnan(told.end_s) or told.end_s < run.submit_s:
+                    continue
+                self.explained.add((run.job_id, run.restart))
+                if run.borrowing and not run.aborted and told.state == _TAKEN_BACK:
+                    run.aborted = True
+                    self._keep(run)
+                    aborted.append(run.job_id)
         return aborted
 
     def saved(self) -> None:
@@ -95,9 +121,8 @@ class PoolRunTracker:
             run.submit_s = submit_s
         return known
 
-    def _open(self, record: SlurmJob, job_cache: JobCache, context: PoolRunContext) -> None:
-        part = context.table.get(record.partition)
-        self.nodes_of[record.job_id] = record.node_names
+    def _open(self, record: SlurmJob, job_cache: JobCache, table: PoolTable) -> None:
+        part = table.get(record.partition)
         if part is None or record.restarts in self.by_job.get(record.job_id, {}):
             return
         waited_since_s = _waited_since(job_cache, record)
@@ -112,45 +137,32 @@ class PoolRunTracker:
             )
         )
 
-    def _add_unseen(self, record: SlurmJob, job_cache: JobCache, context: PoolRunContext) -> None:
+    def _add_unseen(self, record: SlurmJob, job_cache: JobCache, table: PoolTable, now_s: float) -> None:
         """The last run of a job that ended, whose beginning was not observed."""
         if record.job_id not in self.ended and record.node_names and not math.isnan(record.start_s):
-            self._open(record, job_cache, context)
+            self._open(record, job_cache, table)
             for run in self.by_job.get(record.job_id, {}).values():
-                run.end_s = _end_s(record, context.now_s) if run.end_s is None else run.end_s
+                run.end_s = _end_s(record, now_s) if run.end_s is None else run.end_s
         self.ended.add(record.job_id)
 
     def _close(
-        self, record: SlurmJob, known: Mapping[int, PoolRun], job_cache: JobCache, context: PoolRunContext
-    ) -> bool:
-        """Close runs that are over; true if the last run before the present one turns out to be aborted."""
+        self, record: SlurmJob, known: Mapping[int, PoolRun], job_cache: JobCache, table: PoolTable, now_s: float
+    ) -> None:
+        """Close runs that are over, and add the last one before a requeue if its beginning was not observed."""
         if record.state == "COMPLETING":
-            return False
-        found = False
+            return
         for run in known.values():
             over = run.restart < record.restarts or record.state in ENDED_STATES
             if run.end_s is None and over:
-                run.end_s = record.submit_s if run.restart < record.restarts else _end_s(record, context.now_s)
-                requeued = run.restart == record.restarts - 1
-                run.aborted = run.borrowing and requeued and self._taken_back(record, context)
-                found |= run.aborted
+                run.end_s = record.submit_s if run.restart < record.restarts else _end_s(record, now_s)
                 self._keep(run)
         last = record.restarts - 1
         # A run that the job cache has seen and this tracker has not was not in a pool.
         if record.state != "PENDING" or last < 0 or last in known or last in job_cache.jobs[record.job_id].runs:
-            return found
-        part = context.table.get(record.partition.split(",", 1)[0])
-        if part is None or not part.borrowing or not self._taken_back(record, context):
-            return found
-        self._keep(_pool_run(record, part, job_cache, last, end_s=record.submit_s, aborted=True))
-        return True
-
-    def _taken_back(self, record: SlurmJob, context: PoolRunContext) -> bool:
-        """Whether Slurm, and not sodad or the loss of a node, requeued the job's last run."""
-        if context.ours(record.job_id, record.restarts - 1):
-            return False
-        ran_on = self.nodes_of.get(record.job_id, "")
-        return not (ran_on and context.down and any(name in context.down for name in expand_hosts(ran_on)))
+            return
+        part = table.get(record.partition.split(",", 1)[0])
+        if part is not None and part.borrowing:
+            self._keep(_pool_run(record, part, job_cache, last, end_s=record.submit_s))
 
     def _keep(self, run: PoolRun) -> None:
         self.by_job.setdefault(run.job_id, {})[run.restart] = run
@@ -165,8 +177,7 @@ class PoolRunTracker:
         self._forget(job_id)
 
     def _forget(self, job_id: int) -> None:
-        self.by_job.pop(job_id, None)
-        self.nodes_of.pop(job_id, None)
+        self.explained.difference_update((job_id, restart) for restart in self.by_job.pop(job_id, {}))
 
 
 def _end_s(record: SlurmJob, now_s: float) -> float:
@@ -196,7 +207,6 @@ def _pool_run(
     queued_s: float | None = None,
     start_s: float | None = None,
     end_s: float | None = None,
-    aborted: bool = False,
 ) -> PoolRun:
     return PoolRun(
         job_id=record.job_id,
@@ -212,5 +222,4 @@ def _pool_run(
         queued_s=queued_s,
         start_s=start_s,
         end_s=end_s,
-        aborted=aborted,
     )

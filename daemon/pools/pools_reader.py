@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from slurm_soda.daemon.config import PoolSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.own_partitions import OwnPartitionLookup
-from slurm_soda.daemon.pools.pool_runs import PoolRunContext, PoolRunTracker, WasRequeuedByUs, down_nodes
+from slurm_soda.daemon.pools.pool_runs import EXPLAINED_SOON_S, PoolRunTracker
 from slurm_soda.daemon.pools.refused_updates import RefusedPoolUpdates
 from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -24,6 +24,7 @@ from slurm_soda.policies.pools.stages.requeued_borrowers import partitions_left
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.pools_record import PoolsRecord, read_record
+from slurm_soda.slurm_ext.read.sacct import JobAccounting
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S, JobChange
 
 
@@ -38,18 +39,28 @@ class PoolsReader:
         self._record: PoolsRecord | None = None
         self._table, self._shared = PoolTable(), frozenset[str]()
         self._complaint = ""
+        self._has_accounting = False
 
-    def read(self, slurm_state: SlurmState, job_cache: JobCache, ours: WasRequeuedByUs) -> None:
-        """Take in one Slurm state, which the job cache has taken in already; aborts are counted in both."""
+    def read(self, slurm_state: SlurmState, job_cache: JobCache) -> None:
+        """Take in one Slurm state, which the job cache has taken in already."""
         self._record = self._read()
         self._table = PoolTable() if self._record is None else self._record.table
         self._shared = bases_with_shared_gpu_nodes(self._table)
         if not len(self._table) and not self._runs.by_job:
             return
-        context = PoolRunContext(slurm_state.now_s, self._table, ours, down_nodes(slurm_state.nodes))
-        for job_id in self._runs.observe(slurm_state.jobs, job_cache, context):
+        self._runs.observe(slurm_state.jobs, job_cache, self._table, slurm_state.now_s)
+
+    def explain(self, answers: Iterable[JobAccounting], slurm_state: SlurmState, job_cache: JobCache) -> Sequence[int]:
+        """Take in what accounting says of runs that ended; aborts are counted here and in the job cache.
+
+        Returns:
+            Jobs about which accounting should be asked, most urgent first.
+        """
+        self._has_accounting = True
+        for job_id in self._runs.explain(answers):
             job_cache.count_preemption(job_id)
             log(logging.INFO, "aborted", job=job_id, times=self._runs.aborts(job_id))
+        return self._runs.unexplained(slurm_state.jobs, slurm_state.now_s)
 
     def aborted(self, jobs: Mapping[int, SlurmJob]) -> Collection[int]:
         """Waiting jobs that were aborted and whose place in the order can be restored."""
@@ -66,7 +77,7 @@ class PoolsReader:
         if record is None and not self._runs.by_job:
             return PoolsInForce()
         leaving = _leaving(record)
-        on_leaving = _listing(leaving, slurm_state.jobs.values())
+        on_leaving = _listing(leaving, slurm_state.jobs.values()) - self._awaited(slurm_state)
         back = set(self._waiting_aborted(slurm_state.jobs))
         if asks:
             concerned = {
@@ -91,12 +102,16 @@ class PoolsReader:
         self._refusals.note(change.job_id, change.new, steady_s)
 
     def next_s(self, slurm_state: SlurmState, soonest_s: float) -> float:
-        """When the next aborted job can be put back in line, at the earliest ``soonest_s``; infinite without one.
+        """When the next aborted job can be put back in line, or accounting may tell of one, at the earliest ``soonest_s``.
 
-        One that could go now and did not has a reason that the usual pause between cycles is short enough for.
+        Infinite without one. One that could go now and did not has a reason that the usual pause between cycles is short
+        enough for.
         """
-        due = [startable_s(slurm_state.jobs[i], slurm_state.now_s) for i in self.aborted(slurm_state.jobs)]
-        return max(min((at_s for at_s in due if at_s > slurm_state.now_s), default=float("inf")), soonest_s)
+        jobs, now_s = slurm_state.jobs, slurm_state.now_s
+        due = [startable_s(jobs[i], now_s) for i in self.aborted(jobs)]
+        if any(jobs[i].state == "PENDING" for i in self._awaited(slurm_state)):
+            due.append(soonest_s)
+        return max(min((at_s for at_s in due if at_s > now_s), default=float("inf")), soonest_s)
 
     def save(self, session: Session) -> None:
         """Write what changed; call :meth:`saved` once the transaction is through."""
@@ -109,6 +124,12 @@ class PoolsReader:
     def _waiting_aborted(self, jobs: Mapping[int, SlurmJob]) -> list[int]:
         ran = (i for i in self._runs.by_job if i in jobs and jobs[i].state == "PENDING")
         return [i for i in ran if self._runs.aborts(i)]
+
+    def _awaited(self, slurm_state: SlurmState) -> set[int]:
+        """Jobs of which accounting will soon tell whether they were aborted."""
+        if not self._has_accounting:
+            return set()
+        return set(self._runs.unexplained(slurm_state.jobs, slurm_state.now_s, EXPLAINED_SOON_S))
 
     def _member(self, job: SlurmJob) -> PoolMembership | None:
         return membership_of(job.partition, self._table, self._shared)
@@ -141,11 +162,6 @@ class PoolsReader:
             if complaint:
                 log(logging.WARNING, "pools-unknown", error=complaint)
         return record
-
-
-def requeued_by_us(active_preemption: Mapping[int, int]) -> WasRequeuedByUs:
-    """Whether sodad requeued a run, from the restart counts of the runs that it preempts, by job id."""
-    return lambda job_id, restart: active_preemption.get(job_id) == restart
 
 
 def can_be_updated_alone(record: SlurmJob) -> bool:

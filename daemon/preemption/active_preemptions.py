@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -70,11 +71,12 @@ class ActivePreemptions:
         return {job_id for p in self.by_job.values() if p.phase in LEAVING_PHASES for job_id in p.for_jobs}
 
     def advance(
-        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, at: Instant, *, may_begin: bool
+        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, at: Instant, *, may_begin: bool, boot_s: float = math.inf
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
-        A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`).
+        A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``boot_s`` is as in
+        :class:`PreemptionContext`.
         """
         self.refused.keep(jobs)
         starts = set() if plan is None else set(plan.starts.tolist())
@@ -84,7 +86,7 @@ class ActivePreemptions:
         for active_preemption in self.by_job.values():
             job = jobs.get(active_preemption.job_id)
             context = PreemptionContext(
-                at, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s
+                at, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s, boot_s
             )
             if job is not None and is_back(active_preemption, job):
                 active_preemption.returned_s = returned_s(active_preemption, job, context)
@@ -125,7 +127,7 @@ class ActivePreemptions:
                 phase="intended",
                 created_s=at.now_s,
                 created_steady_s=at.steady_s,
-                deadline_s=at.steady_s,
+                deadline_s=at.steady_s + self.grace_s(job),
                 for_jobs=wanted.for_jobs,
                 reason=wanted.reason,
             )
@@ -160,7 +162,7 @@ class ActivePreemptions:
         active_preemption.failures = 0
         self._count(active_preemption, PHASE_AFTER[preemption_step.send])
         active_preemption.phase = PHASE_AFTER[preemption_step.send]
-        if preemption_step.send == "signal":
+        if preemption_step.send in ("signal", "requeue"):
             active_preemption.deadline_s = steady_s + self.grace_s(job)
         if preemption_step.send == "start-now":
             active_preemption.deadline_s = steady_s + SLURM_SAVES_WITHIN_S

@@ -7,6 +7,7 @@ Slurm's restart count shows whether a requeue happened, so no crash of sodad or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
@@ -48,7 +49,8 @@ class ActivePreemption:
     created_s: float
     """By the wall clock, which may have been set since."""
     deadline_s: float
-    """When the grace ends; after the release, when slurmctld has surely saved it. By the steady clock."""
+    """When the grace ends: counted from the beginning, then from the signal, then from the requeue, which signals once more;
+    after the release, when slurmctld has surely saved it. By the steady clock."""
     for_jobs: tuple[int, ...]
     reason: str
     pk: int = 0
@@ -76,6 +78,8 @@ class PreemptionContext:
     waiting: Collection[int]
     """Jobs that could take its places: they wait, and nobody holds them."""
     release_after_s: float
+    boot_s: float = math.inf
+    """When slurmctld was started, in Unix seconds; infinite where that is not known: then no end is too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def decide_next_step(
     if job.state == "COMPLETING":
         return PreemptionDecision(active_preemption.phase)
     if job.state in ENDED_STATES:
-        return _ended(active_preemption, job, context.at)
+        return _ended(active_preemption, job, context.at, context.boot_s)
     return _still_running(active_preemption, job, context)
 
 
@@ -162,38 +166,50 @@ def _still_running(
     return PreemptionDecision("requeued", send="requeue", why="Slurm lost the requeue")
 
 
-def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant) -> PreemptionDecision:
+def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant, boot_s: float) -> PreemptionDecision:
     """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
     ours = active_preemption.phase in ("signalled", "requeued") or not _requeue_sends_checkpoint_signal(job)
-    # After the clock was set back, Slurm's word on the end is by another clock than ours on the beginning.
-    created_s = min(active_preemption.created_s, at.wall(active_preemption.created_steady_s))
-    if job.state in _STATES_AFTER_CHECKPOINT and ours and created_s - SLURM_TICK_S <= job.end_s:
+    earliest_s, latest_s = _our_ends(active_preemption, at, boot_s)
+    if job.state in _STATES_AFTER_CHECKPOINT and ours and earliest_s <= job.end_s <= latest_s:
         return PreemptionDecision(
             active_preemption.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})"
         )
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
-def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None, at: Instant) -> bool:
+def _our_ends(active_preemption: ActivePreemption, at: Instant, boot_s: float) -> tuple[float, float]:
+    """Between which instants of Slurm's clock our signal or requeue can have ended the run.
+
+    A job whose grace was over long before it ended ignored the signal. What ended while slurmctld was down, it dates later.
+    """
+    created_s, created_steady_s = active_preemption.created_s, active_preemption.created_steady_s
+    # After the clock was set, Slurm's word on the end may be by another clock than ours on the beginning.
+    by_both_clocks = (created_s, at.wall(created_steady_s))
+    grace_over_s = max(by_both_clocks) + (active_preemption.deadline_s - created_steady_s)
+    noted_by_s = max(grace_over_s, boot_s) + NODES_REPORT_WITHIN_S + MOST_CLOCK_DIFFERENCE_S
+    return min(by_both_clocks) - SLURM_TICK_S, noted_by_s
+
+
+def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None, at: Instant, boot_s: float) -> bool:
     """Whether the run that is preempted has saved its state and ended, so that nothing but its requeue is missing.
 
-    A job that ended with status 0 may have done all its work: it never lacks one.
+    A job that ended with status 0 may have done all its work: it never lacks one. ``boot_s`` is as in
+    :class:`PreemptionContext`.
     """
     if job is None or _why_lost(active_preemption, job) or job.restarts != active_preemption.restart:
         return False
-    return job.state in ENDED_STATES and _ended(active_preemption, job, at).send == "requeue-ended"
+    return job.state in ENDED_STATES and _ended(active_preemption, job, at, boot_s).send == "requeue-ended"
 
 
 def _after_requeue(
     active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext
 ) -> PreemptionDecision:
-    if job.state != "PENDING":
-        return PreemptionDecision("done")
+    owners_time = job.eligible_s - job.submit_s > MAX_REQUEUE_WAIT_S
+    if job.state != "PENDING" or owners_time:
+        return PreemptionDecision("done", why="its owner has said when it may start" if owners_time else "")
     if not waits_for_begin_time(job, context.at.now_s):
         unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
-    if job.eligible_s - job.submit_s > MAX_REQUEUE_WAIT_S:
-        return PreemptionDecision("done", why="its owner has said when it may start")
     if _left_just_now(job, context.at.now_s):
         return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
     if active_preemption.phase == "released":

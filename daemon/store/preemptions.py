@@ -47,7 +47,7 @@ def refused_runs(session: Session, since_s: float) -> list[tuple[int, int, float
     return [(job_id, restart, at_s) for job_id, restart, at_s in session.execute(query)]
 
 
-def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None:
+def add_preemptions(session: Session, begun: Iterable[ActivePreemption], at: Instant) -> None:
     """Record new preemptions; they get their keys."""
     for active_preemption in begun:
         row = Preemption(
@@ -56,7 +56,7 @@ def add_preemptions(session: Session, begun: Iterable[ActivePreemption]) -> None
             restart=active_preemption.restart,
             phase=active_preemption.phase,
             created_s=active_preemption.created_s,
-            deadline_s=active_preemption.created_s,
+            deadline_s=at.wall(active_preemption.deadline_s),
             updated_s=active_preemption.created_s,
             for_jobs=list(active_preemption.for_jobs),
             reason=active_preemption.reason,

@@ -1,13 +1,15 @@
-"""Whether a job keeps others off its nodes, as squeue tells it.
+"""Whether a job keeps others off its nodes, as squeue or JSON tells it.
 
 Slurm 26.05 has the field ``Exclusive`` for it, and shows ``OverSubscribe=NO`` for ordinary jobs. Older versions have
 OverSubscribe alone, where NO means ``--exclusive``; their squeue leaves the cell of a field that it does not know empty.
-JSON is no source: that of 26.05 shows the same for every job.
+JSON has OverSubscribe as ``shared``, which 26.05 leaves empty for every job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
@@ -39,6 +41,36 @@ _BY_OVERSUBSCRIBE = _BY_EXCLUSIVE | {
     "OK": ExclusiveNodes.NOBODY,
     "YES": ExclusiveNodes.NOBODY,
 }
+
+_BY_SHARED = {
+    (): ExclusiveNodes.NOBODY,
+    ("none",): ExclusiveNodes.ALL,
+    ("oversubscribe",): ExclusiveNodes.NOBODY,
+    ("user",): ExclusiveNodes.USERS,
+    ("mcs",): ExclusiveNodes.MCS,
+    ("topo",): ExclusiveNodes.TOPOLOGY,
+}
+_SHARED_SAYS_NOTHING_FROM = (26, 5)
+"""The version of Slurm whose JSON has one ``shared`` for all jobs."""
+
+
+def parse_shared(reply: Mapping[str, Any], job: Mapping[str, Any]) -> ExclusiveNodes | None:
+    """What ``scontrol --json`` tells of a job; ``None`` where only squeue does: Slurm 22.05 wrote it in another form.
+
+    Args:
+        reply: the whole answer, which names Slurm's version.
+        job: the job in it.
+
+    Raises:
+        LookupError, TypeError, ValueError: the answer is of another form.
+    """
+    version = reply.get("meta", {}).get("slurm", {}).get("version")
+    shared = job.get("shared")
+    if not version or not isinstance(shared, list):
+        return None
+    if (int(version["major"]), int(version["minor"])) >= _SHARED_SAYS_NOTHING_FROM:
+        return None
+    return _BY_SHARED.get(tuple(shared))
 
 
 def parse_exclusive(oversubscribe: str, exclusive: str, what: str) -> ExclusiveNodes:

@@ -1,10 +1,11 @@
-"""``scontrol show partition`` and the cluster's own limit: limits and tiers of partitions."""
+"""``scontrol show partition`` and ``show config``: limits and tiers of partitions, and when slurmctld was started."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
@@ -13,6 +14,7 @@ SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition
 SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 
 _TIER = re.compile(r"[0-9]{1,5}", re.ASCII)
+_BOOT_TIME = re.compile(r"^BOOT_TIME\s*=\s*([0-9]{1,12})\s*$", re.MULTILINE)
 _CLUSTER_LIMIT = re.compile(r"^MaxMemPerCPU\s*=\s*([0-9]{1,18})\s*$", re.MULTILINE)
 
 
@@ -20,6 +22,19 @@ def parse_cluster_memory_limit(stdout: bytes, framing: ReplyFraming) -> int:
     """The cluster's MaxMemPerCPU in MiB; 0 without one."""
     found = _CLUSTER_LIMIT.search(framing.body(stdout, "scontrol's configuration"))
     return int(found[1]) if found else 0
+
+
+def parse_boot_s(stdout: bytes, framing: ReplyFraming) -> float:
+    """When slurmctld was started, in Unix seconds.
+
+    Raises:
+        SlurmReplyError: the reply is cut short, or does not have it.
+    """
+    what = "scontrol's configuration"
+    found = _BOOT_TIME.search(framing.body(stdout, what))
+    if not found:
+        raise SlurmReplyError(f"{what} has no BOOT_TIME in seconds")
+    return float(found[1])
 
 
 def parse_limits(stdout: bytes, framing: ReplyFraming, cluster_limit_mib: int) -> dict[str, PartitionLimits]:

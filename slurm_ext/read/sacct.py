@@ -48,6 +48,8 @@ class RunAccounting:
     cpus: int
     nodes: int
     node_names: str
+    restart: int = 0
+    """The job's restart count in this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,6 @@ class _SacctRecord:
 
     user: str
     submit_s: float
-    restart: int
     run: RunAccounting
 
     @classmethod
@@ -160,9 +161,10 @@ class _SacctRecord:
             gpus=held.gpus,
             cpus=held.cpus,
             nodes=held.nodes,
+            restart=parse_integer(text_or_empty(f["Restarts"]) or "0", what),
             node_names="" if f["NodeList"] == "None assigned" else text_or_empty(f["NodeList"]),
         )
-        return cls(f["User"], time_s(f["Submit"], what), parse_integer(text_or_empty(f["Restarts"]) or "0", what), run)
+        return cls(f["User"], time_s(f["Submit"], what), run)
 
     def with_step(self, f: Mapping[str, str]) -> _SacctRecord:
         peak = peak_mib(f["MaxRSS"], f"step {f['JobIDRaw']}")
@@ -175,8 +177,10 @@ def _nan_first(value: float) -> float:
 
 
 def _job(job_id: int, records: Sequence[_SacctRecord]) -> JobAccounting:
-    ordered = sorted(records, key=lambda record: (record.submit_s, record.restart))
-    newest = max(at for at, record in enumerate(ordered) if at == 0 or record.restart <= ordered[at - 1].restart)
+    ordered = sorted(records, key=lambda record: (record.submit_s, record.run.restart))
+    newest = max(
+        at for at, record in enumerate(ordered) if at == 0 or record.run.restart <= ordered[at - 1].run.restart
+    )
     ours = ordered[newest:]
     last = ours[-1].run
     return JobAccounting(

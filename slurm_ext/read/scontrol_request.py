@@ -6,10 +6,11 @@ Numbers are plain up to Slurm 22.05 and objects with ``set`` and ``infinite`` la
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes, parse_shared
 from slurm_soda.slurm_ext.read.job_request import JobRequest
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, task_count
@@ -24,8 +25,16 @@ def show_job_command(job_id: int) -> tuple[str, ...]:
     return ("scontrol", "--json", "show", "job", str(job_id))
 
 
-def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int, nodes: ExclusiveNodes) -> JobRequest:
-    """One job's request; ``nodes`` is what squeue said of it, because JSON does not have it on every version.
+def parse_request(
+    stdout: bytes, framing: ReplyFraming, job_id: int, exclusive: Callable[[], ExclusiveNodes]
+) -> JobRequest:
+    """One job's request.
+
+    Args:
+        stdout: the reply.
+        framing: how it ends.
+        job_id: the job.
+        exclusive: asks squeue from whom the job keeps its nodes, where this version's JSON does not tell.
 
     Raises:
         SlurmReplyError: the reply is cut short or of another form.
@@ -45,7 +54,7 @@ def parse_request(stdout: bytes, framing: ReplyFraming, job_id: int, nodes: Excl
             least_cpus_per_node=max(_number(job["minimum_cpus_per_node"]), 1),
             memory_per_cpu_mib=_number(job["memory_per_cpu"]),
             memory_per_node_mib=_number(job["memory_per_node"]),
-            peculiar=_reason_cpus_fixed(job, nodes),
+            peculiar=_reason_cpus_fixed(job, parse_shared(reply, job) or exclusive()),
         )
     except JSON_ERRORS as error:
         raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); does it wait?") from error

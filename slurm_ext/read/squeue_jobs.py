@@ -40,8 +40,8 @@ _FIELDS = (
 )  # fmt: skip
 _TASK_AT = 1
 _WIDTHS = {"Dependency": 60}
-"""Characters of fields that are only shown, cut and padded by squeue: a job array that waits for a thousand tasks has 100 kB of
-dependencies, and squeue prints them for each of its own tasks."""
+"""Characters of fields that are only shown, cut and padded by squeue: a job array that waits for a thousand tasks has
+100 kB of dependencies, and squeue prints them for each of its own tasks."""
 
 
 def squeue_environment(framing: ReplyFraming) -> dict[str, str]:

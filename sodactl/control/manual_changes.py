@@ -22,6 +22,9 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult, apply_changes
 from slurm_soda.sodactl.live.job_identity import find_stored_job
 
+_QUEUED_ALREADY = "Job is pending execution"
+"""How Slurm refuses to requeue a job that waits: sodad, another command or its owner has requeued it in the meantime."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManualChange:
@@ -88,6 +91,7 @@ def _settle_unanswered(
     store: Store, client: SlurmClient, action_ids: Sequence[int], results: list[JobChangeResult], now_s: float
 ) -> list[JobChangeResult]:
     """The results, without the error where Slurm did not answer and shows the change all the same."""
+    results = [replace(result, error="") if _is_queued_already(result) else result for result in results]
     if all(result.answered for result in results):
         return results
     try:
@@ -111,6 +115,8 @@ def _record_results(
     outcomes, requeued = [], []
     for entry, action_id, result in zip(wanted, action_ids, results, strict=True):
         state: ActionState = "done" if not result.error else "failed" if result.answered else "sent"
+        if _is_queued_already(result):
+            state = "void"
         outcomes.append(ChangeOutcome(action_id, state, result.error))
         if entry.undone_action_id is not None and not result.error:
             outcomes.append(ChangeOutcome(entry.undone_action_id, "undone"))
@@ -120,6 +126,10 @@ def _record_results(
         audit_log.record_outcomes(session, outcomes, now_s)
         if requeued:
             note_requeued(session, requeued, now_s)
+
+
+def _is_queued_already(result: JobChangeResult) -> bool:
+    return result.change.kind == "requeue" and result.answered and _QUEUED_ALREADY in result.error
 
 
 def first_submit_times(store: Store | None, jobs: Sequence[SlurmJob]) -> dict[int, float]:

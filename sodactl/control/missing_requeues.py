@@ -10,29 +10,31 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.preemption.boot_time import read_boot_s
 from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, lacks_requeue
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.preemptions import load_preemptions
-from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import lift_end_change, requeue_change
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 
 
-def missing_requeues(session: Session, jobs: Mapping[int, SlurmJob], why: str, now_s: float) -> list[ManualChange]:
+def missing_requeues(
+    session: Session, client: SlurmClient, jobs: Mapping[int, SlurmJob], why: str, now_s: float
+) -> list[ManualChange]:
     """The requeue of each such job, followed by the end of its lift, which it would have again.
 
     Args:
         session: reads.
+        client: says when slurmctld was started.
         jobs: all jobs that Slurm lists.
         why: for the record of changes.
         now_s: Unix seconds.
     """
     at = _by_wall_clock(now_s)
-    found = [
-        preemption
-        for preemption in load_preemptions(session, at)
-        if preemption.phase in LEAVING_PHASES and lacks_requeue(preemption, jobs.get(preemption.job_id), at)
-    ]
+    leaving = [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
+    boot_s = read_boot_s(client, leaving, jobs)
+    found = [each for each in leaving if lacks_requeue(each, jobs.get(each.job_id), at, boot_s)]
     lifts = queries.last_site_factors(session, [preemption.job_id for preemption in found])
     changes: list[ManualChange] = []
     for preemption in found:
@@ -45,10 +47,10 @@ def missing_requeues(session: Session, jobs: Mapping[int, SlurmJob], why: str, n
     return changes
 
 
-def may_lack_requeue(session: Session, *, since_s: float, now_s: float, max_grace_s: float) -> bool:
+def may_lack_requeue(session: Session, *, since_s: float, now_s: float) -> bool:
     """Whether a job that was to be preempted may still end after ``since_s`` because of that."""
     return any(
-        preemption.phase in LEAVING_PHASES and max(preemption.deadline_s, preemption.created_s + max_grace_s) >= since_s
+        preemption.phase in LEAVING_PHASES and preemption.deadline_s >= since_s
         for preemption in load_preemptions(session, _by_wall_clock(now_s))
     )
 

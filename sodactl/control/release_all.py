@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.store_failures import first_line
-from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
@@ -29,6 +29,7 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
 @dataclass(frozen=True, slots=True)
 class _SlurmReading:
+    client: SlurmClient
     jobs: Sequence[SlurmJob]
     site_factors: Mapping[int, int]
 
@@ -66,7 +67,7 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
     with ExitStack() as stack:
         store = None if dry_run else _set_observe_mode(stack, site, warnings)
         client = site.slurm()
-        reading = _SlurmReading(client.jobs(), client.site_factors())
+        reading = _SlurmReading(client, client.jobs(), client.site_factors())
         submit_s = manual_changes.first_submit_times(store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
@@ -100,7 +101,7 @@ def _changes_by_store(
             standing = queries.standing_rewrites(session, list(waiting))
             verdicts = undo.check_undo(session, standing, waiting, {}, settled)
             alive = is_daemon_alive(session, queries.latest_epoch(session), site)
-            requeues = [] if alive else missing_requeues(session, listed, "release-all", site.now_s())
+            requeues = [] if alive else missing_requeues(session, reading.client, listed, "release-all", site.now_s())
     except (StoreError, SQLAlchemyError):
         warnings.append("requests for cores stay as they are: the store, which knows the old ones, cannot be read")
         return []

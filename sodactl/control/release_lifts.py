@@ -152,7 +152,8 @@ class _Release:
         if self.store is None:
             return []
         with suppress(SQLAlchemyError), self.store.read() as session:
-            return missing_requeues(session, {job.job_id: job for job in jobs}, _REASON, self.site.now_s())
+            listed = {job.job_id: job for job in jobs}
+            return missing_requeues(session, self.client, listed, _REASON, self.site.now_s())
         return []
 
     def _once_lifted(self, changes: Sequence[JobChange]) -> list[JobChange]:
@@ -207,12 +208,7 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
         store = stack.enter_context(site.store())
         with store.read() as session:
             now_s = store_now_s(session, now_s)
-            leaving = may_lack_requeue(
-                session,
-                since_s=now_s - WATCH_S,
-                now_s=now_s,
-                max_grace_s=site.settings.preemption.max_grace_s,
-            )
+            leaving = may_lack_requeue(session, since_s=now_s - WATCH_S, now_s=now_s)
             if unless_alive and not leaving and queries.newest_order(session) is None:
                 return None  # a sodad that only observes leaves a site its own SiteFactors
         if unless_alive and _writes_heartbeats(store, site, now_s):

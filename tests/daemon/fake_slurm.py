@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.sacct import JobAccounting
 
 NAN = float("nan")
 BEGIN_TIME_S = 121.0
@@ -90,6 +91,10 @@ class FakeSlurm:
         self.all: dict[int, FakeJob] = {}
         self._last: list[SlurmJob] = []
         self.down = False
+        self.accounting: Callable[[Sequence[int]], Sequence[JobAccounting]] | None = None
+        """``None``: nobody keeps accounts."""
+        self.started_s = 0.0
+        """When slurmctld was started."""
         self.node_cpus = 28
         self.silent: set[str] = set()
         """Calls that fail."""
@@ -276,6 +281,9 @@ class FakeSlurm:
             return
         job.done_s += now_s - job.start_s
         job.state, job.completing_until_s = "COMPLETING", self.clock.elapsed_s() + self.completing_s
+
+    def boot_s(self) -> float:
+        return self.started_s
 
     def version(self) -> str:
         return "24.11.5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmReplyError, SodaError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.sampling import thorough
@@ -87,6 +88,9 @@ class MortalClient:
     def partition_tiers(self) -> dict[str, int]:
         return self.slurm.partition_tiers()
 
+    def boot_s(self) -> float:
+        return self.slurm.boot_s()
+
     def version(self) -> str:
         return self.slurm.version()
 
@@ -124,6 +128,18 @@ def store_url(path: Path) -> str:
     return named.read_text() if named.exists() else f"sqlite:///{path}/soda.db"
 
 
+class AtOnce(Executor):
+    """Runs what it is given in the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except SodaError as error:
+            done.set_exception(error)
+        return done
+
+
 class Daemon:
     """One run of sodad."""
 
@@ -143,6 +159,8 @@ class Daemon:
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)
+        if ask is None and slurm.accounting is not None:
+            completion = AccountingLookup(slurm.accounting, 0.0, AtOnce())
         lease = Lease(self.store, self.daemon_epoch, clock, LeaseTiming.of(config), clock.elapsed_s())
         context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe=reason_to_observe)
         self.cycles = CycleRunner(config, context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_par
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.pools.pools_record import POOLS_RECORD_NAME, PoolsPhase, PoolsRecord, record_document
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
+from slurm_soda.slurm_ext.read.sacct import JobAccounting, RunAccounting
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm, whole
 
 OWN, LEND, BOTH = "main_cpu", "main_cpu_lend", "main_cpu,main_cpu_lend"
@@ -50,6 +52,9 @@ class PoolSlurm(FakeSlurm):
         """Begin times are not taken."""
         self.refused_lists: set[str] = set()
         """Lists of partitions that Slurm does not take."""
+        self.accounting = self.sacct
+        self.ends: dict[tuple[int, int], str] = {}
+        """What accounting calls runs that were requeued, by job and restart count."""
 
     def submit_cpu(self, job_id: int, cpus: int = 4, partitions: str = BOTH, **more: object) -> FakeJob:
         self.lists[job_id] = partitions
@@ -60,8 +65,9 @@ class PoolSlurm(FakeSlurm):
         assert partition in self.lists[job_id].split(",")
         self.ran_in[job_id] = partition
 
-    def abort(self, job_id: int) -> None:
-        """What Slurm makes of a job whose cores a job of a higher tier takes."""
+    def abort(self, job_id: int, how: str = "PREEMPTED") -> None:
+        """What Slurm makes of a job whose cores a job of a higher tier takes; ``how`` a run ends only accounting tells."""
+        self.ends[job_id, self.all[job_id].restarts] = how
         job, now_s = self.all[job_id], self.clock.now_s()
         assert job.state == "RUNNING"
         ran_in = self.ran_in[job_id]
@@ -71,6 +77,21 @@ class PoolSlurm(FakeSlurm):
         job.runs.append((job.start_s, now_s))
         job.requeued_s.append(now_s)
         self._to_queue(job)
+
+    def sacct(self, job_ids: Sequence[int]) -> list[JobAccounting]:
+        """What accounting says of these jobs."""
+        self._answer("sacct")
+        return [self._accounts(self.all[job_id]) for job_id in job_ids]
+
+    def _accounts(self, job: FakeJob) -> JobAccounting:
+        runs = [(*run, self.ends.get((job.job_id, restart), "REQUEUED")) for restart, run in enumerate(job.runs)]
+        if job.state == "RUNNING":
+            runs.append((job.start_s, math.nan, job.state))
+        told = [
+            RunAccounting(whole(start_s), whole(end_s), state, "0:0", 0.0, math.nan, 0, job.cpus, 1, "n1", restart)
+            for restart, (start_s, end_s, state) in enumerate(runs)
+        ]
+        return JobAccounting(job.job_id, job.user, whole(job.first_submit_s), job.state, job.exit_code, tuple(told))
 
     def nodes(self) -> list[SlurmNode]:
         partitions = (*self.bases, "main_cpu", "main_cpu_lend", "main_large", "main_small")

@@ -80,22 +80,39 @@ def test_a_kill_at_every_point(fresh_store: Path, kill_at: int) -> None:
     check(slurm, sodad)
 
 
-@pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_a_job_that_left_while_sodad_was_dead_is_requeued_by_the_next_sodad(fresh_store: Path, mode: str) -> None:
+def signalled(path: Path) -> tuple[FakeSlurm, FakeJob]:
+    """A job that sodad asked for its checkpoint, before it died; it ignored that."""
     slurm = FakeSlurm(FakeClock())
     leaving = slurm.submit(1, gpus=4, work_s=1e6, checkpoint="USR1", on_signal="ignore", grace_s=30)
     slurm.tick()
     slurm.advance(150)
     slurm.submit(2, gpus=4, work_s=20.0)
-    sodad = Daemon(slurm, fresh_store, settings())
+    sodad = Daemon(slurm, path, settings())
     while not leaving.signals:
         sodad.follow(1)
     leaving.on_signal = "exit"
+    return slurm, leaving
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_a_job_that_left_while_sodad_was_dead_is_requeued_by_the_next_sodad(fresh_store: Path, mode: str) -> None:
+    slurm, leaving = signalled(fresh_store)
     slurm.signal(1, "USR1")  # by now it has saved its state
     slurm.advance(60)
     assert leaving.state == "FAILED"
     Daemon(slurm, fresh_store, settings(mode=mode)).run()
     assert (leaving.state, leaving.restarts) == ("PENDING", 1)
+
+
+def test_a_job_that_ran_on_and_failed_hours_later_is_left_to_its_owner(fresh_store: Path) -> None:
+    slurm, leaving = signalled(fresh_store)
+    slurm.clock.at_s += 7200
+    slurm.signal(1, "USR1")  # it fails
+    slurm.advance(5)
+    sodad = Daemon(slurm, fresh_store, settings())
+    sodad.run()
+    assert (leaving.state, leaving.restarts) == ("FAILED", 0)
+    assert [entry.phase for entry in sodad.preemptions()] == ["lost"]
 
 
 def test_a_requeue_that_slurmctld_forgot_is_sent_again(fresh_store: Path) -> None:

@@ -58,7 +58,7 @@ TARGETS: dict[str, tuple[list[bytes], Callable[[bytes], Any]]] = {
     "sprio": (recorded("sprio"), lambda raw: parse_site_factors(raw, FRAMING)),
     "sacct": (recorded("sacct"), lambda raw: parse_accounting(raw, FRAMING)),
     "allocation": (recorded("allocation"), lambda raw: parse_allocations(raw, [10054])),
-    "request": (recorded("allocation"), lambda raw: parse_request(raw, FRAMING, 10054, ExclusiveNodes.NOBODY)),
+    "request": (recorded("allocation"), lambda raw: parse_request(raw, FRAMING, 10054, lambda: ExclusiveNodes.NOBODY)),
     "limits": (PARTITIONS, lambda raw: parse_limits(raw, FRAMING, 0)),
     "tiers": (PARTITIONS, lambda raw: parse_tiers(raw, FRAMING)),
     "partitions": (PARTITIONS, lambda raw: [each.nodes for each in parse_partitions(raw, FRAMING).values()]),

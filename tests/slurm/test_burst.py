@@ -69,6 +69,8 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     site.wait_running(cpu)
     assert {site.shown(job, "Partition") for job in cpu} == {"gpu_cpu_lend"}
 
+    mine = cpu.pop()
+    site.cluster.exec("alice", ("scontrol", "requeue", str(mine))).check()
     gpu = submit(site, 20, gpus=1)
     site.wait_running([gpu])
     assert waited_s(site, gpu) <= GIVEN_BACK_S
@@ -83,6 +85,8 @@ def test_borrowed_cores_go_back_and_the_borrower_is_next(site: DaemonSite) -> No
     site.wait(lambda: "COMPLETING" not in site.states(cpu), "no job is on its way out")
     site.wait(lambda: len(aborted()) >= 2 and known() == aborted(), "every abort is counted once")
     gave = aborted()
+    assert (site.shown(mine, "Restarts"), site.shown(mine, "Reason")) == ("1", "BeginTime")
+    assert not site.store(f"select 1 from pool_run where aborted and job_id = {mine}"), "its owner requeued it himself"
 
     # Back in line long before Slurm would have it, where nothing aborts them any more.
     site.wait(lambda: {site.shown(job, "Partition") for job in gave} == {"gpu_cpu"}, "they borrow no more")

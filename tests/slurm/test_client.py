@@ -246,9 +246,16 @@ def test_accounting_knows_every_run(cluster: ContainerCluster, client: CliSlurmC
     _within(30, lambda: accounted().state == "FAILED" and len(accounted().runs) == 2)
     found, shown = accounted(), job_of(client, job_id)
     assert (found.exit_code, found.user, shown.exit_code) == ("3:0", "alice", "3:0")
-    assert [run.state for run in found.runs] == ["REQUEUED", "FAILED"]
+    assert [(run.restart, run.state) for run in found.runs] == [(0, "REQUEUED"), (1, "FAILED")]
     assert abs(found.runs[1].end_s - shown.end_s) <= 2
 
 
-def test_the_version(client: CliSlurmClient) -> None:
+def test_an_exclusive_job_is_told_from_others(cluster: ContainerCluster, client: CliSlurmClient) -> None:
+    asked = {(): "", ("--exclusive",): "--exclusive", ("--exclusive=user",): "--exclusive", ("--oversubscribe",): ""}
+    jobs = {options: submit(cluster, "--hold", *options) for options in asked}
+    assert {options: client.request(job_id).peculiar for options, job_id in jobs.items()} == asked
+
+
+def test_the_version_and_when_slurmctld_was_started(client: CliSlurmClient) -> None:
     assert client.version().count(".") == 2
+    assert 0 <= time.time() - client.boot_s() <= 86_400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,43 @@ def test_lifts_end_with_sodad(site: DaemonSite) -> None:
     assert f"epoch {mine} of this sodad is superseded" in site.cluster.logs(20)["ctl/sodad"]
     assert not site.store(f"select 1 from action where id > {last} and epoch_id = {mine}")
     assert lifts(site) == 0
+
+
+SAVES = """#!/bin/bash
+trap 'sleep 10; exit 3' USR1  # it saves its state
+sleep 600 &
+wait
+"""
+
+
+@pytest.fixture
+def idle(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+    site = DaemonSite(cluster)
+    yield site
+    site.clear()
+
+
+def test_what_ends_for_a_dead_sodad_is_requeued_exactly_once(idle: DaemonSite) -> None:
+    """Both commands that promise it run at the same time, twice; what its owner cancelled stays cancelled."""
+    site = idle
+    site.start()
+    argv = ("sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:4", "--mem=16", "--soda-checkpoint=USR1@60")
+    saved, cancelled = (int(site.cluster.exec(user, argv, input=SAVES).check().stdout) for user in ("alice", "bob"))
+    site.wait_running([saved, cancelled])
+    time.sleep(9)  # more service than the first queue's threshold: they must give way
+    for _ in range(2):
+        site.train("carol", 4, 300, consents=False)
+    asked = "select 1 from preemption where phase = 'signalled'"
+    site.wait(lambda: len(site.store(asked)) == 2, "both were asked to save their state")
+    site.cluster.kill("sodad", restart=False)
+    site.cluster.exec("bob", ("scancel", str(cancelled))).check()
+    site.wait(lambda: site.states([saved, cancelled]) == ["FAILED", "CANCELLED"], "both have ended")
+    assert site.shown(saved, "Restarts") == "0"
+
+    at_once = "sodactl release-lifts --unless-alive & lifts=$!; sodactl release-all && wait $lifts"
+    for _ in range(2):
+        site.cluster.exec("root", ("sh", "-c", at_once)).check()
+        assert [site.shown(job, "Restarts") for job in (saved, cancelled)] == ["1", "0"]
+    assert site.states([saved, cancelled]) == ["PENDING", "CANCELLED"]
+    sent = site.store("select job_id from action where kind = 'requeue' and state = 'done'")
+    assert [row["job_id"] for row in sent] == [saved]

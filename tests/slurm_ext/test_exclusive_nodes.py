@@ -10,7 +10,7 @@ import pytest
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes, parse_exclusive, parse_exclusive_job
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes, parse_exclusive, parse_exclusive_job, parse_shared
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.squeue_waiting import parse_waiting
 
@@ -36,16 +36,43 @@ def test_only_a_job_alone_on_its_nodes_takes_them_whole(version: str) -> None:
     }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_cores_of_an_exclusive_job_are_its_own(version: str) -> None:
-    """JSON of 26.05 shows the same for it as for any other job."""
+@pytest.mark.parametrize(("version", "commands"), [("24.11.5", ["scontrol"]), ("26.05.5", ["scontrol", "squeue"])])
+def test_the_cores_of_an_exclusive_job_are_its_own(version: str, commands: list[str]) -> None:
+    """squeue is asked only where JSON shows the same for it as for any other job."""
+    asked = []
 
     def slurm(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+        asked.append("squeue" if "squeue" in argv else "scontrol")
         said = "exclusive-2" if "squeue" in argv else "request-2"
         return CompletedCommand(tuple(argv), 0, reply(version, said), b"")
 
     request = CliSlurmClient(slurm, nonce=lambda: FRAMING.nonce).request(2)
     assert (request.cpus, request.peculiar) == (1, "--exclusive")
+    assert asked == commands
+
+
+OLDER = {"meta": {"slurm": {"version": {"major": "24", "micro": "5", "minor": "11"}}}}
+
+
+@pytest.mark.parametrize(
+    ("shared", "found"),
+    [
+        ([], ExclusiveNodes.NOBODY),  # nothing said
+        (["none"], ExclusiveNodes.ALL),  # --exclusive
+        (["user"], ExclusiveNodes.USERS),
+        (["mcs"], ExclusiveNodes.MCS),
+        (["topo"], ExclusiveNodes.TOPOLOGY),
+        (["oversubscribe"], ExclusiveNodes.NOBODY),
+        (["rack"], None),
+        ("none", None),  # as Slurm 22.05 wrote it
+        (None, None),
+    ],
+)
+def test_what_json_of_24_11_tells(shared: object, found: ExclusiveNodes | None) -> None:
+    assert parse_shared(OLDER, {"shared": shared}) is found
+    assert parse_shared({"meta": {}}, {"shared": shared}) is None
+    newer = {"meta": {"slurm": {"version": {"major": "26", "micro": "0", "minor": "05"}}}}
+    assert parse_shared(newer, {"shared": shared}) is None
 
 
 @pytest.mark.parametrize(("oversubscribe", "exclusive"), [("NO", "RACK"), ("FORCE", ""), ("", "")])

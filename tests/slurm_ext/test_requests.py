@@ -14,7 +14,12 @@ from slurm_soda.slurm_ext.client import JobUpdate
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.read.partition_limits import parse_cluster_memory_limit, parse_limits, parse_tiers
+from slurm_soda.slurm_ext.read.partition_limits import (
+    parse_boot_s,
+    parse_cluster_memory_limit,
+    parse_limits,
+    parse_tiers,
+)
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.scontrol_allocation import parse_allocations
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request
@@ -23,6 +28,11 @@ from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 
 FRAMING = ReplyFraming("RecordedReply")
 REPLIES = Path(__file__).parent / "replies"
+
+
+def nobody() -> ExclusiveNodes:
+    """What squeue says of an ordinary job."""
+    return ExclusiveNodes.NOBODY
 
 
 def framed(document: Any) -> bytes:
@@ -38,22 +48,20 @@ def told(nodes: ExclusiveNodes = ExclusiveNodes.NOBODY, **values: Any) -> JobReq
         "tasks_per_socket": 0xFFFF, "tasks_per_core": 0xFFFF, "threads_per_core": 0xFFFE, "core_spec": 0,
         "contiguous": False, "het_job_id": 0, "sockets_per_node": None, "cores_per_socket": None,
     }  # fmt: skip
-    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7, nodes)
+    return parse_request(framed({"jobs": [job | values]}), FRAMING, 7, lambda: nodes)
 
 
 @pytest.mark.parametrize(("version", "job_id"), [("24.11.5", 10055), ("26.05.5", 4)])
 def test_recorded_replies(version: str, job_id: int) -> None:
     stdout = (REPLIES / version / f"allocation-{job_id}.txt").read_bytes()
-    assert parse_request(stdout, FRAMING, job_id, ExclusiveNodes.NOBODY) == JobRequest(
-        job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500
-    )
+    assert parse_request(stdout, FRAMING, job_id, nobody) == JobRequest(job_id, 1, 0, 1, 0, 3, 3, 3, 0, 1500)
 
 
 def test_a_reply_that_is_cut_short_or_of_another_job() -> None:
     with pytest.raises(SlurmReplyError, match="cut short"):
-        parse_request(b'{"jobs": []}', FRAMING, 7, ExclusiveNodes.NOBODY)
+        parse_request(b'{"jobs": []}', FRAMING, 7, nobody)
     with pytest.raises(SlurmReplyError, match="job 8"):
-        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8, ExclusiveNodes.NOBODY)
+        parse_request(framed({"jobs": [{"job_id": 7}]}), FRAMING, 8, nobody)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +116,14 @@ def test_limits_of_partitions() -> None:
     assert parse_cluster_memory_limit(framed("MaxMemPerNode           = UNLIMITED\n"), FRAMING) == 0
 
 
+def test_when_slurmctld_was_started() -> None:
+    reply = "Configuration data as of 1795399900\nBOOT_TIME               = 1795399712\nBurstBufferType = (null)\n"
+    assert parse_boot_s(framed(reply), FRAMING) == 1795399712.0
+    for other in ("", "BOOT_TIME               = 2026-11-23T02:08:32\n"):
+        with pytest.raises(SlurmReplyError, match="BOOT_TIME"):
+            parse_boot_s(framed(other), FRAMING)
+
+
 def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
     before = RequestedCpus(cpus=40, cpus_per_task=10, least_cpus_per_node=20, memory_per_cpu_mib=500)
     action = ResizeRequest(7, 2, 3, 12, 6, before, "why", memory_per_node_mib=10_000)
@@ -123,7 +139,7 @@ def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
 def test_absurd_numbers_make_one_job_unreadable(number: str) -> None:
     text = json.dumps({"jobs": [{"job_id": 7, "node_count": 1, "tasks": 1, "cpus": "?"}]}).replace('"?"', number)
     with pytest.raises(SlurmReplyError, match="cannot be read"):
-        parse_request(framed(text), FRAMING, 7, ExclusiveNodes.NOBODY)
+        parse_request(framed(text), FRAMING, 7, nobody)
     held = {"nodes": {"allocation": [{"name": "n1", "cpus": {"count": "?"}}]}}
     text = json.dumps({"jobs": [{"job_id": 7, "job_resources": held}]}).replace('"?"', number)
     answer = parse_allocations(text.encode(), [7])[7]

@@ -69,6 +69,8 @@ class MemorySlurm:
     factors: dict[int, int] = field(default_factory=dict)
     refuse: dict[int, str] = field(default_factory=dict)
     down: bool = False
+    started_s: float = 0.0
+    """When slurmctld was started."""
     unanswered: Literal["", "taken", "lost"] = ""
     """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
@@ -137,6 +139,10 @@ class MemorySlurm:
             raise SlurmCommandError(("scontrol",), 1, self.refuse[job_id], "")
         again = {"state": "PENDING", "reason": "BeginTime", "submit_s": NOW_S, "eligible_s": NOW_S + 121}
         self.queue = [replace(j, restarts=j.restarts + 1, **again) if j.job_id == job_id else j for j in self.queue]
+
+    def boot_s(self) -> float:
+        self._answer()
+        return self.started_s
 
     def version(self) -> str:
         self._answer()

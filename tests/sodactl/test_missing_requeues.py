@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, Preemption
+from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
@@ -86,6 +87,28 @@ def test_others_are_not(site: Bench, shown: object, command: tuple[str, ...]) ->
     assert site.slurm.requeued == []
 
 
+@pytest.mark.parametrize(
+    ("command", "started_s", "requeued"),
+    [
+        (AUTOMATIC, 0.0, []),
+        (("release-lifts",), 0.0, []),
+        (("release-all",), 0.0, []),
+        (("release-all",), NOW_S - 30, [7]),
+    ],
+    ids=["timer", "release-lifts", "release-all", "slurmctld was down"],
+)
+def test_one_that_ran_on_and_failed_hours_later_is_not(
+    site: Bench, command: tuple[str, ...], started_s: float, requeued: list[int]
+) -> None:
+    site.slurm.started_s = started_s
+    with site.store.write() as session:
+        row = session.get_one(Preemption, 1)
+        row.created_s = row.updated_s = NOW_S - 7200
+        row.deadline_s = NOW_S - 7170
+    site(*command)
+    assert site.slurm.requeued == requeued
+
+
 def test_a_sodad_that_lives_requeues_it_itself(site: Bench) -> None:
     site.pids.add(1)
     site(*AUTOMATIC)
@@ -114,6 +137,23 @@ def test_what_slurm_refuses_stays_to_be_done(site: Bench) -> None:
     site.slurm.refuse = {}
     assert site(*AUTOMATIC).document["complete"] is True
     assert states(site)[0] == "requeued"
+
+
+@pytest.mark.parametrize("command", [AUTOMATIC, ("release-all", "--json")])
+def test_who_comes_second_says_nothing_of_it(
+    site: Bench, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command requeued it between this one's look at Slurm and its requeue."""
+    requeue = site.slurm.requeue
+
+    def second(job_id: int, *, ended: bool = False) -> None:
+        requeue(job_id, ended=ended)
+        raise SlurmCommandError(("scontrol",), 1, "Job is pending execution for job 7", "")
+
+    monkeypatch.setattr(site.slurm, "requeue", second)
+    row = next(row for row in site(*command).document["changes"] if row["kind"] == "requeue")
+    assert row["error"] == ""
+    assert states(site)[1] == [("requeue", "void", SUBMIT_S, 1)]
 
 
 def test_a_dry_run_shows_it(site: Bench) -> None:
