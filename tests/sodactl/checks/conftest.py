@@ -14,9 +14,7 @@ from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from tests.sodactl.conftest import NOW_S, Bench, Result
 
 REPLIES = Path(__file__).parents[1] / "replies"
-
 LUA_DIR = Path(__file__).parents[3] / "slurm_ext" / "lua"
-
 GOOD_LUA = f'local soda_found, soda = pcall(dofile, "{LUA_DIR}/soda.lua")\n'
 
 
@@ -46,11 +44,8 @@ class RecordedSlurm:
 
 SLURM_USER_ID = 64030 if os.geteuid() == 0 else os.geteuid()
 """As recorded, where files can be given to that user."""
-
 CONFIG = ("scontrol", "show", "config")
-
 NODES = ("scontrol", "-o", "show", "nodes")
-
 HELP = ("sbatch", "--help")
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sodactl.checks.conftest import (
-    SLURM_USER_ID,
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import SLURM_USER_ID, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 

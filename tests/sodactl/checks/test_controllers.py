@@ -13,11 +13,7 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.sodactl.checks import controllers
-from tests.sodactl.checks.conftest import (
-    CONFIG,
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 

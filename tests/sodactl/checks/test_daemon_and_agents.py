@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobRun, NodeEvent
-from tests.sodactl.checks.conftest import (
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import RecordedSlurm, finding
 from tests.sodactl.conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sodactl.checks.conftest import (
-    CONFIG,
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 

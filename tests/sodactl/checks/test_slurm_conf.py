@@ -6,12 +6,7 @@ import pytest
 
 from slurm_soda.slurm_ext.read.slurm_config import list_config_values, parse_config
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
-from tests.sodactl.checks.conftest import (
-    NODES,
-    REPLIES,
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import NODES, REPLIES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.sodactl.checks import slurm_hooks
-from tests.sodactl.checks.conftest import (
-    CONFIG,
-    GOOD_LUA,
-    LUA_DIR,
-    RecordedSlurm,
-    finding,
-)
+from tests.sodactl.checks.conftest import CONFIG, GOOD_LUA, LUA_DIR, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 

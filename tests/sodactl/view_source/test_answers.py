@@ -74,7 +74,6 @@ def test_a_pair_that_nobody_can_tell_of_is_one_line(soda: Bench) -> None:
 
 
 PAIR: dict[str, Any] = {"new": None, "running": None, "device_mib": None, "slowdowns": []}
-
 ALONE = {"iteration_s": None, "memory_mib": None, "throughput": None, "footprint": None}
 
 
