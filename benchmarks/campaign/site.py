@@ -78,11 +78,11 @@ class CampaignSite:
     """By host: what was there when no job had run; under ``slurm`` what Slurm had."""
 
     @classmethod
-    def up(cls, name: str, say: Callable[[str], None], *, clock: bool = True) -> CampaignSite:
-        """Bring a cluster up. Without ``clock`` nothing is fetched for steps of sodad's clock."""
+    def up(cls, name: str, say: Callable[[str], None]) -> CampaignSite:
+        """Bring a cluster up."""
         site = cls(ContainerCluster.up(name, progress=say))
         try:
-            site._set_up(say, clock=clock)
+            site._set_up(say)
         except BaseException:
             site.cluster.down()
             raise
@@ -109,7 +109,7 @@ class CampaignSite:
         found: dict[str, Any] = json.loads(self.cluster.exec("root", argv, node=host, timeout_s=90).check().stdout)
         return found
 
-    def _set_up(self, say: Callable[[str], None], *, clock: bool) -> None:
+    def _set_up(self, say: Callable[[str], None]) -> None:
         cluster, here = self.cluster, Path(__file__).parent
         text = cluster.copy_out(_SLURM_CONF).decode()
         text = re.sub(r"^(Prolog|Epilog)=.*/(\w+)$", r"\1=/usr/local/sbin/campaign-\2", text, flags=re.M)
@@ -122,8 +122,8 @@ class CampaignSite:
             cluster.copy_in(text.encode(), _SLURM_CONF, node=host)
         cluster.copy_in(faults.MEND_STORE.encode(), f"{_SHARE}/mend-store", mode=0o755)
         cluster.exec("root", ("scontrol", "reconfigure")).check()
-        self.has_clock = clock and self.shell(_WRAP_CLOCK, timeout_s=120) == 0
-        if clock and not self.has_clock:
+        self.has_clock = self.shell(_WRAP_CLOCK, timeout_s=120) == 0
+        if not self.has_clock:
             say("libfaketime cannot be installed: no steps of the clock")
         if not cluster.create_net_cls():
             say("net_cls is not to be had: the network is not shared out")
