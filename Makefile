@@ -42,21 +42,25 @@ counts: $(READY) ## What is to stay rare in the source, counted (python -m lint 
 mutants: $(READY) ## Do tests fail if one line is wrong? A sample of the lines that decide, send, record, run as root (SEED=n, SAMPLE=n)
 	$(BIN)/python -m lint.mutants --seed $(SEED) --sample $(SAMPLE)
 
-# tests/slurm/conftest.py puts the files in order, long ones first.
+# tests/slurm/conftest.py puts the files in order, long ones first. CLUSTERS: how many run at a time, on two cores.
+CLUSTERS ?= 3
 define SLURM_TESTS
-$(BIN)/pytest -q -m slurm $(1) -n 3 --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
+$(BIN)/pytest -q -m slurm $(1) -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
 		echo "once more, one at a time: what failed (Slurm's own time-outs tell a busy machine from a fault)"; \
 		$(BIN)/pytest -q -m slurm $(1) --last-failed --last-failed-no-failures none --durations=3 tests/slurm; }
 endef
 
+# One more than there are cores: some tests wait for a time limit or for another process.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
-	$(BIN)/pytest -q -n auto --dist worksteal
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes; SLURM=24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
-	$(BIN)/pytest -q --thorough -n auto --dist worksteal --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
 
 HOURS ?= 1

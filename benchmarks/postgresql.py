@@ -12,9 +12,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
+
+from psycopg import Connection, OperationalError, connect
 
 PASSWORD = "pg-secret"
 _START_S = 30.0
@@ -82,19 +85,20 @@ class PostgresqlServer:
             [*_dying_with_us(), _program("postgres"), "-D", str(self._data), f"--port={self.port}", *settings],
             user=self._user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self._await_start()
+        self._admin = self._connect()
 
-    def _await_start(self) -> None:
+    def _connect(self) -> Connection:
+        """A connection that stays, for statements about databases, as soon as the server takes one."""
         until_s = time.monotonic() + _START_S
-        while time.monotonic() < until_s:
-            done = self._run([_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port)], check=False)
-            if done.returncode == 0:
-                return
+        while True:
+            with suppress(OperationalError):
+                return connect(self.url("postgres").replace("+psycopg", ""), autocommit=True)
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"PostgreSQL did not start within {_START_S:.0f} s")
             time.sleep(0.05)
-        raise TimeoutError(f"PostgreSQL did not start within {_START_S:.0f} s")
 
-    def _run(self, argv: Sequence[str], *, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(argv, user=self._user, cwd=self._folder, capture_output=True, check=check)
+    def _run(self, argv: Sequence[str]) -> None:
+        subprocess.run(argv, user=self._user, cwd=self._folder, capture_output=True, check=True)
 
     def url(self, database: str) -> str:
         """SQLAlchemy's URL of a database."""
@@ -103,18 +107,12 @@ class PostgresqlServer:
     def create(self, template: str = "template0") -> str:
         """A new database, as a copy of another one; its URL."""
         name = f"soda{next(self._names)}"
-        self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
-
-    def sql(self, statement: str, database: str = "postgres") -> str:
-        """What psql says to a statement."""
-        argv = [_program("psql"), "-qAt", "-h", "127.0.0.1", "-p", str(self.port), "-U", "soda", "-d", database]
-        environ = {"PGPASSWORD": PASSWORD, "PATH": "/usr/bin:/bin"}
-        done = subprocess.run([*argv, "-c", statement], env=environ, capture_output=True, check=True, text=True)
-        return done.stdout.strip()
 
     def close(self) -> None:
         """Stop it at once, and remove it."""
+        self._admin.close()
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 """How much of what can be tested is tested: ``pytest`` takes samples, ``pytest --thorough`` takes everything.
 
-- Hypothesis draws 10 examples of a property (``--thorough``: 50), the same ones every time, so that a result tells about
+- Hypothesis draws 6 examples of a property (``--thorough``: 50), the same ones every time, so that a result tells about
   the change and not about the day. A property that says how many it needs gets them in the same proportion
   (:func:`tests.sampling.examples`). ``--hypothesis-profile=deep`` draws 500 new ones. No time limits: nothing here is a
   test of speed, and CI machines are slow.
@@ -20,10 +20,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import slurm_soda  # noqa: F401 - before NumPy, which reads how many threads to use when it is loaded
+from tests.builds import made_once
 from tests.sampling import spread, thorough
 
 settings.register_profile(
-    "default", max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=50)
 settings.register_profile("deep", settings.get_profile("default"), max_examples=500, derandomize=False)
@@ -79,10 +80,10 @@ def sample_of(family: list[pytest.Item]) -> set[pytest.Item]:
 def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store, made once by the migrations: they take longer than a test."""
     from slurm_soda.daemon.store.engine import open_store  # noqa: PLC0415 - most tests need no database
+    from tests.shared_statements import share_compiled_statements  # noqa: PLC0415 - as above
 
-    path = tmp_path_factory.mktemp("store") / "soda.db"
-    open_store(f"sqlite:///{path}").close()
-    return path
+    share_compiled_statements()
+    return made_once(tmp_path_factory, "store", lambda at: open_store(f"sqlite:///{at}/soda.db").close()) / "soda.db"
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class SlurmServer:
         self._updates = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._updates.daemon_threads = True
         self.update_port: int = self._updates.server_address[1]
-        for work in (self._accept, self._updates.serve_forever):
+        for work in (self._accept, lambda: self._updates.serve_forever(poll_interval=0.01)):
             threading.Thread(target=work, daemon=True).start()
 
     def close(self) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.agent.sampling.gpus import REOPEN_AFTER_S, Gpus
-
-EMULATION = Path(__file__).parents[2] / "emulation"
+from tests.emulation.conftest import emulated_hardware
 
 CONFIGURATION = "devices=0,1,2,3\nname=Emulated GPU\nmemory_mib=40960\n"
 PROGRAM = """
@@ -36,9 +35,7 @@ print(json.dumps([[sorted(gpus.read(asked, now_s)), gpus.fault] for now_s, asked
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None or shutil.which("make") is None:
         pytest.skip("the emulated NVML is C: install gcc and make")
-    out = tmp_path_factory.mktemp("nvml")
-    subprocess.run(["make", "-s", "-C", str(EMULATION), f"OUT={out}", "all"], check=True)
-    return out
+    return emulated_hardware(tmp_path_factory)
 
 
 def on_a_node(library: Path, state: Path, configuration: str, program: str) -> Any:

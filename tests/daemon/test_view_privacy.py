@@ -89,6 +89,7 @@ def site(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     store.close()
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("path", [*PATHS, "/v1/jobs/0", "/v1/fit"])
 @pytest.mark.parametrize("credential", ["", "MUNGE:", "MUNGE:never:", "Basic x"])
 def test_without_a_credential_a_request_learns_nothing(site: Site, path: str, credential: str) -> None:

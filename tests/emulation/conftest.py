@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import made_once
+
 SOURCE = Path(__file__).parents[2] / "emulation"
 
 
@@ -36,16 +38,22 @@ class Hardware:
         }
 
 
+def emulated_hardware(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where it is built."""
+
+    def make(out: Path) -> None:
+        argv = ["make", "-s", "-C", str(SOURCE), f"OUT={out}", "all"]
+        made = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+
+    return made_once(tmp_path_factory, "emulation", make)
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None or shutil.which("make") is None:
         pytest.skip("the emulated hardware is C: install gcc and make")
-    out = tmp_path_factory.mktemp("emulation")
-    made = subprocess.run(
-        ["make", "-s", "-C", str(SOURCE), f"OUT={out}", "all"], capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stderr
-    return out
+    return emulated_hardware(tmp_path_factory)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ ODD = (
 
 
 def fuzz(whole: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator above ``@given``: ``whole`` examples with ``--thorough``, a fifth else, or as many as fit into FUZZ_S."""
+    """Decorator above ``@given``: ``whole`` examples with ``--thorough``, an eighth else, or as many as fit into FUZZ_S."""
 
     def decorated(test: Callable[..., None]) -> Callable[..., None]:
         if not FUZZ_S:

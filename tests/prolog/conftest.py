@@ -18,6 +18,7 @@ import pytest
 
 from slurm_soda.agent.job_events.event_socket import EventSocket
 from slurm_soda.agent.job_events.hook_variables import EVENT_MAKERS
+from tests.builds import made_once
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -50,24 +51,26 @@ class Installed:
 @pytest.fixture(scope="session")
 def deliver_event_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """soda-deliver-event, but it waits for the agent as long as a busy machine may take."""
-    return _compiled(tmp_path_factory, "-DTIMEOUT_MS=20000")
+    return _compiled(tmp_path_factory, "patient", "-DTIMEOUT_MS=20000")
 
 
 @pytest.fixture(scope="session")
 def impatient_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """soda-deliver-event with the time limit that sites have."""
-    return _compiled(tmp_path_factory)
+    return _compiled(tmp_path_factory, "impatient")
 
 
-def _compiled(tmp_path_factory: pytest.TempPathFactory, *more: str) -> Path:
+def _compiled(tmp_path_factory: pytest.TempPathFactory, name: str, *more: str) -> Path:
     """It stops at whatever the sanitizers find."""
     if shutil.which("gcc") is None or shutil.which("make") is None:
         pytest.skip("soda-deliver-event is C: install gcc and make")
-    build = tmp_path_factory.mktemp("deliver-event")
     flags = " ".join(("-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all", *more))
-    argv = ["make", "-s", "-C", str(CHECKOUT / "wire"), f"BUILD={build}", f"CFLAGS={flags}", "HARDENING="]
-    subprocess.run(argv, check=True, timeout=120)
-    return build / "soda-deliver-event"
+
+    def make(build: Path) -> None:
+        argv = ["make", "-s", "-C", str(CHECKOUT / "wire"), f"BUILD={build}", f"CFLAGS={flags}", "HARDENING="]
+        subprocess.run(argv, check=True, timeout=120)
+
+    return made_once(tmp_path_factory, f"deliver-event-{name}", make) / "soda-deliver-event"
 
 
 class Desk:

@@ -11,25 +11,29 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 
 LONG_FIRST = (
-    "campaign",
-    "wide_jobs",
     "sodactl",
     "faults",
-    "expiry",
     "daemon",
-    "pools",
+    "campaign",
+    "wide_jobs",
     "demo",
+    "pools",
     "cluster",
+    "expiry",
+    "nodes",
     "cores",
     "fit_gang",
-    "nodes",
+    "snapshot",
     "fit",
-    "network",
     "burst",
+    "network",
     "client",
     "hints",
 )
-"""Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first."""
+"""Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first.
+
+A worker takes its next file when two tests of the one before are left: a file of one or two tests is never the first.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ mode = "enforce"
 [policy]
 name = "tiresias-las"
 [policy.parameters]
-thresholds_gpu_s = [32.0]
+thresholds_gpu_s = [24.0]
 min_run_s = 3.0
 [cycle]
 interval_s = 1
@@ -27,6 +27,9 @@ retry_s = 0.5
 breaker_failures = 1000
 """
 """Seconds stand for hours, so the bounds are small; a test that kills slurmctld wants to see every cycle try."""
+
+PAST_THRESHOLD_S = 7.5
+"""A run on four GPUs has then had more service than the first queue's threshold."""
 
 ASK = """
 import json, sqlite3, sys
@@ -141,6 +144,6 @@ class DaemonSite:
     def clear(self) -> None:
         """Leave the cluster as it was."""
         self.cluster.stop_daemon()
-        for user in ("alice", "bob", "carol"):
-            self.cluster.exec("root", ("scancel", f"--user={user}"))
+        cancel = "for user in alice bob carol; do scancel --user=$user; done"
+        self.cluster.exec("root", ("sh", "-c", cancel))
         self.wait(lambda: not self.cluster.exec("root", ("squeue", "--noheader")).stdout.strip(), "the queue is empty")

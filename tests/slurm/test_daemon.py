@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import DaemonSite
+from tests.slurm.daemon_site import PAST_THRESHOLD_S, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -24,7 +24,7 @@ def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> N
     site.start()
     long = [site.train("alice", 4, 20), site.train("bob", 4, 20, "USR1@8")]
     site.wait_running(long)
-    time.sleep(10)  # more service than the first queue's threshold
+    time.sleep(PAST_THRESHOLD_S)
     short = [site.train("carol", 4, 3), site.train("carol", 4, 3)]
     site.wait_completed(short, within_s=40)
     assert "COMPLETED" not in site.states(long)
@@ -41,7 +41,7 @@ def test_an_interactive_job_is_never_requeued(site: DaemonSite) -> None:
     said = site.cluster.exec("bob", argv).check().stderr
     interactive = int(said.split("Granted job allocation ")[1].split()[0])
     assert "soda:" in site.shown(interactive, "Comment")
-    time.sleep(10)  # more service than the first queue's threshold
+    time.sleep(PAST_THRESHOLD_S)
     short = site.train("carol", 4, 3)
     site.wait_completed([short], within_s=40)
     assert site.states([interactive]) == ["RUNNING"]
@@ -53,7 +53,7 @@ def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> No
     site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])
     for gpus in (4, 1, 2, 4):
         site.train("bob", gpus, 300, consents=False)
-    time.sleep(10)  # both running jobs have passed the threshold and nothing is left to change
+    time.sleep(PAST_THRESHOLD_S)  # both running jobs have passed the threshold and nothing is left to change
     site.wait(lambda: [cycle["sent"] for cycle in site.cycles()[-3:]] == [0] * 3, "the queue is in order")
     last = site.cycles()[-1]["id"]
     site.wait(lambda: len(site.cycles(last)) >= 10, "ten more cycles")

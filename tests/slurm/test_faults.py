@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import STORE, DaemonSite
+from tests.slurm.daemon_site import PAST_THRESHOLD_S, STORE, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -35,7 +35,7 @@ def mix(site: DaemonSite, seconds: float) -> list[int]:
 def test_sodad_killed_at_random_moments(site: DaemonSite, kills: int, starting: set[int]) -> None:
     moments = random.Random(2024)
     jobs = mix(site, 24)
-    time.sleep(10)
+    time.sleep(PAST_THRESHOLD_S)
     lives = []
     for kill in range(kills):
         if kill in starting:  # while sodad starts, most likely before it is in the store
@@ -61,7 +61,7 @@ def test_sodad_killed_at_random_moments(site: DaemonSite, kills: int, starting: 
 def test_slurmctld_killed_converges_within_two_cycles(site: DaemonSite) -> None:
     jobs = mix(site, 20)
     jobs += [site.train("carol", 4, 4) for _ in range(3)]
-    time.sleep(10)
+    time.sleep(PAST_THRESHOLD_S)
     site.cluster.kill("slurmctld")
     site.wait(lambda: site.cluster.exec("root", ("scontrol", "ping")).status == 0, "slurmctld answers")
     back = site.cycles()[-1]["id"]
@@ -94,7 +94,7 @@ def test_slurmdbd_killed_changes_nothing_and_is_caught_up_with(site: DaemonSite)
 
 def test_a_store_removed_under_sodad_stops_it_until_it_is_restarted(site: DaemonSite) -> None:
     jobs = mix(site, 60)
-    time.sleep(10)
+    time.sleep(PAST_THRESHOLD_S)
     site.cluster.exec("root", ("sh", "-c", f"rm {STORE}*")).check()
     site.train("carol", 4, 4)
     time.sleep(6)  # otherwise it has the GPUs by then

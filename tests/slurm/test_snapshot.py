@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import DaemonSite
+from tests.slurm.daemon_site import PAST_THRESHOLD_S, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -33,7 +33,7 @@ def test_a_dump_of_a_loaded_cluster_decides_what_sodad_decided(site: DaemonSite)
     site.start()
     long = [site.train("alice", 4, 60), site.train("bob", 4, 60)]
     site.wait_running(long)
-    time.sleep(10)  # more service than the first queue's threshold: they must give way
+    time.sleep(PAST_THRESHOLD_S)  # they must give way
     waiting = [site.train("carol", gpus, 30) for gpus in (4, 2, 1, 4, 2)]
     for file, more in zip(FILES, ((), ("--names",)), strict=True):
         told = sodactl(site, "snapshot", "dump", file, *more)

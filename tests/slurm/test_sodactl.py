@@ -213,16 +213,18 @@ def test_alice_is_told_by_sodad_what_the_store_holds(site: Site) -> None:
     site.run("mode", "advise")
     site.wait(lambda: site.json("status")["last_cycle"]["mode"] == "advise", "sodad advises")
 
+    stored = {job_id: without_clocks(site.json("explain", str(job_id))) for job_id in (small, large)}
+    verdicts = [job["verdict"] for job in site.json("jobs")["jobs"]]
     for node in (CONTROLLER, "n1"):
         for job_id in (small, large):
             told = site.json("explain", str(job_id), user="alice", node=node)
             assert told["warnings"] == []
-            assert without_clocks(told) == without_clocks(site.json("explain", str(job_id)))
+            assert without_clocks(told) == stored[job_id]
         assert told["policy"] == "smallest"
         assert "smallest" in site.run("explain", str(small), user="alice", node=node).stdout
         queue = site.json("jobs", user="alice", node=node)
         assert queue["warnings"] == []
-        assert [job["verdict"] for job in queue["jobs"]] == [job["verdict"] for job in site.json("jobs")["jobs"]]
+        assert [job["verdict"] for job in queue["jobs"]] == verdicts
         assert name in [job["name"] for job in queue["jobs"]]
         status = site.json("status", "--timings", user="alice", node=node)
         assert (status["daemon"]["alive"], status["mode"], status["warnings"]) == (True, "advise", [])

@@ -33,6 +33,7 @@ def test_what_is_no_host_list(text: str) -> None:
         expand_hosts(text)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "text",
     [

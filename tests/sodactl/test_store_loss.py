@@ -15,8 +15,8 @@ from slurm_soda.sodactl.checks import daemon_and_agents
 from slurm_soda.sodactl.live import view_source
 from slurm_soda.sodactl.site_access import CommandContext
 
+from .checks.conftest import CONFIG, RecordedSlurm
 from .conftest import NOW_S, Bench, record
-from .test_doctor import CONFIG, RecordedSlurm
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_systems_are_compared_with_each_other_and_with_policies(capsys: pytest.C
     assert coda["avg_gpu_jct_s"] < fifo["avg_gpu_jct_s"]
     assert plain["gpu_busy_ratio"] == pytest.approx(fifo["gpu_busy_ratio"], abs=0.05)
     assert found["parameters"]["coda"] == {"max_aborts": 2}
-    assert run([*words]) == 0
+    assert run([*words, "--jobs", "40"]) == 0
     assert "GPU utilisation" in capsys.readouterr().out
 
 

@@ -1,0 +1,53 @@
+"""``sodactl doctor`` on the store, sodad, the agents and the clocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobRun, NodeEvent
+from tests.sodactl.checks.conftest import RecordedSlurm, finding
+from tests.sodactl.conftest import NOW_S, SUBMIT_S, Bench, stored_job
+
+
+def test_no_store_yet(soda: Bench, recorded: RecordedSlurm) -> None:
+    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    assert finding(soda("doctor", "--json"), "store")[0] == "warn"
+
+
+def test_sodad_gone_or_failing(soda: Bench, recorded: RecordedSlurm) -> None:
+    soda.cycle(error="squeue: half a reply")
+    assert "half a reply" in finding(soda("doctor", "--json", status=1), "sodad")[1]
+    soda.pids.clear()
+    assert "not running" in finding(soda("doctor", "--json", status=1), "sodad")[1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({}, "none ever on n1"),
+        ({"n1": (NOW_S - 900, [])}, "silent on n1"),
+        ({"n1": (NOW_S - 1, ["no NVML"])}, "faults on n1: no NVML"),
+    ],
+)
+def test_agents(soda: Bench, recorded: RecordedSlurm, seen: dict[str, tuple[float, list[str]]], said: str) -> None:
+    with soda.store.write() as session:
+        session.delete(session.get_one(AgentHeartbeat, "n1"))
+        session.flush()
+        for node, (seen_s, faults) in seen.items():
+            session.add(AgentHeartbeat(node=node, agent_id="a", seq=1, seen_s=seen_s, faults=faults))
+    state, found, _ = finding(soda("doctor", "--json"), "agents")
+    assert state == "warn"
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "state", "said"), [(1.5, "ok", "1 nodes agree to 1.5 s"), (-400.0, "fail", "n1 by -400 s")]
+)
+def test_clocks(soda: Bench, recorded: RecordedSlurm, offset_s: float, state: str, said: str) -> None:
+    job = stored_job(7, state="RUNNING")
+    soda.add(job)
+    soda.add(JobRun(job_pk=job.id, restart=0, start_s=SUBMIT_S + 5))
+    soda.add(NodeEvent(kind="open", job_id=7, restart=0, node="n1", at_s=SUBMIT_S + 5 + offset_s, record={}))
+    found = finding(soda("doctor", "--json", status=None), "clocks")
+    assert found[0] == state
+    assert said in found[1]

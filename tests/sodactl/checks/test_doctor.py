@@ -1,0 +1,75 @@
+"""``sodactl doctor`` as a whole: a site where all is well, one wrong setting, and a Slurm that does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
+from tests.sodactl.conftest import Bench
+
+
+def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
+    document = soda("doctor", "--json").document
+    assert set(document) == {"findings", "counts"}
+    assert all(set(f) == {"check", "state", "found", "remedy"} for f in document["findings"])
+    assert [
+        (f["check"], f["state"], f["found"]) for f in document["findings"] if f["state"] not in ("ok", "skip")
+    ] == []
+    assert [f["check"] for f in document["findings"]] == [
+        "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
+        "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
+        "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
+        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
+        "agents", "clocks",
+    ]  # fmt: skip
+    out = soda("doctor").out
+    assert "What to do" not in out
+    assert "28 ok, 1 skip" in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check", "state"),
+    [
+        ("sched/backfill", "sched/builtin", "scheduler", "warn"),
+        ("bf_continue,", "bf_continue,bf_min_prio_reserve=1000000000,", "reservations", "warn"),
+        ("priority/multifactor", "priority/basic", "priority", "fail"),
+        ("PrioritySiteFactorPlugin = (null)", "PrioritySiteFactorPlugin = site_factor/x", "site factor", "fail"),
+        ("= Alloc", "= (null)", "prolog flags", "fail"),
+        ("PrologEpilogTimeout     = 30", "PrologEpilogTimeout     = 65534", "prolog time limit", "warn"),
+        ("JobRequeue              = 1", "JobRequeue              = 0", "requeue", "warn"),
+        ("GresTypes               = gpu,cog", "GresTypes               = (null)", "GPU gres", "fail"),
+        ("accounting_storage/slurmdbd", "(null)", "accounting", "warn"),
+        ("jobacct_gather/cgroup", "jobacct_gather/none", "job accounting", "warn"),
+        ("KillWait                = 60", "KillWait                = 30", "checkpoint time", "warn"),
+        ("JobSubmitPlugins        = lua", "JobSubmitPlugins        = (null)", "job_submit", "fail"),
+        ("/opt/slurm-soda/libexec/prolog", "(null)", "prolog", "warn"),
+        ("SLURM_VERSION           = 24.11.5", "SLURM_VERSION           = 25.05.0", "Slurm versions", "warn"),
+    ],
+)
+def test_one_wrong_setting_is_found_and_only_that(
+    soda: Bench, recorded: RecordedSlurm, old: str, new: str, check: str, state: str
+) -> None:
+    recorded.change(CONFIG, old, new)
+    result = soda("doctor", "--json", status=1 if state == "fail" else 0)
+    found, _, remedy = finding(result, check)
+    assert found == state
+    assert remedy
+    wrong = [f["check"] for f in result.document["findings"] if f["state"] in ("warn", "fail")]
+    assert wrong == [check]
+    assert f"  {check}: {remedy}" in soda("doctor", status=None).out
+
+
+def test_slurmctld_down_is_said_once_and_the_rest_goes_on(soda: Bench, recorded: RecordedSlurm) -> None:
+    recorded.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is DOWN\n", status=1)
+    result = soda("doctor", "--json", status=1)
+    assert finding(result, "slurmctld")[0] == "fail"
+    assert finding(result, "settings")[0] == "skip"
+    assert finding(result, "store")[0] == "ok"
+
+
+def test_a_machine_without_slurm(soda: Bench) -> None:
+    soda.commands = RecordedSlurm()
+    result = soda("doctor", "--json", status=1)
+    assert finding(result, "slurmctld") == (
+        "fail", "No such file or directory", "start slurmctld, or run this where Slurm's commands work")  # fmt: skip
+    assert finding(result, "sbatch flags")[0] == "fail"

@@ -1,0 +1,125 @@
+"""``sodactl doctor`` on where slurm-soda is hooked into Slurm: plugin stack, job_submit, prolog."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from slurm_soda.sodactl.checks import slurm_hooks
+from tests.sodactl.checks.conftest import CONFIG, GOOD_LUA, LUA_DIR, RecordedSlurm, finding
+from tests.sodactl.conftest import Bench
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "said"),
+    [
+        ("required /x/soda_spank.so", "fail", "would stop slurmd and sbatch"),
+        ("optional /nonexistent/soda_spank.so", "fail", "install slurm-soda's plugin"),
+        ("include plugstack.conf.d/*", "warn", "fine if an included file does"),
+        (None, "skip", "look on a machine"),
+    ],
+)
+def test_the_plugin_stack(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str | None, state: str, said: str
+) -> None:
+    path = tmp_path / "plugstack.conf"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    found, _, remedy = finding(soda("doctor", "--json", status=None), "plugstack.conf")
+    assert found == state
+    assert said in remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("return slurm.SUCCESS", "fail"),
+        (None, "skip"),
+        (GOOD_LUA, "ok"),
+        (f"  -- {GOOD_LUA}", "fail"),
+        (f"-- until May: '/nowhere/soda.lua'\n{GOOD_LUA}", "ok"),
+        (f"{GOOD_LUA}if soda_found then soda.submit(job_desc, part_list) end\n", "warn"),
+        (f"{GOOD_LUA}pcall(function() soda.submit(job_desc, part_list) end)\n", "ok"),
+        ((LUA_DIR / "job_submit.lua").read_text().replace("/opt/slurm-soda/lib", str(LUA_DIR)), "ok"),
+    ],
+)
+def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str | None, state: str) -> None:
+    path = tmp_path / "job_submit.lua"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert finding(soda("doctor", "--json", status=None), "job_submit")[0] == state
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_part_of_the_lua_module_that_is_missing(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, empty: bool
+) -> None:
+    (tmp_path / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{tmp_path}/soda.lua')\n")
+    for name in ("soda.lua", "soda_hints.lua"):
+        (tmp_path / name).write_text("return {}")
+    if empty:
+        (tmp_path / "soda_routes.lua").touch()
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "job_submit")
+    assert (state, found) == ("fail", f"{tmp_path} has no soda_routes.lua: jobs are taken without hints")
+    assert remedy == f"install slurm-soda on the controller again, then touch {tmp_path}/job_submit.lua"
+
+
+def test_what_the_caller_may_not_see_is_not_missing() -> None:
+    """Not under tmp_path, which is its owner's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder)
+        site.chmod(0o755)
+        private = site / "private"
+        private.mkdir()
+        (site / "plugstack.conf").write_text(f"optional {private}/soda_spank.so\n")
+        (site / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{private}/soda.lua')\n")
+        config = {
+            "JobSubmitPlugins": "lua", "SLURM_CONF": f"{site}/slurm.conf", "PlugStackConfig": f"{site}/plugstack.conf",
+            "Prolog": f"{private}/soda/prolog",
+        }  # fmt: skip
+        private.chmod(0)
+        caller = os.geteuid()
+        if caller == 0:
+            os.seteuid(65534)
+        try:
+            found = [
+                slurm_hooks.check_plugin_stack(config),
+                slurm_hooks.check_job_submit(config),
+                next(slurm_hooks.check_hook_scripts(config)),
+            ]
+        finally:
+            os.seteuid(caller)
+            private.chmod(0o700)
+    assert [finding.state for finding in found] == ["ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state"), [("#!/bin/sh\nexec /opt/slurm-soda/libexec/prolog\n", "ok"), ("exit 0\n", "warn")]
+)
+def test_a_sites_own_prolog_may_call_ours(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str, state: str
+) -> None:
+    (tmp_path / "prolog.d").mkdir()
+    (tmp_path / "prolog.d" / "10-site").write_text(text)
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/prolog.d/*")
+    assert finding(soda("doctor", "--json"), "prolog")[0] == state
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_prolog_without_the_program_beside_it_is_slower(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, there: bool
+) -> None:
+    (tmp_path / "slurm-soda").mkdir()
+    (tmp_path / "slurm-soda" / "prolog").write_text("")
+    if there:
+        (tmp_path / "slurm-soda" / "soda-deliver-event").write_text("")
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/slurm-soda/prolog")
+    state, found, _ = finding(soda("doctor", "--json"), "prolog")
+    assert (state, "Python's way" in found) == ("ok", not there)
