@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+import atexit
+import importlib
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+import pytest
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +40,8 @@ TESTS = {
 }
 """Folders that are mutated, and the tests that are to hold them."""
 EXECUTED_LINES = ROOT / "build" / "executed_lines"
+LIBRARIES = "alembic.command fastapi httpx hypothesis psycopg psutil pydantic rich.console sqlalchemy.orm uvicorn"
+"""What tests load, but for NumPy, which our package is to load; loading takes longer than most tests."""
 LONGEST_TEST_S = 120  # a mutant may loop for ever
 DECLARATIONS = {"migrations", "tables"}  # these folders say what the database is to do
 _PAIRS = "Lt LtE, Gt GtE, Eq NotEq, In NotIn, Is IsNot, And Or, Add Sub, Mult FloorDiv"
@@ -109,7 +116,7 @@ def record_executed_lines() -> None:
         flush=True,
     )
     EXECUTED_LINES.parent.mkdir(exist_ok=True)
-    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "--cov", "--cov-context=test", "--cov-report="]
+    options = ["-q", "-n", "auto", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report="]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src", "COVERAGE_FILE": str(EXECUTED_LINES)}
     subprocess.run([sys.executable, "-m", "pytest", *options, *places], cwd=ROOT, env=environment, check=False)
     if not EXECUTED_LINES.exists():
@@ -117,21 +124,21 @@ def record_executed_lines() -> None:
 
 
 def tests_of(path: Path, line: int) -> list[str]:
-    """The tests of a line: those that are newer than the record, then those that execute it.
+    """The tests of a line: those that are newer than the record, those that execute it and name its module, the others.
 
     If the record does not know the line (it runs at import or in another process, or its file has changed), all tests of
-    the module, first those that name it.
+    the module.
     """
     recorded_s = EXECUTED_LINES.stat().st_mtime
     places = next(tests for names, tests in TESTS.items() if any(path.is_relative_to(name) for name in names.split()))
     found = ((ROOT / place, sorted((ROOT / place).rglob("test_*.py"))) for place in places.split())
     dotted = ".".join(path.with_suffix("").parts)
     files = {str(file.relative_to(ROOT)): file for place, inside in found for file in inside or [place]}
+    naming = {name for name, file in files.items() if dotted in file.read_text("utf-8")}
     new = [name for name, file in files.items() if file.stat().st_mtime > recorded_s]
     executing = [] if (ROOT / path).stat().st_mtime > recorded_s else _executing_tests(path, line)
-    old = [test for test in executing if (name := test.partition("::")[0]) in files and name not in new]
-    named = sorted(files, key=lambda name: dotted not in files[name].read_text("utf-8"))
-    return [*new, *(old or (name for name in named if name not in new))]
+    old = [test for test in executing or files if (name := test.partition("::")[0]) in files and name not in new]
+    return [*new, *sorted(old, key=lambda test: test.partition("::")[0] not in naming)] or list(files)
 
 
 def _executing_tests(path: Path, line: int) -> list[str]:
@@ -148,24 +155,50 @@ def _executing_tests(path: Path, line: int) -> list[str]:
 
 def failing_test(copied: Path, tests: Sequence[str]) -> str:
     """The first of these tests that fails, or the first one if pytest itself does; empty if none fails."""
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={LONGEST_TEST_S}"]
-    environment = {**os.environ, "PYTHONPATH": f"{copied}/src", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, check=False)
-    named = _FAILURE.search(done.stdout.decode("utf-8", "replace"))
-    return "" if done.returncode == 0 else named[1] if named else tests[0]
+    with tempfile.TemporaryFile() as output:
+        if (child := os.fork()) == 0:
+            _run_tests(copied, tests, output.fileno())
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # what tests left
+        output.seek(0)
+        named = _FAILURE.search(output.read().decode("utf-8", "replace"))
+    return "" if status == 0 else named[1] if named else tests[0]
+
+
+def _run_tests(copied: Path, tests: Sequence[str], output: int) -> NoReturn:
+    """In a process of their own, a copy of this one, which has the libraries and nothing of ours."""
+    status = 1
+    try:
+        atexit._clear()  # what the other process does when it ends
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(copied)
+        sys.path = [f"{copied}/src", str(copied), *(p for p in sys.path if p not in ("", str(ROOT), f"{ROOT}/src"))]
+        os.environ |= {"PYTHONPATH": f"{copied}/src", "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True
+        options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={LONGEST_TEST_S}"]
+        status = pytest.main([*options, *tests])
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    finally:
+        os._exit(status)
 
 
 def judge(copied: Path, mutant: Mutant) -> str:
     """The test that kills a mutant; empty if it survives."""
     target = copied / mutant.path
-    source = target.read_bytes()
+    source, found = target.read_bytes(), target.stat()
     lines = source.splitlines(keepends=True)
     line = lines[mutant.line - 1]
     lines[mutant.line - 1] = line[: mutant.start] + mutant.new.encode() + line[mutant.end :]
     target.write_bytes(b"".join(lines))
     killer = failing_test(copied, tests_of(mutant.path, mutant.line))
     target.write_bytes(source)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))  # its bytecode is valid again
     return killer
 
 
@@ -182,9 +215,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = random.Random(given.seed).sample(every, min(given.sample, len(every)))  # noqa: S311 - no secret
     if not EXECUTED_LINES.exists():
         record_executed_lines()
+    for library in LIBRARIES.split():
+        importlib.import_module(library)
     survivors, killers = [], []
     with tempfile.TemporaryDirectory(prefix="slurm-soda-mutants-") as scratch:
-        copied, unneeded = Path(scratch) / "repository", (".git", "__pycache__", "build", ".*_cache")
+        copied, unneeded = Path(scratch) / "repository", (".git", "build", ".*_cache")
         shutil.copytree(ROOT, copied, symlinks=True, ignore=shutil.ignore_patterns(*unneeded))
         for number, mutant in enumerate(chosen, 1):
             began_s = time.monotonic()

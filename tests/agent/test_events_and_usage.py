@@ -43,6 +43,11 @@ def test_a_closing_with_the_epilogs_own_reading_and_fault() -> None:
     assert (event.cpu_s, event.memory_mib, event.faults) == (4.5, 100.0, ("epilog: agent was away",))
 
 
+def test_an_epilog_that_could_not_read_anything_adds_nothing() -> None:
+    event = parse_run_event(line(CLOSE))
+    assert (event.cpu_s, event.memory_mib) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("cpus_per_node", "node_names", "node", "cpus"),
     [
