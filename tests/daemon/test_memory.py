@@ -220,6 +220,15 @@ def accounted(**more: Any) -> JobAccounting:
     return JobAccounting(**(values | {"exit_code": "0:0", "runs": runs} | more))
 
 
+def test_the_end_of_a_run_that_accounting_alone_saw_is_written(store: Store) -> None:
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS], 1011.0)
+    write(job_cache, store)
+    apply_accounting(job_cache.jobs[1], accounted(runs=accounted().runs[:1]))
+    write(job_cache, store)
+    assert [(run.start_s, run.end_s) for run in all_rows(store, JobRun)] == [(1010.0, 1060.0)]
+
+
 def test_accounting_completes_a_job_that_was_first_seen_late(store: Store) -> None:
     job_cache = JobCache(store)
     job_cache.observe([RUNS_AGAIN], 1110.0)

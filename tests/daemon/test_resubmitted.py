@@ -72,14 +72,6 @@ def test_only_cancelled_jobs_pass_service_on(store: Store, state: str) -> None:
     assert executed_s(cache, 2) == 0.0
 
 
-@pytest.mark.parametrize("more", [{"user": "bob"}, {"name": "another"}, {"gpus": 1}])
-def test_nothing_passes_to_another_owner_name_or_number_of_gpus(store: Store, more: dict[str, Any]) -> None:
-    cache = JobCache(store)
-    ran(cache, store)
-    observe(cache, store, END_S + 10, ended(), anew(2, **more))
-    assert executed_s(cache, 2) == 0.0
-
-
 def test_one_successor_inherits_and_a_later_daemon_knows_it(store: Store) -> None:
     cache = JobCache(store)
     ran(cache, store)
