@@ -124,7 +124,7 @@ def record_executed_lines() -> None:
 
 
 def tests_of(path: Path, line: int) -> list[str]:
-    """The tests of a line: those that are newer than the record, those that execute it and name its module, the others.
+    """The tests of a line: those that execute it, first in files that name its module; then those newer than the record.
 
     If the record does not know the line (it runs at import or in another process, or its file has changed), all tests of
     the module.
@@ -138,7 +138,7 @@ def tests_of(path: Path, line: int) -> list[str]:
     new = [name for name, file in files.items() if file.stat().st_mtime > recorded_s]
     executing = [] if (ROOT / path).stat().st_mtime > recorded_s else _executing_tests(path, line)
     old = [test for test in executing or files if (name := test.partition("::")[0]) in files and name not in new]
-    return [*new, *sorted(old, key=lambda test: test.partition("::")[0] not in naming)] or list(files)
+    return [*sorted(old, key=lambda test: test.partition("::")[0] not in naming), *new] or list(files)
 
 
 def _executing_tests(path: Path, line: int) -> list[str]:

@@ -34,7 +34,7 @@ def test_an_opening() -> None:
     hints = {"model": "resnet50", "batch_size": "64"}
     assert event.key == RunKey(10, 1795214838)
     assert event.record == JobOpened(10, 1, "n1", 1000, "alice", "main", 1795214838.02, (0, 1), 2, hints)
-    assert event.faults == ()
+    assert (event.cpu_s, event.memory_mib, event.faults) == (0.0, 0.0, ()), "only an epilog tells of use"
 
 
 def test_a_closing_with_the_epilogs_own_reading_and_fault() -> None:
