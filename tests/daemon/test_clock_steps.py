@@ -99,33 +99,26 @@ def test_after_a_mistake_the_stores_word_counts(
 ) -> None:
     """What a cycle that ended half-way left in memory may be wrong: a preemption that is over there is begun anew."""
     sodad, host = preempting(slurm, daemon)
-    sodad.follow(GRACE_S / 2)
+    sodad.follow(GRACE_S / 2, every_s=5.0)
     with sodad.store.write() as session:
         session.execute(update(Preemption).values(phase="lost"))
     with monkeypatch.context() as patch:
         patch.setattr(slurm, "jobs", lambda: 1 / 0)
         assert "ZeroDivisionError" in sodad.run().error
-    sodad.follow(GRACE_S / 2 + 5)
+    sodad.follow(GRACE_S / 2 + 10, every_s=5.0)
     assert host.restarts == 0
 
 
 def test_a_restarted_daemon_prolongs_no_grace(slurm: FakeSlurm, daemon: Callable[..., Daemon]) -> None:
+    """It waits for the rest; where the clock was set back meanwhile, for no longer than the whole."""
     sodad, _ = preempting(slurm, daemon)
-    slurm.clock.set_by_s = -7200.0
-    slurm.advance(5)
-    with sodad.store.read() as session:
-        at = Instant.read(slurm.clock)
-        (found,) = load_preemptions(session, at)
-    assert GRACE_S - 6 <= found.deadline_s - at.steady_s <= GRACE_S
-
-
-def test_a_restarted_daemon_waits_for_the_rest_of_a_grace_only(slurm: FakeSlurm, daemon: Callable[..., Daemon]) -> None:
-    sodad, _ = preempting(slurm, daemon)
-    slurm.advance(GRACE_S / 2)
-    with sodad.store.read() as session:
-        at = Instant.read(slurm.clock)
-        (found,) = load_preemptions(session, at)
-    assert GRACE_S / 2 - 6 <= found.deadline_s - at.steady_s <= GRACE_S / 2
+    for advance_s, set_by_s, longest_s in ((GRACE_S / 2, 0.0, GRACE_S / 2), (5.0, -7200.0, GRACE_S)):
+        slurm.clock.set_by_s = set_by_s
+        slurm.advance(advance_s)
+        with sodad.store.read() as session:
+            at = Instant.read(slurm.clock)
+            (found,) = load_preemptions(session, at)
+        assert longest_s - 6 <= found.deadline_s - at.steady_s <= longest_s
 
 
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])
