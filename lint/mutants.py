@@ -1,25 +1,33 @@
 """``python -m lint.mutants``: does a test fail if one line of the product is wrong?
 
-Draws single-line mutants of the modules that decide, send, record and run as root, and runs their tests on each, in a copy
-of the repository. A mutant that no test kills survives: no test holds its line, or it means the same. Exit status: 0; 1 if
-too few were killed, or if a test fails without any mutant.
+Draws single-line mutants of the modules that decide, send, record and run as root, and runs on each the tests that execute
+its line, in a copy of the repository. Which they are is recorded by one run of all these tests under coverage, and kept in
+``build/executed_lines``; delete that to record anew. A mutant that no test kills survives: no test holds its line, or it
+means the same. Exit status: 0; 1 if too few were killed, or if a test fails without any mutant.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import atexit
+import importlib
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+import pytest
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,7 +38,11 @@ TESTS = {
     "sodactl/control": "tests/sodactl",
     "prolog epilog wire agent": "tests/wire tests/prolog tests/agent",
 }
-"""Folders that are mutated, and the tests that are to hold them; test files that name the module run first."""
+"""Folders that are mutated, and the tests that are to hold them."""
+EXECUTED_LINES = ROOT / "build" / "executed_lines"
+LIBRARIES = "alembic.command fastapi httpx hypothesis psycopg psutil pydantic rich.console sqlalchemy.orm uvicorn"
+"""What tests load, but for NumPy, which our package is to load; loading takes longer than most tests."""
+LONGEST_TEST_S = 120  # a mutant may loop for ever
 DECLARATIONS = {"migrations", "tables"}  # these folders say what the database is to do
 _PAIRS = "Lt LtE, Gt GtE, Eq NotEq, In NotIn, Is IsNot, And Or, Add Sub, Mult FloorDiv"
 OPPOSITES = {a: b for pair in _PAIRS.split(", ") for a, b in (pair.split(), pair.split()[::-1])}
@@ -96,36 +108,97 @@ def _mutated(node: ast.AST) -> str:  # noqa: PLR0911 - one for each kind
     return f"({ast.unparse(node)})"
 
 
-def tests_of(path: Path) -> list[str]:
-    """The test files of a module, first those that name it."""
+def record_executed_lines() -> None:
+    """Run all tests of :data:`TESTS` and write which of them executes which line."""
+    places = list(dict.fromkeys(" ".join(TESTS.values()).split()))
+    print(
+        f"recording which test executes which line, in {EXECUTED_LINES.relative_to(ROOT)}: takes as long as the tests",
+        flush=True,
+    )
+    EXECUTED_LINES.parent.mkdir(exist_ok=True)
+    options = ["-q", "-n", "auto", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report="]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src", "COVERAGE_FILE": str(EXECUTED_LINES)}
+    subprocess.run([sys.executable, "-m", "pytest", *options, *places], cwd=ROOT, env=environment, check=False)
+    if not EXECUTED_LINES.exists():
+        raise SystemExit("nothing was recorded")
+
+
+def tests_of(path: Path, line: int) -> list[str]:
+    """The tests of a line: those that execute it, first in files that name its module; then those newer than the record.
+
+    If the record does not know the line (it runs at import or in another process, or its file has changed), all tests of
+    the module.
+    """
+    recorded_s = EXECUTED_LINES.stat().st_mtime
     places = next(tests for names, tests in TESTS.items() if any(path.is_relative_to(name) for name in names.split()))
     found = ((ROOT / place, sorted((ROOT / place).rglob("test_*.py"))) for place in places.split())
-    files = [file for place, inside in found for file in inside or [place]]
     dotted = ".".join(path.with_suffix("").parts)
-    return [str(f.relative_to(ROOT)) for f in sorted(files, key=lambda f: dotted not in f.read_text("utf-8"))]
+    files = {str(file.relative_to(ROOT)): file for place, inside in found for file in inside or [place]}
+    naming = {name for name, file in files.items() if dotted in file.read_text("utf-8")}
+    new = [name for name, file in files.items() if file.stat().st_mtime > recorded_s]
+    executing = [] if (ROOT / path).stat().st_mtime > recorded_s else _executing_tests(path, line)
+    old = [test for test in executing or files if (name := test.partition("::")[0]) in files and name not in new]
+    return [*sorted(old, key=lambda test: test.partition("::")[0] not in naming), *new] or list(files)
+
+
+def _executing_tests(path: Path, line: int) -> list[str]:
+    """Tests during which the line was executed; whole files, where a fixture did it that several tests may share."""
+    recorded = CoverageData(str(EXECUTED_LINES))
+    recorded.read()
+    contexts = recorded.contexts_by_lineno(str(ROOT / path)).get(line, [])
+    if "" in contexts:
+        return []
+    shared = {context.partition("::")[0] for context in contexts if not context.endswith("|run")}
+    tests = sorted(context.rpartition("|")[0] for context in contexts)
+    return [*sorted(shared), *dict.fromkeys(test for test in tests if test.partition("::")[0] not in shared)]
 
 
 def failing_test(copied: Path, tests: Sequence[str]) -> str:
-    """The first of these tests that fails; empty if none does."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": f"{copied}/src", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, check=False)
-    named = _FAILURE.search(done.stdout.decode("utf-8", "replace"))
-    return "" if done.returncode == 0 else named[1] if named else "no test"
+    """The first of these tests that fails, or the first one if pytest itself does; empty if none fails."""
+    with tempfile.TemporaryFile() as output:
+        if (child := os.fork()) == 0:
+            _run_tests(copied, tests, output.fileno())
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # what tests left
+        output.seek(0)
+        named = _FAILURE.search(output.read().decode("utf-8", "replace"))
+    return "" if status == 0 else named[1] if named else tests[0]
+
+
+def _run_tests(copied: Path, tests: Sequence[str], output: int) -> NoReturn:
+    """In a process of their own, a copy of this one, which has the libraries and nothing of ours."""
+    status = 1
+    try:
+        atexit._clear()  # what the other process does when it ends
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(copied)
+        sys.path = [f"{copied}/src", str(copied), *(p for p in sys.path if p not in ("", str(ROOT), f"{ROOT}/src"))]
+        os.environ |= {"PYTHONPATH": f"{copied}/src", "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True
+        options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={LONGEST_TEST_S}"]
+        status = pytest.main([*options, *tests])
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    finally:
+        os._exit(status)
 
 
 def judge(copied: Path, mutant: Mutant) -> str:
-    """The test that kills a mutant and passes without it; empty if it survives."""
-    target, tests = copied / mutant.path, tests_of(mutant.path)
-    source = target.read_bytes()
+    """The test that kills a mutant; empty if it survives."""
+    target = copied / mutant.path
+    source, found = target.read_bytes(), target.stat()
     lines = source.splitlines(keepends=True)
     line = lines[mutant.line - 1]
     lines[mutant.line - 1] = line[: mutant.start] + mutant.new.encode() + line[mutant.end :]
     target.write_bytes(b"".join(lines))
-    killer = failing_test(copied, tests)
+    killer = failing_test(copied, tests_of(mutant.path, mutant.line))
     target.write_bytes(source)
-    if killer and failing_test(copied, [killer]):
-        raise SystemExit(f"{killer} fails without any mutant: mend that first")
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))  # its bytecode is valid again
     return killer
 
 
@@ -140,16 +213,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = [path for path in files if path.is_relative_to(given.only) and not DECLARATIONS & {*path.parts}]
     every = [mutant for path in files for mutant in find_mutants(path)]
     chosen = random.Random(given.seed).sample(every, min(given.sample, len(every)))  # noqa: S311 - no secret
-    survivors = []
+    if not EXECUTED_LINES.exists():
+        record_executed_lines()
+    for library in LIBRARIES.split():
+        importlib.import_module(library)
+    survivors, killers = [], []
     with tempfile.TemporaryDirectory(prefix="slurm-soda-mutants-") as scratch:
-        copied, unneeded = Path(scratch) / "repository", (".git", "__pycache__", "build", ".*_cache")
+        copied, unneeded = Path(scratch) / "repository", (".git", "build", ".*_cache")
         shutil.copytree(ROOT, copied, symlinks=True, ignore=shutil.ignore_patterns(*unneeded))
         for number, mutant in enumerate(chosen, 1):
             began_s = time.monotonic()
             killer = judge(copied, mutant)
             survivors += [] if killer else [mutant]
+            killers += [killer] if killer else []
             word, took_s = f"killed by {killer}" if killer else "SURVIVED", time.monotonic() - began_s
             print(f"{number}/{len(chosen)} {took_s:4.0f} s  {mutant}  {word}", flush=True)
+        if killers and (always := failing_test(copied, sorted(set(killers)))):
+            raise SystemExit(f"{always} fails without any mutant: mend that first")
     share = 1 - len(survivors) / max(len(chosen), 1)
     print(f"seed {given.seed}: {share:.0%} of {len(chosen)} killed, drawn from {len(every)} mutants; survivors:")
     print("\n".join(f"  {mutant}" for mutant in survivors) or "  none")

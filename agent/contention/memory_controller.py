@@ -68,7 +68,6 @@ class MemoryBandwidthController:
         if not self._settings.enabled and not self._path.exists():
             return ()
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             enforcer = LimitEnforcer(Resctrl(Path(self._settings.resctrl)), self._cores, self._path, self._said.append)
         except (ResctrlError, OSError) as error:
             return (f"memory: nothing is limited: {error}",)

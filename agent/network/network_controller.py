@@ -182,9 +182,8 @@ class NetworkController:
 
     def _write_mark(self, node: str) -> None:
         try:
-            self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_state(self._mark, _VERSION, {"net_cls": node})
-        except (OSError, StateFileError) as error:
+        except StateFileError as error:
             raise NetworkError(f"network: {error}") from error
 
     def _take_back(self) -> tuple[str, ...]:

@@ -181,6 +181,31 @@ def test_a_run_from_prolog_to_epilog(tmp_path: Path, controller: Controller) -> 
     assert not (tmp_path / "sock").exists()
 
 
+def test_gpus_are_read_in_every_interval(
+    tmp_path: Path, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while no prolog or epilog calls for a sample."""
+    bench, ratio = Bench(tmp_path, controller.port), 0.5
+    monkeypatch.setattr(BusyGpus, "read", lambda _, indices, now_s: {i: GpuReading(ratio, 1024.0) for i in indices})
+
+    def reported() -> bool:
+        return any(use.gpu_util_last_ratio == ratio for report in controller.reports for use in report.usage)
+
+    async def scene() -> None:
+        nonlocal ratio
+        stop = asyncio.Event()
+        working = asyncio.create_task(bench.agent().run(stop))
+        await until((tmp_path / "sock").exists)
+        assert await bench.deliver(OPEN) == ""
+        await until(reported)
+        ratio, bench.now_s = 0.75, 1002.0
+        await until(reported)
+        stop.set()
+        await working
+
+    asyncio.run(scene())
+
+
 def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller: Controller) -> None:
     controller.status = 503
     bench = Bench(tmp_path, controller.port)

@@ -34,13 +34,18 @@ def test_an_opening() -> None:
     hints = {"model": "resnet50", "batch_size": "64"}
     assert event.key == RunKey(10, 1795214838)
     assert event.record == JobOpened(10, 1, "n1", 1000, "alice", "main", 1795214838.02, (0, 1), 2, hints)
-    assert event.faults == ()
+    assert (event.cpu_s, event.memory_mib, event.faults) == (0.0, 0.0, ()), "only an epilog tells of use"
 
 
 def test_a_closing_with_the_epilogs_own_reading_and_fault() -> None:
     event = parse_run_event(line(CLOSE, fault="agent was away", cpu_s=4.5, memory_mib=100, cpu_source="cgroup/v1"))
     assert event.record == JobClosed(10, 2, "n1", 1795214900.0, "3:0")
     assert (event.cpu_s, event.memory_mib, event.faults) == (4.5, 100.0, ("epilog: agent was away",))
+
+
+def test_an_epilog_that_could_not_read_anything_adds_nothing() -> None:
+    event = parse_run_event(line(CLOSE))
+    assert (event.cpu_s, event.memory_mib) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,17 @@ def test_the_epilog_of_a_requeued_run_counts_the_next_restart_already(node: Node
 
 
 def test_an_epilog_without_a_start_closes_the_only_open_run(node: Node) -> None:
-    node.take(event("open"))
-    node.take(event("close", start_s=0, at_s=600.0))
+    """The run's restart count is that of its opening."""
+    node.take(event("open", restart=2))
+    node.take(event("close", start_s=0, at_s=600.0, restart=3))
     node.end()
-    assert node.deliver() == ["open 10.0", "close 10.0", "usage 10.0"]
+    assert node.deliver() == ["open 10.2", "close 10.2", "usage 10.2"]
+
+
+def test_the_epilog_of_an_earlier_run_closes_no_later_one(node: Node) -> None:
+    node.take(event("open"))
+    node.take(event("close", start_s=400, at_s=600.0))
+    assert [(run.key.start_s, run.closed) for run in node.run_records.active()] == [(500, None)]
 
 
 def test_a_close_without_an_opening_is_reported_alone(node: Node) -> None:

@@ -205,6 +205,12 @@ def test_who_never_answers_is_not_waited_for() -> None:
         post(None, timeout_s=0.2)
 
 
+def test_without_munge_nothing_is_sent() -> None:
+    uploader = HttpUploader("http://127.0.0.1:9/", Munge(FakeMunged(is_silent=True)), 1.0)
+    with pytest.raises(UploadError, match="check that munged runs on this host"):
+        asyncio.run(uploader.send(REPORT))
+
+
 def test_no_proxy_of_the_site_gets_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

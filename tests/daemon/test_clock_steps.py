@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.preemptions import load_preemptions
-from slurm_soda.daemon.store.tables.scheduling import Action
+from slurm_soda.daemon.store.tables.scheduling import Action, Preemption
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.sampling import examples
@@ -95,14 +96,31 @@ def test_the_store_is_read_again_without_losing_the_grace(
     assert host.restarts == 1
 
 
+def test_after_a_mistake_the_stores_word_counts(
+    slurm: FakeSlurm, daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cycle that ended half-way left in memory may be wrong: a preemption that is over there is begun anew."""
+    sodad, host = preempting(slurm, daemon)
+    sodad.follow(GRACE_S / 2, every_s=5.0)
+    with sodad.store.write() as session:
+        session.execute(update(Preemption).values(phase="lost"))
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm, "jobs", lambda: 1 / 0)
+        assert "ZeroDivisionError" in sodad.run().error
+    sodad.follow(GRACE_S / 2 + 10, every_s=5.0)
+    assert host.restarts == 0
+
+
 def test_a_restarted_daemon_prolongs_no_grace(slurm: FakeSlurm, daemon: Callable[..., Daemon]) -> None:
+    """It waits for the rest; where the clock was set back meanwhile, for no longer than the whole."""
     sodad, _ = preempting(slurm, daemon)
-    slurm.clock.set_by_s = -7200.0
-    slurm.advance(5)
-    with sodad.store.read() as session:
-        at = Instant.read(slurm.clock)
-        (found,) = load_preemptions(session, at)
-    assert GRACE_S - 6 <= found.deadline_s - at.steady_s <= GRACE_S
+    for advance_s, set_by_s, longest_s in ((GRACE_S / 2, 0.0, GRACE_S / 2), (5.0, -7200.0, GRACE_S)):
+        slurm.clock.set_by_s = set_by_s
+        slurm.advance(advance_s)
+        with sodad.store.read() as session:
+            at = Instant.read(slurm.clock)
+            (found,) = load_preemptions(session, at)
+        assert longest_s - 6 <= found.deadline_s - at.steady_s <= longest_s
 
 
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])

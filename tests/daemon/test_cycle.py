@@ -11,7 +11,9 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.queries import put_admin_setting
+from slurm_soda.policies.snapshot import JobState
 from tests.daemon.fake_slurm import BEGIN_TIME_S, FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record
@@ -225,6 +227,15 @@ def test_an_idle_cycle_writes_one_heartbeat(slurm: FakeSlurm, daemon: Start) -> 
     )
     sodad.run()
     assert sum(statement.startswith("UPDATE epoch") for statement in written) == 1
+
+
+def test_a_running_job_that_was_told_to_go_counts_as_going(slurm: FakeSlurm, daemon: Start) -> None:
+    jobs = [record(1, "RUNNING", start_s=0.0), record(2, "RUNNING", start_s=0.0), record(3)]
+    slurm.jobs = lambda: jobs  # type: ignore[method-assign]
+    state = SlurmReader(slurm).read(Instant(10.0, 10.0), Stopwatch(slurm.clock))
+    snapshot = state.snapshot(JobCache(daemon().store), leaving={1, 3}, requeued=(), refused=())
+    seen = dict(zip(snapshot.jobs.job_id.tolist(), snapshot.jobs.state.tolist(), strict=True))
+    assert seen == {1: JobState.COMPLETING, 2: JobState.RUNNING, 3: JobState.PENDING}
 
 
 def test_tiers_are_asked_for_where_several_partitions_have_waiting_jobs() -> None:

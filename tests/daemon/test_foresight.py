@@ -166,15 +166,23 @@ def test_many_jobs_are_told_of_little_by_little(fresh_store: Path, monkeypatch: 
         slurm.submit(job_id, gpus=1)
     store = open_store(f"sqlite:///{fresh_store}/soda.db")
     job_cache, ahead = JobCache(store), RunTimePredictor(store)
-    job_cache.observe(slurm.jobs(), slurm.clock.now_s())
-    with store.write() as session:
-        job_cache.save(session, slurm.clock.now_s())
-    counts = []
-    for step in range(4):
-        ahead.step(Instant(*[slurm.clock.now_s() + 100.0 * step] * 2), slurm.nodes(), job_cache)
+
+    def look() -> None:
+        job_cache.observe(slurm.jobs(), slurm.clock.now_s())
+        with store.write() as session:
+            job_cache.save(session, slurm.clock.now_s())
+        job_cache.saved()
+
+    def told_after(predictor: RunTimePredictor, seconds: float) -> int:
+        predictor.step(Instant(*[slurm.clock.now_s() + seconds] * 2), slurm.nodes(), job_cache)
         with store.read() as session:
-            counts.append(len(session.scalars(select(RunTimePrediction)).all()))
-    assert counts == [4, 8, 10, 10]
+            return len(session.scalars(select(RunTimePrediction)).all())
+
+    look()
+    assert [told_after(ahead, 100.0 * step) for step in range(4)] == [4, 8, 10, 10]
+    slurm.submit(11, gpus=1)
+    look()
+    assert told_after(RunTimePredictor(store), 400.0) == 11, "the next daemon begins with who has not been told of"
     store.close()
 
 

@@ -62,6 +62,12 @@ def test_a_completing_job_changes_nothing_yet() -> None:
     assert job.runs[0].end_s is None
 
 
+def test_a_running_job_that_somebody_changes_runs_on() -> None:
+    longer = record(state="RUNNING", start_s=1010.0, time_limit_s=7200.0)
+    job = seen((RUNS, 1011.0), (longer, 1200.0))
+    assert [(run.start_s, run.end_s) for run in job.runs.values()] == [(1010.0, None)]
+
+
 def test_a_job_cancelled_while_it_waited_has_no_run() -> None:
     job = seen((WAITS, 1000.0), (record(state="CANCELLED", start_s=1020.0, end_s=1020.0, node_names=""), 1021.0))
     assert not job.runs
@@ -212,6 +218,15 @@ def accounted(**more: Any) -> JobAccounting:
     )
     values: dict[str, Any] = {"job_id": 1, "user": "alice", "submit_s": 1000.0, "state": "COMPLETED"}
     return JobAccounting(**(values | {"exit_code": "0:0", "runs": runs} | more))
+
+
+def test_the_end_of_a_run_that_accounting_alone_saw_is_written(store: Store) -> None:
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS], 1011.0)
+    write(job_cache, store)
+    apply_accounting(job_cache.jobs[1], accounted(runs=accounted().runs[:1]))
+    write(job_cache, store)
+    assert [(run.start_s, run.end_s) for run in all_rows(store, JobRun)] == [(1010.0, 1060.0)]
 
 
 def test_accounting_completes_a_job_that_was_first_seen_late(store: Store) -> None:

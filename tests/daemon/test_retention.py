@@ -13,7 +13,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.cycle.store_pruner import DAY_S, PRUNE_EVERY_S, StorePruner
-from slurm_soda.daemon.store.retention import PRUNED_TABLES, ROWS_AT_A_TIME
+from slurm_soda.daemon.store.retention import PRUNED_TABLES, ROWS_AT_A_TIME, find_old_rows
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
 from tests.daemon.fake_slurm import FakeSlurm
@@ -90,6 +90,13 @@ def test_old_rows_go_and_what_is_needed_stays(slurm: FakeSlurm, daemon: Callable
     assert kept(sodad, Action) == {2, 4, 5, 6, 8, 9}
     assert kept(sodad, Preemption) == {2}
     assert kept(sodad, Cycle) == {2, 3, 5}
+
+
+def test_only_what_is_older_than_the_limit_is_old(daemon: Callable[..., Daemon]) -> None:
+    sodad = daemon()
+    write(sodad, Cycle, cycle(1, 99.0, 0), cycle(2, 100.0, 0))
+    with sodad.store.read() as session:
+        assert find_old_rows(session, Cycle, 0, before_s=100.0, idle_before_s=100.0).ids == [1]
 
 
 def test_measurements_go_too(slurm: FakeSlurm, daemon: Callable[..., Daemon]) -> None:

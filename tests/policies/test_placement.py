@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.demand import RequestShape, group_equal_rows, group_snapshot_requests
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
@@ -61,8 +62,22 @@ def test_best_fit(
     gpus: list[int], cpus: list[int] | None, request_: dict[str, Any], places: list[tuple[int, int]] | None
 ) -> None:
     nodes = mixed_nodes(*gpus)
-    pieces = pool_of(nodes, gpus, cpus).find(shape_of(nodes, **request_))
+    pool, shape = pool_of(nodes, gpus, cpus), shape_of(nodes, **request_)
+    pieces = pool.find(shape)
     assert (pieces and [(piece.node, piece.gpus) for piece in pieces]) == places
+    # The same if nothing of it is free now but all of it would be.
+    nothing = [0] * len(gpus)
+    vacated = {node: pool.on(node) for node in range(len(gpus))}
+    assert pool_of(nodes, nothing, nothing, nothing).would_fit(shape, vacated) == (places is not None)
+
+
+def test_the_smallest_hole_is_left_where_a_job_needs_more_nodes() -> None:
+    """A job of 3 GPUs on 2 nodes or more, with 3, 4 and 4 free: the first node alone has enough, but is only one."""
+    nodes = mixed_nodes(4, 4, 4)
+    shape = shape_of(nodes, gpus=3, nodes=2)._replace(fills_holes=True)
+    pieces = pool_of(nodes, [3, 4, 4]).find(shape)
+    assert pieces is not None
+    assert {piece.node: piece.gpus for piece in pieces} == {0: 2, 1: 1}
 
 
 def test_memory_counts() -> None:
@@ -70,6 +85,13 @@ def test_memory_counts() -> None:
     pool = pool_of(nodes, [2, 4], memory=[1000, 8000])
     assert pool.find(shape_of(nodes, gpus=2, memory_mib=2000)) == [NodeAllocation(1, 2, 2, 2000)]
     assert pool.find(shape_of(nodes, gpus=2, gpus_per_node=2, memory_mib=9000)) is None
+
+
+def test_a_jobs_memory_is_divided_like_its_cpus_or_evenly_where_it_has_none() -> None:
+    without_cpus = running(2, (0, 1), (1, 1), memory_mib=4000) | {"alloc": [(0, 1, 0), (1, 1, 0)]}
+    jobs = cluster([running(1, (0, 1), (1, 3), memory_mib=4000), without_cpus], mixed_nodes(8, 8)).jobs
+    assert [piece.memory_mib for piece in list_allocations(jobs, 0)] == [1000, 3000]
+    assert [piece.memory_mib for piece in list_allocations(jobs, 1)] == [2000, 2000]
 
 
 def test_only_usable_nodes_of_the_partition_and_type() -> None:

@@ -1,11 +1,14 @@
-"""A bound on how often one job is preempted: the same for every policy, in snapshots and in simulations."""
+"""How soon and how often one job is preempted: the same for every policy, in snapshots and in simulations."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from slurm_soda.policies.engine.preemption import limit_preemptions
+from slurm_soda.policies.engine.preemption import find_next_preemptible_s, find_preemptible, limit_preemptions
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -13,6 +16,15 @@ from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
+
+
+def test_at_the_instant_that_is_named_one_more_job_may_be_preempted() -> None:
+    """Or a cycle would be due at an instant at which there is nothing to do."""
+    snapshot = cluster([running(1, (0, 4), start_s=9999.9), waiting(2, 4)], mixed_nodes(4))
+    at_s = find_next_preemptible_s(snapshot, np.array([JobVerdict.RUN, JobVerdict.WAIT], dtype=np.int8), 60.1)
+    assert at_s == pytest.approx(10_060.0)
+    assert not find_preemptible(snapshot, 60.1).any()
+    assert find_preemptible(replace(snapshot, now_s=at_s), 60.1).tolist() == [True, False]
 
 
 def test_who_was_preempted_so_often_keeps_its_gpus() -> None:

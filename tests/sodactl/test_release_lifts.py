@@ -149,11 +149,13 @@ def test_while_slurm_is_down_it_stays_to_be_done(site: Bench) -> None:
     assert released(site) == {7: 0, 8: 0, 11: 0}
 
 
-def test_what_slurm_refuses_is_tried_again_later(site: Bench) -> None:
+@pytest.mark.parametrize("job_id", [8, 11], ids=["shown", "held: whether it was reset is not told"])
+def test_what_slurm_refuses_is_tried_again_later(site: Bench, job_id: int) -> None:
     lifted_by_daemon(site, pid=1)
-    site.slurm.refuse = {8: "Access/permission denied"}
+    site.slurm.refuse = {job_id: "Access/permission denied"}
     shown = site(*AUTOMATIC, status=1).document
-    assert [row["error"] for row in shown["changes"]] == ["", "Access/permission denied", ""]
+    errors = {row["job_id"]: row["error"] for row in shown["changes"]}
+    assert errors == {7: "", 8: "", 11: "", job_id: "Access/permission denied"}
     assert epochs(site)[-1][2] is None
 
 

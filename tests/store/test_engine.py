@@ -89,6 +89,22 @@ def test_sqlite_runs_in_wal_mode_with_a_time_out_and_foreign_keys(sqlite_store: 
     assert values == {"journal_mode": "wal", "busy_timeout": 10_000, "foreign_keys": 1, "synchronous": 2}
 
 
+def test_a_file_that_cannot_be_put_into_wal_mode_now_is_not_opened(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it every reader would stop the daemon's writes."""
+    monkeypatch.setattr(store_engine, "_BUSY_TIMEOUT_MS", 1)
+    sqlite_store.close()
+    other = sqlite3.connect(tmp_path / "soda.db", isolation_level=None)
+    assert other.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM job").fetchone()
+    with pytest.raises(StoreError, match="locked"):
+        open_store(f"sqlite:///{tmp_path}/soda.db")
+    other.close()
+    open_store(f"sqlite:///{tmp_path}/soda.db").close()
+
+
 def test_a_run_without_its_job_is_refused(store: Store) -> None:
     with pytest.raises(IntegrityError), store.write() as session:
         session.add(JobRun(job_pk=99, restart=0, start_s=1.0))

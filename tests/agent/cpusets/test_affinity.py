@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.agent.cpusets.core_limits import MOST_CORRECTIONS, CoreRange, JobCoreLimits
-from slurm_soda.agent.cpusets.errors import CoresError
+from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
 from slurm_soda.agent.job_events.run_event import RunKey
 from slurm_soda.agent.reporting.run_records import NodeRun
 from slurm_soda.wire.records import JobOpened
@@ -190,3 +190,13 @@ def test_the_kernels_own_groups_of_v2(tmp_path: Path) -> None:
         program.end()
         for group in reversed(made):
             group.rmdir()
+
+
+def test_a_job_that_is_not_here_is_said_to_be_gone(tmp_path: Path) -> None:
+    """A job without a process, one of which only sums are known, and one that nobody knows."""
+    sets = JobCoreLimits("/nonexistent", tmp_path / "cores.json", lambda opened: [], lambda gpus: frozenset())
+    opened = JobOpened(JOB, 0, "n1", 1000, "alice", "gpu", 1.0, (), 1)
+    sets.observe([NodeRun(RunKey(JOB, 1), opened), NodeRun(RunKey(JOB + 1, 1))])
+    for job_id, why in ((JOB, "has no process here"), (JOB + 1, "does not run here"), (JOB + 2, "does not run here")):
+        with pytest.raises(JobGoneError, match=f"job {job_id} {why}"):
+            sets.core_range(job_id)

@@ -55,6 +55,13 @@ def test_the_systems_mount_is_used_also_when_there_is_one_of_ours(machine: Machi
     assert machine.asked == []
 
 
+def test_a_mount_of_ours_is_used_again(machine: Machine) -> None:
+    machine.mounted(("cpu", "rw,nosuid", "cpu,cpuacct"), ("own", "rw", "net_cls"))
+    machine.classes().make()
+    assert machine.class_id("own") == f"{0x50DA0020}\n"
+    assert machine.asked == []
+
+
 def test_a_mount_that_cannot_be_written_is_passed_over(machine: Machine) -> None:
     machine.mounted(("system", "ro,nosuid", BOTH))
     machine.refusals["net_cls"] = "already mounted"

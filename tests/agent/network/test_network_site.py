@@ -12,7 +12,8 @@ import pytest
 from slurm_soda.agent.network.net_cls import NetClsGroups
 from slurm_soda.agent.network.network_controller import STATE_FILE, NetworkController, NetworkDependencies
 from slurm_soda.agent.network.nft_rules import NftRules
-from slurm_soda.agent.network.shaper import HtbShaper
+from slurm_soda.agent.network.shaper import HtbShaper, NetworkError, read_link_mbit_per_s
+from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.settings.network import NetworkSettings
 from slurm_soda.agent.state_file import write_state
 from tests.agent.network.node import CPU_JOB, SETTINGS, WIDE, Node, Table
@@ -154,18 +155,20 @@ def test_nothing_is_done_unless_the_site_says_so(node: Node) -> None:
 
 
 class Removed:
-    """Stands for rules, tree and groups, which can all be removed."""
+    """Stands for rules, tree and groups, which can all be removed, the first times perhaps not."""
 
-    def __init__(self) -> None:
-        self.times = 0
+    def __init__(self, refusals: int = 0) -> None:
+        self.times, self.refusals = 0, refusals
 
     def remove(self) -> None:
         self.times += 1
+        if self.times <= self.refusals:
+            raise NetworkError("device or resource busy")
 
 
-def test_what_an_agent_left_is_gone_without_a_fault(tmp_path: Path) -> None:
-    """Without the kernel's own network, which not every machine with tests lends."""
-    rules, shaper, groups = Removed(), Removed(), Removed()
+def left_behind(tmp_path: Path, *parts: Removed) -> NetworkController:
+    """Where an agent was killed, without the kernel's own network, which not every machine with tests lends."""
+    rules, shaper, groups = parts
     ports = NetworkDependencies(
         Table({}, {}),
         shaper=cast("HtbShaper", shaper),
@@ -173,8 +176,42 @@ def test_what_an_agent_left_is_gone_without_a_fault(tmp_path: Path) -> None:
         net_classes=lambda _node: cast("NetClsGroups", groups),
     )
     write_state(tmp_path / STATE_FILE, 1, {"net_cls": "n1"})
-    resource_controller = NetworkController(SETTINGS, tmp_path, ports)
+    return NetworkController(SETTINGS, tmp_path, ports)
+
+
+def test_what_an_agent_left_is_gone_without_a_fault(tmp_path: Path) -> None:
+    rules, shaper, groups = Removed(), Removed(), Removed()
+    resource_controller = left_behind(tmp_path, rules, shaper, groups)
     assert resource_controller.recover(0.0) == ()
     assert (rules.times, shaper.times, groups.times) == (1, 1, 1)
     assert resource_controller.close() == ()
     assert (rules.times, (tmp_path / STATE_FILE).exists()) == (1, False)
+
+
+def test_what_cannot_be_removed_is_said_and_tried_again(tmp_path: Path) -> None:
+    rules, shaper, groups = Removed(), Removed(refusals=1), Removed()
+    resource_controller = left_behind(tmp_path, rules, shaper, groups)
+    assert resource_controller.recover(0.0) == ("device or resource busy",)
+    assert groups.times == 1, "one that stays keeps nothing else"
+    assert resource_controller.close() == ()
+    assert (shaper.times, (tmp_path / STATE_FILE).exists()) == (2, False)
+
+
+def test_an_agent_that_has_not_recovered_changes_nothing(tmp_path: Path) -> None:
+    """One that only reports once, beside the one that shares the link out."""
+    rules, shaper, groups = Removed(), Removed(), Removed()
+    resource_controller = left_behind(tmp_path, rules, shaper, groups)
+    assert resource_controller.turn(NodeSample(0.0, (), {}, unix_s=0.0)) == ()
+    assert (rules.times, shaper.times, groups.times, (tmp_path / STATE_FILE).exists()) == (0, 0, 0, True)
+
+
+def test_the_speed_of_a_link_is_its_drivers_word(tmp_path: Path) -> None:
+    speed = tmp_path / "eth0/speed"
+    speed.parent.mkdir()
+    speed.write_text("25000\n")
+    assert read_link_mbit_per_s("eth0", tmp_path) == 25_000
+    with pytest.raises(NetworkError, match="there is no interface eth1"):
+        read_link_mbit_per_s("eth1", tmp_path)
+    speed.write_text("-1\n")
+    with pytest.raises(NetworkError, match="eth0 does not report its speed"):
+        read_link_mbit_per_s("eth0", tmp_path)
