@@ -66,7 +66,8 @@ def running(site: Path) -> Iterator[subprocess.Popen[str]]:
         environment = {**os.environ, "NOTIFY_SOCKET": str(site / "notify")}
         process = subprocess.Popen(command(site), stderr=subprocess.PIPE, text=True, env=environment)
         assert systemd.recv(4096) == b"READY=1"
-        assert b"STATUS=" in systemd.recv(4096)
+        while b"STATUS=" not in (told := systemd.recv(4096)):
+            assert told == b"WATCHDOG=1"
         yield process
         process.kill()
         process.wait()

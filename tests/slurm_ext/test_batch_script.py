@@ -83,17 +83,16 @@ def test_any_text_gets_an_answer(script: str) -> None:
     [(b"#!/bin/sh\nsrun -c 8 ./train", "options of srun in its script"), (b"#!/bin/sh\n./train \xff", "")],
 )
 def test_a_request_is_read_with_its_script(script: bytes, peculiar: str) -> None:
-    squeue = FRAMING.field.join(("2", "OK", f"{FRAMING.record}\n{FRAMING.end}")).encode()
-    replies = {"squeue": squeue, "batch_script": script + FRAMING.end.encode(), "--json": reply("24.11.5", "request-2")}
+    replies = {"batch_script": script + FRAMING.end.encode(), "--json": reply("24.11.5", "allocation-10055")}
 
     def slurm(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
         return CompletedCommand(tuple(argv), 0, next(said for word, said in replies.items() if word in argv), b"")
 
     client = CliSlurmClient(slurm, nonce=lambda: FRAMING.nonce)
-    assert client.request(2).peculiar == peculiar
+    assert client.request(10055).peculiar == peculiar
     replies["batch_script"] = script
-    with pytest.raises(SlurmReplyError, match="script of job 2 was cut short"):
-        client.request(2)
+    with pytest.raises(SlurmReplyError, match="script of job 10055 was cut short"):
+        client.request(10055)
 
 
 def test_the_cpus_of_an_interactive_job_are_its_commands() -> None:
