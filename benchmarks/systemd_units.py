@@ -34,7 +34,6 @@ interval_s = 1
 """
 AGENT_TOML = """[cores]
 enabled = true
-free_unneeded = true
 step_s = 2.0
 settle_s = 1.5
 sample_s = 0.1
@@ -49,6 +48,8 @@ ALONE = f"{NO_RESTART}ExecStopPost=\nKillMode=process\n"
 """systemd does nothing when sodad is dead: only the timer ends lifts, and only setpriv ends commands."""
 
 HOLD = "/run/hold-changes"
+ENDED_WITHIN_MS = 5000
+"""A change under way, which would last for ever. It ends at once; two busy cores take their time."""
 SLOW_SCONTROL = f"""#!/bin/sh
 # While {HOLD} exists a change takes for ever. sodad's changes come by standard input.
 [ $# != 0 ] || [ ! -e {HOLD} ] || exec sleep 6543
@@ -58,6 +59,7 @@ UNDER_WAY = ("pgrep", "-fx", "sleep 6543")
 KILL_AND_WATCH = f"""kill -KILL $(systemctl show --property=MainPID --value sodad); rm {HOLD}; began=$(date +%s%N)
 while pgrep -fx 'sleep 6543' >/dev/null; do
     [ $(($(date +%s%N) - began)) -lt 9000000000 ] || break
+    sleep 0.02
 done
 echo $((($(date +%s%N) - began) / 1000000))"""
 SHARED_OUT = (
@@ -106,8 +108,9 @@ class UnitsSite:
     @contextmanager
     def changed(self, settings: str) -> Iterator[None]:
         """sodad's unit with other settings; afterwards sodad runs as shipped and has lifted again."""
-        self.cluster.copy_in(f"[Service]\n{settings}".encode(), DROP_IN)
-        self.shell("systemctl daemon-reload")
+        # /run is a file system of the container's own, into which the engine copies nothing.
+        write = "mkdir -p ${0%/*}; cat >$0; systemctl daemon-reload"
+        self.cluster.exec("root", ("sh", "-c", write, DROP_IN), input=f"[Service]\n{settings}").check()
         yield
         self.shell(f"rm {DROP_IN}; systemctl daemon-reload; systemctl start sodad")
         self.took_s(self.lifted, "sodad has lifted jobs")
@@ -152,7 +155,7 @@ def kills(site: UnitsSite) -> Iterator[FaultFinding]:
         site.submit("--hold", "--gres=gpu:1", "--cpus-per-task=20", "--soda-category=cv")
         site.took_s(lambda: site.cluster.exec("root", UNDER_WAY).status == 0, "a change is under way")
         took_ms = int(site.shell(KILL_AND_WATCH))
-        yield FaultFinding("a change under way is over after its sodad", f"{took_ms} ms", took_ms < 2000)
+        yield FaultFinding("a change under way is over after its sodad", f"{took_ms} ms", took_ms < ENDED_WITHIN_MS)
         lifts = count_lifts(site.cluster)
         took_s = took_ms / 1000 + site.took_s(lambda: not site.lifted(), "the timer has ended the lifts")
         holds = lifts > 0 and took_s < RELEASED_WITHIN_S
@@ -170,21 +173,22 @@ def kills(site: UnitsSite) -> Iterator[FaultFinding]:
 
 
 def limits(site: UnitsSite) -> Iterator[FaultFinding]:
-    """The agent takes cores, shares the link out, and gives everything back when it ends."""
+    """The agent moves a job between cores, shares the link out, and gives it back when it ends."""
     site.cluster.create_net_cls()
     for node in NODES:
         site.cluster.copy_in(AGENT_TOML.encode(), "/etc/slurm-soda/agent.toml", node=node)
         site.shell("systemctl restart soda-agent", node)
-    train = "exec soda-train --profiles /usr/local/share/soda-train/soda.tsv --model steady --duration-s 1e6"
+    train = "soda-train --profiles /usr/local/share/soda-train/soda.tsv --model resnet50 --duration-s 1e6"
+    train = f"exec srun --ntasks=1 --cpus-per-task=1 {train}"
     site.submit("--gres=gpu:1", "--cpus-per-task=2", "--nodelist=n1", script=train)
 
     def cores() -> str:
         script = "grep -h Cpus_allowed_list /proc/$(pgrep -x soda-train)/status | cut -f 2; true"
         return site.shell(script, "n1")
 
-    site.took_s(lambda: cores() == "0-1", "a training has two cores")
-    took_s = site.took_s(lambda: cores() == "0", "the agent has taken one")
-    yield FaultFinding("agent: a core that a training does not need is free after", f"{took_s:.1f} s", True)
+    site.took_s(lambda: cores() in ("0", "1"), "a training runs on one of its job's two cores")
+    took_s = site.took_s(lambda: cores() == "0-1", "the agent has given it the other one")
+    yield FaultFinding("agent: a training that needs a second core has it after", f"{took_s:.1f} s", True)
     site.submit("--gres=gpu:1", "--nodes=2", "--ntasks-per-node=1")
     site.submit("--nodelist=n1")
     wanted = ("htb 50da:", "inet slurm-soda-network", "slurm-soda-n1/gpu", "slurm-soda-n1/cpu", "network.json")
@@ -196,15 +200,18 @@ def limits(site: UnitsSite) -> Iterator[FaultFinding]:
     took_s = site.took_s(shared_out, "the link is shared out")
     yield FaultFinding("agent: the link is shared out after", f"{took_s:.1f} s", True)
     site.shell("systemctl kill --kill-whom=main --signal=KILL soda-agent", "n1")
-    site.shell("sleep 3; systemctl is-active soda-agent", "n1")
-    site.took_s(shared_out, "the next agent shares the link out")
+    restarted = (
+        "[ $(systemctl show --property=NRestarts --value soda-agent) = 1 ] && systemctl is-active soda-agent || true"
+    )
+    site.took_s(lambda: site.shell(restarted, "n1") == "active", "systemd has started another agent")
+    site.took_s(shared_out, "that one shares the link out")
     site.shell("systemctl stop soda-agent", "n1")
-    took_s = site.took_s(lambda: cores() == "0-1" and not site.shell(SHARED_OUT, "n1"), "all is given back")
-    yield FaultFinding("agent: killed, started again, stopped: all given back after", f"{took_s:.1f} s", True)
+    took_s = site.took_s(lambda: not site.shell(SHARED_OUT, "n1"), "all is given back")
+    yield FaultFinding("agent: killed, started again, stopped: the link is as before after", f"{took_s:.1f} s", True)
     site.shell("systemctl start soda-agent", "n1")
     site.cancel_all()
-    ended = "select count(*) from job_run where job_id > 0"
-    yield FaultFinding("runs that agents have reported", str(first_rows(site.cluster, ended)[0][0]), True)
+    runs = first_rows(site.cluster, "select count(*) from job_run")[0][0]
+    yield FaultFinding("runs that agents have reported", str(runs), runs > 0)
 
 
 def refusals(site: UnitsSite) -> Iterator[FaultFinding]:
