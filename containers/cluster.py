@@ -74,6 +74,8 @@ class ContainerCluster:
         packed: bool = False,
         slurm: str = DEFAULT_SLURM,
         base: str | None = None,
+        systemd: bool = False,
+        backup: bool = False,
         progress: ReportProgress = _no_progress,
     ) -> ContainerCluster:
         """Brings a cluster up and returns when every node is idle; a failure or an interrupt leaves nothing behind.
@@ -82,11 +84,11 @@ class ContainerCluster:
             ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
         """
         release = find_release(slurm)
-        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm)
+        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm, systemd, backup)
         client = connect_docker(progress)
         if docker_resources.find_containers(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
-        image = ensure_images(client, progress, release, base)
+        image = ensure_images(client, progress, release, base, systemd=systemd)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")
@@ -280,7 +282,8 @@ class ContainerCluster:
                 self._client, self.container_of(host), [*files, ContainerFile("/etc/munge/munge.key", key, 0o400)]
             )
         progress("starting Slurm")
-        self.exec("root", ("start-controller",)).check()
+        for host in self.spec.controllers:
+            self.exec("root", ("start-controller", host), node=host).check()
         for host in self.spec.compute_hosts:
             names = self.spec.node_names if self.spec.packed else (host,)
             self.exec("root", ("start-node", str(self.spec.gpus), *names), node=host).check()

@@ -19,7 +19,7 @@ MAX_PACKED_NODES = 64
 MAX_NODES = 16
 MAX_GPUS = 16
 DEFAULT_SLURM = "24.11"
-CONTROLLER = "ctl"
+CONTROLLER, BACKUP_CONTROLLER = "ctl", "ctl2"
 PACKED_HOST = "sim"
 
 CgroupPlugin = Literal["v1", "v2", "none"]
@@ -46,6 +46,10 @@ class ClusterSpec:
     """All compute nodes in one container, without cgroups: for tests of scale."""
     slurm: str = DEFAULT_SLURM
     """Release of Slurm, as :data:`slurm_soda.containers.slurm_releases.SLURM_RELEASES` has them."""
+    systemd: bool = False
+    """systemd runs the daemons, by their units. Otherwise a script does, and containers start faster."""
+    backup: bool = False
+    """There is a second host with a slurmctld, which shares the state of the first one's."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", self.name):
@@ -70,6 +74,11 @@ class ClusterSpec:
         return f"{self.prefix}-home"
 
     @property
+    def state_volume(self) -> str:
+        """Volume behind slurmctld's StateSaveLocation, where controllers share it."""
+        return f"{self.prefix}-state"
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         """Slurm's node names, ``n1`` and on."""
         return tuple(f"n{i + 1}" for i in range(self.nodes))
@@ -80,9 +89,14 @@ class ClusterSpec:
         return (PACKED_HOST,) if self.packed else self.node_names
 
     @property
+    def controllers(self) -> tuple[str, ...]:
+        """Containers that run slurmctld, the primary one first."""
+        return (CONTROLLER, BACKUP_CONTROLLER) if self.backup else (CONTROLLER,)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
-        """All containers, the controller first."""
-        return (CONTROLLER, *self.compute_hosts)
+        """All containers, the controllers first."""
+        return (*self.controllers, *self.compute_hosts)
 
     def container(self, host: str) -> str:
         """Docker's name of the container that is called ``host`` inside the cluster."""

@@ -30,26 +30,34 @@ def _create(client: docker.DockerClient, spec: ClusterSpec, image: str) -> None:
     labels = {LABEL: spec.name}
     client.networks.create(spec.prefix, driver="bridge", labels=labels)
     client.volumes.create(spec.home_volume, labels=labels)
+    if spec.backup:
+        client.volumes.create(spec.state_volume, labels=labels)
     api: Any = client.api
     for host in spec.hosts:
         options = _compute_options(spec) if host in spec.compute_hosts else {}
+        options |= _systemd_options(options) if spec.systemd else {"command": ["sleep", "infinity"], "init": True}
         client.containers.run(
             image,
-            ["sleep", "infinity"],
             detach=True,
-            init=True,
             name=spec.container(host),
             hostname=host,
             labels=spec.labels(host),
             network=spec.prefix,
             networking_config={spec.prefix: api.create_endpoint_config(aliases=[host])},
-            volumes={spec.home_volume: {"bind": "/home", "mode": "rw"}},
+            volumes=_volumes(spec, host),
             **options,
         )
 
 
 FUSE_RULE = "c 10:229 rwm"
 """/dev/fuse, for emulated file systems of the kernel; its node in the container is root's alone."""
+
+
+def _volumes(spec: ClusterSpec, host: str) -> dict[str, dict[str, str]]:
+    found = {spec.home_volume: {"bind": "/home", "mode": "rw"}}
+    if spec.backup and host in spec.controllers:
+        found[spec.state_volume] = {"bind": "/var/spool/slurmctld", "mode": "rw"}
+    return found
 
 
 def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
@@ -61,6 +69,18 @@ def _compute_options(spec: ClusterSpec) -> dict[str, Any]:
         # A rule a device, not one for all: a rule that covers them all would stay in each job's cgroup and nothing
         # would be denied there.
         "device_cgroup_rules": [*(f"c 195:{gpu} rwm" for gpu in range(spec.gpus)), FUSE_RULE],
+    }
+
+
+def _systemd_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What systemd needs as the first process. Beside what the units allow, the engine forbids no system call."""
+    return {
+        "command": ["start-systemd"],
+        "environment": {"container": "docker"},
+        "tmpfs": {"/run": "", "/run/lock": ""},
+        "cap_add": [*options.get("cap_add", ["SYS_ADMIN"]), "SYS_PTRACE", "DAC_READ_SEARCH"],
+        "security_opt": ["apparmor=unconfined", "seccomp=unconfined"],
+        "cgroupns": "private",
     }
 
 

@@ -26,6 +26,7 @@ from slurm_soda.containers.wheels import ContainerPython, ensure_wheels, lock_fo
 
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
+_SYSTEMD_FILES = ("daemonctl-systemd", "start-systemd")
 _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog", "install", "learning"),
     *("policies", "prolog", "simulator", "slurm_ext", "sodactl", "wire"),
@@ -38,7 +39,7 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_IMAGES_KEPT = {"product": 10, "python": 3, "slurm": 3}
+_IMAGES_KEPT = {"systemd": 2, "product": 10, "python": 3, "slurm": 3}
 """Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
@@ -59,11 +60,17 @@ def find_checkout() -> Path:
 
 
 def ensure_images(
-    client: docker.DockerClient, say: ReportProgress, release: SlurmRelease, base: str | None = None
+    client: docker.DockerClient,
+    say: ReportProgress,
+    release: SlurmRelease,
+    base: str | None = None,
+    *,
+    systemd: bool = False,
 ) -> str:
     """Tag of an image with this checkout's slurm-soda beside a release of Slurm; builds what is not there yet.
 
-    ``base`` names an image of the release's suite of Debian to start from, instead of the one that is found or made.
+    ``base`` names an image of the release's suite of Debian to start from, instead of the one that is found or made. With
+    ``systemd`` the image has that too, and the installed units.
 
     Raises:
         ClusterError: a step failed; the text has the end of what it said.
@@ -75,12 +82,15 @@ def ensure_images(
         if not has_image(client, slurm.tag):
             _build(client, say, slurm, {})
         python = _python(client, say, slurm.tag, top, release)
-        product = ImageLayer("product", python, sources(top))
-        if not has_image(client, product.tag):
-            _build(client, say, product, {})
-            for layer, kept in _IMAGES_KEPT.items():
-                _remove_old_images(client, layer, kept)
-        return product.tag
+        layers = [ImageLayer("product", python, sources(top))]
+        if systemd:
+            layers.append(ImageLayer("systemd", layers[0].tag, {name: _read(IMAGE / name) for name in _SYSTEMD_FILES}))
+        for layer in layers:
+            if not has_image(client, layer.tag):
+                _build(client, say, layer, {})
+                for name, kept in _IMAGES_KEPT.items():
+                    _remove_old_images(client, name, kept)
+        return layers[-1].tag
 
 
 def slurm_layer(release: SlurmRelease, below: str) -> ImageLayer:

@@ -56,6 +56,7 @@ def _values(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
         )
         gather = "jobacct_gather/cgroup" if limited else "jobacct_gather/linux"
     return {
+        "controllers": "\n".join(f"SlurmctldHost={host}" for host in spec.controllers),
         "nodes": _nodes(spec),
         "scheduler_parameters": scheduler,
         "def_mem_per_cpu_mib": str(max(1, min(1024, spec.memory_mib // spec.cpus))),
