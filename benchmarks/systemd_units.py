@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import click
 
-from benchmarks.dead_daemon import RELEASED_WITHIN_S, count_lifts
+from benchmarks.dead_daemon import RELEASED_WITHIN_S
 from benchmarks.faults import FaultFinding, first_rows, show
+from benchmarks.lifted_jobs import find_lifted_jobs
 from slurm_soda.containers.cluster import ContainerCluster
 
 NODES = ("n1", "n2")
@@ -93,7 +94,7 @@ class UnitsSite:
         return time.monotonic() - began_s
 
     def lifted(self) -> bool:
-        return count_lifts(self.cluster) > 0
+        return bool(find_lifted_jobs(self.cluster))
 
     def cpus(self, job: int) -> int:
         found = re.search(r"NumCPUs=(\d+)", self.shell(f"scontrol -o show job {job}"))
@@ -134,7 +135,7 @@ def changes(site: UnitsSite) -> Iterator[FaultFinding]:
         site.submit(f"--gres=gpu:{gpus}")
     site.shell("systemctl enable --now sodad")
     took_s = site.took_s(site.lifted, "sodad has lifted jobs")
-    yield FaultFinding("jobs lifted, after", f"{count_lifts(site.cluster)}, {took_s:.1f} s", True)
+    yield FaultFinding("jobs lifted, after", f"{len(find_lifted_jobs(site.cluster))}, {took_s:.1f} s", True)
     job = site.submit("--hold", "--gres=gpu:1", "--cpus-per-task=20", "--soda-category=cv")
     took_s = site.took_s(lambda: site.cpus(job) == 3, "sodad has changed a request")
     yield FaultFinding("cores of a waiting job from 20 to 3, after", f"{took_s:.1f} s", True)
@@ -156,7 +157,7 @@ def kills(site: UnitsSite) -> Iterator[FaultFinding]:
         site.took_s(lambda: site.cluster.exec("root", UNDER_WAY).status == 0, "a change is under way")
         took_ms = int(site.shell(KILL_AND_WATCH))
         yield FaultFinding("a change under way is over after its sodad", f"{took_ms} ms", took_ms < ENDED_WITHIN_MS)
-        lifts = count_lifts(site.cluster)
+        lifts = len(find_lifted_jobs(site.cluster))
         took_s = took_ms / 1000 + site.took_s(lambda: not site.lifted(), "the timer has ended the lifts")
         holds = lifts > 0 and took_s < RELEASED_WITHIN_S
         yield FaultFinding(f"{lifts} lifts of a dead sodad, by sodad-expiry over after", f"{took_s:.0f} s", holds)
