@@ -99,7 +99,7 @@ def up(
       sodactl cluster up --mode enforce                     slurm-soda decides from the start
       sodactl cluster up --slurm 26.05                      a newer Slurm, from Debian's next release
     """  # noqa: D301 - click reads the control character
-    size = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
+    size: dict[str, Any] = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
     made = ContainerCluster.up(name, **size, packed=packed, slurm=slurm, base=base, progress=_print_progress)
     try:
         if mode != "off":
