@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import CursorResult, Insert
+from sqlalchemy import Insert
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -48,25 +48,24 @@ def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
     yield left
 
 
-def store_report(session: Session, report: NodeReport, now_s: float) -> int:
-    """Take in one report; gives the number of openings and closings that are new."""
-    new = store_records(session, report)
+def store_report(session: Session, report: NodeReport, now_s: float) -> None:
+    """Take in one report."""
+    store_records(session, report)
     _store_heartbeat(session, report, now_s)
-    return new
 
 
-def store_records(session: Session, report: NodeReport) -> int:
-    """Take in the records of a report; gives the number of openings and closings that are new.
+def store_records(session: Session, report: NodeReport) -> None:
+    """Take in the records of a report.
 
     Usage is cumulative, so the newest record of a run on a node replaces the one before.
     """
-    new = _add_events(session, "open", report.opened) + _add_events(session, "close", report.closed)
+    _add_events(session, "open", report.opened)
+    _add_events(session, "close", report.closed)
     _put_usages(session, report.usage)
     for measurement in report.core_measurements:
         add_measurement(session, measurement)
     for fit in report.core_fits:
         add_fit(session, fit)
-    return new
 
 
 def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None:
@@ -78,7 +77,7 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
 
 
-def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobClosed]) -> int:
+def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobClosed]) -> None:
     rows = [
         {
             "kind": kind,
@@ -90,8 +89,7 @@ def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobCl
         }
         for record in records
     ]
-    insert = _insert_into(NodeEvent, session)
-    return _execute(session, insert.on_conflict_do_nothing(), rows)
+    _execute(session, _insert_into(NodeEvent, session).on_conflict_do_nothing(), rows)
 
 
 def _put_usages(session: Session, usages: Sequence[JobUsage]) -> None:
@@ -109,6 +107,7 @@ def _insert_into(table: type[Base], session: Session) -> sqlite.Insert | postgre
     return postgresql.insert(table) if on_server else sqlite.insert(table)
 
 
-def _execute(session: Session, statement: Insert, rows: Sequence[dict[str, Any]]) -> int:
-    """Run a statement for each row; gives the number of rows that it changed."""
-    return cast("CursorResult[Any]", session.connection().execute(statement, rows)).rowcount if rows else 0
+def _execute(session: Session, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
+    """Run a statement for each row."""
+    if rows:
+        session.connection().execute(statement, rows)
