@@ -29,6 +29,7 @@ from slurm_soda.daemon.store.agent_reports import (
     split_report,
     store_records,
     store_report,
+    without_records,
 )
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.slurm_ext.errors import SodaError
@@ -158,6 +159,8 @@ class ReportWriter:
     def _take_group(self, group: list[_QueuedReport]) -> None:
         """Write some reports together, and answer them; each alone if one of them cannot be written."""
         wanted = [waiting for waiting in group if waiting.is_awaited()]
+        if not wanted:
+            return
         try:
             self._store_group([waiting.report for waiting in wanted])
         except (OperationalError, StoreError) as error:  # the store, not a report
@@ -181,9 +184,9 @@ class ReportWriter:
             self._on_close()
 
     def _store_group(self, reports: list[NodeReport]) -> None:
-        """Write reports that are not in the store yet, in one transaction; a long one, which is alone, in several."""
+        """Write some reports in one transaction; a long one, which is alone, in several. What is stored already stays."""
         with self._store.read() as session:
-            fresh = [report for report in reports if not is_stored(session, report)]
+            fresh = [without_records(report) if is_stored(session, report) else report for report in reports]
         last = []
         for report in fresh:
             *earlier, rest = split_report(report, MAX_RECORDS_PER_COMMIT)
@@ -191,11 +194,10 @@ class ReportWriter:
                 with self._transaction() as session:
                     store_records(session, part)
             last.append(rest)
-        if last:
-            now_s = self._clock.now_s()
-            with self._transaction() as session:
-                for report in last:
-                    store_report(session, report, now_s)
+        now_s = self._clock.now_s()
+        with self._transaction() as session:
+            for report in last:
+                store_report(session, report, now_s)
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:

@@ -31,6 +31,11 @@ def count_records(report: NodeReport) -> int:
     return sum(len(getattr(report, name)) for name in _RECORDS)
 
 
+def without_records(report: NodeReport) -> NodeReport:
+    """Only the sign of life in a report."""
+    return replace(report, **dict.fromkeys(_RECORDS, ()))
+
+
 def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
     """The report in parts of at most ``most`` records, at least one.
 
