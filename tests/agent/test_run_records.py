@@ -313,7 +313,7 @@ def test_faults_are_forgotten_after_an_hour_also_when_the_clock_is_set_back() ->
 
 
 def test_a_full_spool_is_read_in_a_time_that_grows_with_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each opening compared with all others took 30 s for a full spool, in which the agent answered nobody."""
+    """While the agent compares each opening with all others, it answers nobody."""
     jobs = 300
     for job_id in range(1, jobs + 1):
         node.spool.write(record_name(job_id, 500, "open"), event("open", job_id))
