@@ -14,7 +14,7 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
     """The event that opens a run, from slurmd's environment; ``job_id`` is 0 where that names no job.
 
     ``cpus_per_node``, ``node_names`` and ``env`` are as Slurm gives them: the agent reads and validates them, so that
-    the job need not wait for it.
+    the job need not wait for it. The first two are empty where they are too long; ``nodes`` is 0 where it is not known.
     """
     return {
         "kind": "open",
@@ -27,8 +27,9 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
         "partition": slurm_env.read_text(environ, "SLURM_JOB_PARTITION"),
         "at_s": round(now_s, 3),
         "gpus": slurm_env.read_gpu_indices(environ),
-        "cpus_per_node": slurm_env.read_text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
-        "node_names": slurm_env.read_text(environ, "SLURM_JOB_NODELIST", 8192),
+        "cpus_per_node": slurm_env.read_whole_text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
+        "node_names": slurm_env.read_whole_text(environ, "SLURM_JOB_NODELIST", 8192),
+        "nodes": slurm_env.read_integer(environ, "SLURM_JOB_NUM_NODES", highest=1_000_000),
         "env": slurm_env.read_hints(environ),
     }
 

@@ -41,7 +41,7 @@ class JobOpened:
     cpus: int
     hints: dict[str, str] = field(default_factory=dict)
     nodes: int = 1
-    """Nodes of the job's allocation, this one included."""
+    """Nodes of the job's allocation, this one included; 0 if that is not known."""
 
     @classmethod
     def from_dict(cls, data: object) -> JobOpened:
@@ -62,7 +62,7 @@ class JobOpened:
             gpus=read.wholes("gpus", MAX_GPUS, 0, 65_535),
             cpus=read.cpus("cpus", 0),
             hints=read.text_map("hints", 32, 256),
-            nodes=read.whole("nodes", 1, MAX_NODES, 1),
+            nodes=read.whole("nodes", 0, MAX_NODES, 1),
         )
 
 

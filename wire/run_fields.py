@@ -9,7 +9,8 @@ MAX_GPUS = 256
 """GPUs of one node."""
 MAX_SEARCHES = 1_000_000
 MAX_STEPS = 64
-_MAX_JOB_ID = 0x7FFF_FFFF
+_MAX_JOB_ID = 0xFFFF_FFFF
+"""Ids of a federation have the cluster's number in their upper bits."""
 _MAX_RESTARTS = 1_000_000
 _MAX_TIME_S = 1e11
 

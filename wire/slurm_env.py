@@ -26,6 +26,11 @@ def read_text(environ: Mapping[str, str], name: str, longest: int = MAX_TEXT) ->
     return "".join("?" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in value)
 
 
+def read_whole_text(environ: Mapping[str, str], name: str, longest: int) -> str:
+    """Text as :func:`read_text`, or none where it is longer: a list that is cut says something else."""
+    return read_text(environ, name, longest) if len(environ.get(name, "")) <= longest else ""
+
+
 def read_gpu_indices(environ: Mapping[str, str]) -> list[int]:
     """Absolute indices of the job's GPUs on this node (SLURM_JOB_GPUS, such as ``0,1`` or ``0-3``), ascending."""
     found: set[int] = set()

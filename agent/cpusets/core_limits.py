@@ -12,7 +12,12 @@ from pathlib import Path
 
 from slurm_soda.agent.cpusets.backends import AFFINITY, AffinityBackend, CoreBackend, CpusetBackend
 from slurm_soda.agent.cpusets.core_order import CpuLayout, order_cpus, read_siblings, threads_per_core
-from slurm_soda.agent.cpusets.core_records import JobCoreRecord, read_core_records, write_core_records
+from slurm_soda.agent.cpusets.core_records import (
+    JobCoreRecord,
+    check_core_record,
+    read_core_records,
+    write_core_records,
+)
 from slurm_soda.agent.cpusets.cpu_list import Cpus, format_cpu_list
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
 from slurm_soda.agent.cpusets.job_cpusets import JobCpusets, find_job_cpusets
@@ -62,10 +67,10 @@ class JobCoreLimits:
         With affinity that takes a first reading of the jobs that are here.
         """
         try:
-            self._held = read_core_records(self._path)
+            self._held, faults = read_core_records(self._path)
         except StateFileError as error:
             return [str(error)]
-        return self.restore_all()
+        return faults + self.restore_all()
 
     def restore_all(self) -> list[str]:
         """Give every job its cores back, whoever wanted fewer; returns faults. What cannot be done now is tried again."""
@@ -269,6 +274,7 @@ class JobCoreLimits:
         known = self._held.get(held.job_id)
         if held == known:
             return
+        check_core_record(held)
         self._held[held.job_id] = held
         try:
             self._write()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from slurm_soda.wire.run_fields import MAX_CPUS, RunFields
 
 VERSION = 1
 MAX_JOBS = 4096
+MAX_GROUPS = 4096
+"""Groups of one job."""
 _MAX_TEXT_LENGTH = 4096
 
 
@@ -68,27 +71,51 @@ class JobCoreRecord:
         return frozenset(self.order[: cores * self.width])
 
 
-def read_core_records(path: Path) -> dict[int, JobCoreRecord]:
-    """Jobs on record, by id.
+def read_core_records(path: Path) -> tuple[dict[int, JobCoreRecord], list[str]]:
+    """Jobs on record, by id, and faults: one for each job whose record cannot be understood.
 
     Raises:
         StateFileError: the file is damaged.
     """
     content = read_state(path, VERSION)
+    jobs: dict[int, JobCoreRecord] = {}
+    faults = []
     try:
-        jobs = [_core_record(item) for item in JsonFields("cores record", content).objects("jobs", MAX_JOBS)]
+        items = JsonFields("cores record", content).objects("jobs", MAX_JOBS)
     except RecordError as error:
         raise StateFileError(f"{path}: {error}: cores that were taken are not known any more") from error
-    return {held.job_id: held for held in jobs}
+    for item in items:
+        try:
+            held = _core_record(item)
+        except RecordError as error:
+            whose = f" job {item['job_id']!a:.12}:" if isinstance(item, dict) and "job_id" in item else ""
+            faults.append(f"{path}:{whose} {error}: cores that were taken are not known any more")
+        else:
+            jobs[held.job_id] = held
+    return jobs, faults
 
 
-def write_core_records(path: Path, jobs: Iterable[JobCoreRecord]) -> None:
+def write_core_records(path: Path, jobs: Collection[JobCoreRecord]) -> None:
     """Put jobs on record.
 
     Raises:
         StateFileError: it cannot be written, so nothing may be changed.
     """
+    if len(jobs) > MAX_JOBS:
+        raise StateFileError(f"{path} would hold {len(jobs)} jobs, and at most {MAX_JOBS} are read: nothing is changed")
     write_state(path, VERSION, {"jobs": [asdict(held) for held in jobs]})
+
+
+def check_core_record(held: JobCoreRecord) -> None:
+    """Make sure that a job's record can be read again once it is written.
+
+    Raises:
+        StateFileError: it cannot, so nothing of the job may be changed.
+    """
+    try:
+        _core_record(json.loads(json.dumps(asdict(held))))
+    except RecordError as error:
+        raise StateFileError(f"{error}: its cores are not changed") from error
 
 
 def _core_record(data: object) -> JobCoreRecord:
@@ -103,7 +130,7 @@ def _core_record(data: object) -> JobCoreRecord:
         start=read.cpus("start"),
         step=read.text("step", _MAX_TEXT_LENGTH),
         original={
-            name: _cpus(cpus) for name, cpus in read.text_map("original", MAX_JOBS, _MAX_TEXT_LENGTH * 4).items()
+            name: _cpus(cpus) for name, cpus in read.text_map("original", MAX_GROUPS, _MAX_TEXT_LENGTH * 4).items()
         },
         limits=read.whole_map("limits", 64, 1, MAX_CPUS),
         applied=tuple(map(_cpus, read.texts("applied", 2, _MAX_TEXT_LENGTH * 4))),

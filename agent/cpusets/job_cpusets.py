@@ -18,11 +18,14 @@ from dataclasses import dataclass
 
 from slurm_soda.agent.cpusets.cpu_list import Cpus, format_cpu_list, parse_cpu_list
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
+from slurm_soda.agent.cpusets.thread_affinity import MAX_THREADS
 from slurm_soda.epilog.job_cgroups import find_node_cgroup
 
 V1, V2 = "cgroup/v1", "cgroup/v2"
 _ATTEMPTS = 3
 """Groups come and go while they are written."""
+_MOST_BYTES = 16 * MAX_THREADS
+"""Of one file: a process id has 7 digits at most."""
 _GONE_ERRNOS = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
@@ -61,16 +64,18 @@ class JobCpusets:
         return _cpus(self._read(name, file), f"{self.path}/{name}")
 
     def pids(self) -> dict[str, list[int]]:
-        """Processes by group, of the groups that have any."""
+        """Processes by group, of the groups that have any; :data:`~.thread_affinity.MAX_THREADS` at most."""
         found: dict[str, list[int]] = {}
+        left = MAX_THREADS
         for path, _, _ in os.walk(self.path):
             name = path.removeprefix(self.path).strip("/")
             try:
-                pids = [int(word) for word in self._read(name, "cgroup.procs").split()]
+                pids = [int(word) for word in self._read(name, "cgroup.procs").split()[:left]]
             except JobGoneError:
                 continue
             if pids:
                 found[name] = pids
+                left -= len(pids)
         return found
 
     def apply(self, wanted: Callable[[list[str]], Mapping[str, Cpus]]) -> None:
@@ -124,7 +129,7 @@ class JobCpusets:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return os.read(fd, 1 << 16).decode("ascii", "replace")
+                return _read_all(fd).decode("ascii", "replace")
             finally:
                 os.close(fd)
         except OSError as error:
@@ -148,6 +153,14 @@ def find_job_cpusets(root: str, node: str, uid: int, job_id: int) -> JobCpusets 
         return groups if source and groups.read() else None
     except CoresError:
         return None
+
+
+def _read_all(fd: int) -> bytes:
+    """What a file says, up to :data:`_MOST_BYTES`: the kernel gives about a page of a group's file at a time."""
+    found = b""
+    while len(found) < _MOST_BYTES and (part := os.read(fd, _MOST_BYTES - len(found))):
+        found += part
+    return found
 
 
 def _cpus(text: str, path: str) -> Cpus:

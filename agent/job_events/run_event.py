@@ -10,7 +10,7 @@ from slurm_soda.slurm_ext.read import hostlist
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.event_delivery import MAX_EVENT_BYTES
 from slurm_soda.wire.json_fields import decode_json
-from slurm_soda.wire.records import MAX_FAULT_LENGTH, JobClosed, JobOpened
+from slurm_soda.wire.records import MAX_FAULT_LENGTH, MAX_NODES, JobClosed, JobOpened
 from slurm_soda.wire.run_fields import MAX_CPUS, RunFields
 
 
@@ -54,10 +54,12 @@ def parse_run_event(line: bytes) -> RunEvent:
     if kind != "open" or not isinstance(data, dict):
         raise RecordError(f"event: kind is {kind!a}; allowed is open or close")
     names = _node_names(read.text("node_names", 8192, ""))
-    cpus = _cpus_on_node(read.text("cpus_per_node", 4096, ""), names, read.name("node"))
+    counts = _cpus_per_node(read.text("cpus_per_node", 4096, ""))
+    nodes = read.whole("nodes", 0, MAX_NODES, 0) or len(names) or len(counts)
     problems: list[str] = []
     hints = codec.hints_from_env(read.text_map("env", 32, 256), "SPANK_", problems)
-    found = {"cpus": cpus, "hints": codec.hints_to_dict(hints), "nodes": max(len(names), 1)}
+    cpus = _cpus_on_node(counts, names, read.name("node"))
+    found = {"cpus": cpus, "hints": codec.hints_to_dict(hints), "nodes": nodes}
     opened = JobOpened.from_dict({**data, **found})
     faults += tuple(f"job {opened.job_id}: {problem}"[:MAX_FAULT_LENGTH] for problem in problems[:8])
     return RunEvent(RunKey(opened.job_id, start_s), opened, faults)
@@ -71,17 +73,22 @@ def _node_names(node_list: str) -> tuple[str, ...]:
         return ()
 
 
-def _cpus_on_node(cpus_per_node: str, names: tuple[str, ...], node: str) -> int:
-    """This node's part of SLURM_JOB_CPUS_PER_NODE, such as ``28(x2),4``, or 0 where it is not known."""
+def _cpus_per_node(text: str) -> list[int]:
+    """The CPUs on each node by SLURM_JOB_CPUS_PER_NODE, such as ``28(x2),4``; none where it cannot be read."""
     counts: list[int] = []
-    for item in cpus_per_node.split(","):
+    for item in text.split(","):
         count, _, times = item.partition("(x")
         repeat = times.removesuffix(")") or "1"
         if not (count.isascii() and count.isdigit() and repeat.isascii() and repeat.isdigit()):
-            return 0
+            return []
         if len(count) > 6 or len(repeat) > 6 or len(counts) > MAX_CPUS:
-            return 0
+            return []
         counts.extend([int(count)] * int(repeat))
+    return counts
+
+
+def _cpus_on_node(counts: list[int], names: tuple[str, ...], node: str) -> int:
+    """This node's CPUs, or 0 where they are not known."""
     if len(set(counts)) == 1:
         return counts[0]
     return counts[names.index(node)] if node in names and len(names) == len(counts) else 0

@@ -7,10 +7,11 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
-from slurm_soda.agent.reporting.run_records import RunRecords
+from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
@@ -46,6 +47,8 @@ class ReportSender:
         self.news = asyncio.Event()
         self._agent_id = secrets.token_hex(8)
         self._seq = 0
+        self._unanswered: NodeReport | None = None
+        """Sent, and perhaps taken."""
 
     async def send(self) -> bool:
         """Send one report; says whether more news waits.
@@ -54,28 +57,36 @@ class ReportSender:
             UploadError: the controller did not take it.
         """
         batch = self._run_records.news()
-        measurements, fits = tuple(self._core_messages.measurements), tuple(self._core_messages.fits)
+        report = self._unanswered = self._make_report(batch)
+        answer = await self._uploader.send(report)
+        self._unanswered = None
+        self._run_records.reported(batch)
+        self._core_messages.mark_sent(report.core_measurements, report.core_fits)
+        if answer is not None:
+            self._core_messages.take(answer.cores)
+        return self._run_records.has_unreported()
+
+    def _make_report(self, batch: ReportBatch) -> NodeReport:
+        """The next report. One that says what the unanswered one said has its number too: the controller may have it."""
         now_s = self._clock()
-        self._seq += 1
         report = NodeReport(
             node=self._reported_node(batch.opened, batch.closed),
             agent_id=self._agent_id,
-            seq=self._seq,
+            seq=self._seq + 1,
             sent_s=now_s,
             opened=batch.opened,
             closed=batch.closed,
             usage=batch.usage,
             gpu_count=self._gpus.count,
             faults=self._faults.recent(now_s),
-            core_measurements=measurements,
-            core_fits=fits,
+            core_measurements=tuple(self._core_messages.measurements),
+            core_fits=tuple(self._core_messages.fits),
         )
-        answer = await self._uploader.send(report)
-        self._run_records.reported(batch)
-        self._core_messages.mark_sent(measurements, fits)
-        if answer is not None:
-            self._core_messages.take(answer.cores)
-        return self._run_records.has_unreported()
+        before = self._unanswered
+        if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:
+            return before
+        self._seq += 1
+        return report
 
     def _reported_node(self, opened: tuple[JobOpened, ...], closed: tuple[JobClosed, ...]) -> str:
         """Slurm's name of this node: as configured, else as slurmd gave it to prolog and epilog, else the host name."""

@@ -68,6 +68,7 @@ class RunRecords:
         self._events_reported: set[tuple[RunKey, str]] = set()
         self._done: deque[RunKey] = deque(maxlen=FORGOTTEN_KEPT)
         self.runs: dict[RunKey, NodeRun] = {}
+        self._runs_of_job: dict[int, list[NodeRun]] = {}
 
     def active(self) -> list[NodeRun]:
         """Runs that are to be sampled."""
@@ -196,14 +197,14 @@ class RunRecords:
         record = event.record
         if isinstance(record, JobClosed):
             return self._close(event, record)
-        run = self.runs.setdefault(event.key, NodeRun(event.key))
+        run = self.runs.get(event.key) or self._add_run(event.key)
         if run.opened is None:
             run.opened = record
             run.usage = run.usage or RunUsage(first_s=record.at_s, last_s=record.at_s, gpu_last_s=record.at_s)
             run.seen_s = now_s
             run.revision += 1
-        for other in self.runs.values():
-            if other.key.job_id == run.key.job_id and other.key.start_s < run.key.start_s and not other.over:
+        for other in self._runs_of_job[run.key.job_id]:
+            if other.key.start_s < run.key.start_s and not other.over:
                 other.over = True
                 other.revision += 1
         return run
@@ -211,7 +212,8 @@ class RunRecords:
     def _close(self, event: RunEvent, record: JobClosed) -> NodeRun:
         run = self.runs.get(event.key) or self._only_open_run(event.key)
         if run is None:
-            run = self.runs[event.key] = NodeRun(event.key, over=True)
+            run = self._add_run(event.key)
+            run.over = True
         if run.closed is None:
             # A requeued job's epilog already has the next restart count: the opening knows the true one.
             restart = run.opened.restart if run.opened else record.restart
@@ -226,8 +228,13 @@ class RunRecords:
 
     def _only_open_run(self, key: RunKey) -> NodeRun | None:
         """The job's open run, for an epilog of a job whose start was not reported."""
-        found = [r for r in self.runs.values() if r.key.job_id == key.job_id and r.closed is None]
+        found = [run for run in self._runs_of_job.get(key.job_id, ()) if run.closed is None]
         return found[0] if len(found) == 1 and 0 in (key.start_s, found[0].key.start_s) else None
+
+    def _add_run(self, key: RunKey) -> NodeRun:
+        run = self.runs[key] = NodeRun(key)
+        self._runs_of_job.setdefault(key.job_id, []).append(run)
+        return run
 
     def _adopt_one(self, name: str, now_s: float) -> NodeRun | None:
         job_id, start_s, kind = split_record_name(name)
@@ -249,8 +256,12 @@ class RunRecords:
         return None
 
     def _forget(self, key: RunKey) -> None:
-        if self.runs.pop(key).closed is not None:  # the close of a lost run may still come
+        run = self.runs.pop(key)
+        if run.closed is not None:  # the close of a lost run may still come
             self._done.append(key)
+        left = [other for other in self._runs_of_job.pop(key.job_id) if other is not run]
+        if left:
+            self._runs_of_job[key.job_id] = left
         for kind in KINDS:
             name = record_name(key.job_id, key.start_s, kind)
             self._spool.remove(name)

@@ -45,7 +45,7 @@ class TrialPhase(Enum):
 
 
 class CoreTuningTrial:
-    """The tuning of one run on this node; a run on several nodes goes by the controller's orders."""
+    """The tuning of one run on this node; one on several nodes, or an unknown number, goes by the controller's orders."""
 
     def __init__(
         self, context: TrialContext, run: NodeRun, opened: JobOpened, progress: CoreSearchProgress | None, now_s: float
@@ -148,7 +148,7 @@ class CoreTuningTrial:
         self._decide(progress, now_s)
 
     def _decide(self, progress: CoreSearchProgress, now_s: float) -> None:
-        if self._opened.nodes > 1:
+        if self._opened.nodes != 1:
             self._until_s = now_s + self._context.settings.order_timeout_s
             self.phase = TrialPhase.WAITING
             return

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import AsyncIterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -14,12 +17,14 @@ from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQueueFullError, ReportWriter
 from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.wire.core_tuning import ReportAnswer
 from slurm_soda.wire.errors import MungeError, RecordError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
 
-COMMIT_TIMEOUT_S = 10.0
-"""A report that is not on disk after this long is answered with 503; the agent sends it again."""
+COMMIT_TIMEOUT_S = 8.0
+"""A report that is not on disk so long after it came is answered with 503, while its agent still waits
+(``upload_timeout_s``, 10 s); unless it is being written already, it is not written any more. The agent sends it again."""
 
 MAX_REPORTS_IN_HAND = 16
 """Reports being read and written; each may have ``api.max_report_bytes``."""
@@ -41,21 +46,34 @@ class ReportRoutes:
     async def take_report(self, request: Request) -> Response:
         """Write a :class:`~slurm_soda.wire.records.NodeReport`, and answer it once it is on disk."""
         # Nothing of a body is read for those who may not report.
+        until_s = time.monotonic() + COMMIT_TIMEOUT_S
         message = await self._checks.sender(request, self._settings.report_uids)
-        async with self._in_hand:
+        async with self._turn(until_s):
             body = await request.body()
             try:
                 message.check_body(body)
             except MungeError as error:
                 self._checks.count_failure(request)
                 raise HTTPException(403, str(error)) from error
-            answer = await run_in_threadpool(self._write, body)
+            answer = await run_in_threadpool(self._write, body, until_s)
         answer.headers[KNOWN_HEADER] = self._checks.token(request)
         return answer
 
-    def _write(self, body: bytes) -> Response:
+    @asynccontextmanager
+    async def _turn(self, until_s: float) -> AsyncIterator[None]:
+        """One of the places for reports in hand; nothing is read of a report that found none in time."""
         try:
-            written = self._writer.submit(NodeReport.from_json(body)).result(COMMIT_TIMEOUT_S)
+            await asyncio.wait_for(self._in_hand.acquire(), until_s - time.monotonic())
+        except TimeoutError as error:
+            raise HTTPException(503, "not taken: too many reports at once; send it again later") from error
+        try:
+            yield
+        finally:
+            self._in_hand.release()
+
+    def _write(self, body: bytes, until_s: float) -> Response:
+        try:
+            written = self._written(NodeReport.from_json(body), until_s)
             answer = json.dumps(written.to_dict(), separators=(",", ":")).encode("ascii")
             headers = {CREDENTIAL_HEADER: self._munge.encode(answer, body)}
         except RecordError as error:
@@ -63,10 +81,18 @@ class ReportRoutes:
         except (
             ReportQueueFullError,
             ReportNotWrittenError,
-            FutureTimeoutError,
             SQLAlchemyError,
             StoreError,
             MungeError,
         ) as error:
             raise HTTPException(503, f"not taken: {error}; send it again later") from error
         return Response(answer, headers=headers, media_type="application/json")
+
+    def _written(self, report: NodeReport, until_s: float) -> ReportAnswer:
+        """The answer to a report, once it is on disk; raises what hindered that."""
+        waiting = self._writer.submit(report)
+        try:
+            return waiting.result(max(until_s - time.monotonic(), 0.0))
+        except FutureTimeoutError as error:
+            waiting.cancel()
+            raise ReportNotWrittenError(f"not on disk within {COMMIT_TIMEOUT_S:g} s") from error

@@ -1,5 +1,8 @@
 """The one way of reports into the store: a bounded queue, one writer, an answer only once the record is on disk.
 
+Many agents come back at once with much to tell, while sodad must write its heartbeat: so transactions are short, and there
+are pauses between them in which others get the store's lock.
+
 The writer outlives whatever one report does to it: agents keep what was not written, and jobs do not depend on it.
 """
 
@@ -8,16 +11,26 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.store.agent_reports import store_report
+from slurm_soda.daemon.store.agent_reports import (
+    count_records,
+    is_stored,
+    split_report,
+    store_records,
+    store_report,
+    without_records,
+)
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.core_tuning import CoreOrder, ReportAnswer
@@ -29,6 +42,14 @@ MAX_QUEUED_REPORTS = 256
 MAX_REPORTS_PER_COMMIT = 32
 """Reports per transaction."""
 
+MAX_RECORDS_PER_COMMIT = 500
+"""Records per transaction; a report with more takes several."""
+
+HOLD_LOCK_S = 0.2
+"""The writers' lock is held for so long in all, then comes a pause. Others wait for one transaction more."""
+
+PAUSE_S = 0.12
+"""Whoever waits for SQLite's lock looks every 0.1 s whether it is free."""
 
 SHOW_ERRORS_FOR_S = 3600.0
 """A report that could not be written for an unexpected reason is a problem of this daemon for so long."""
@@ -47,6 +68,10 @@ class _QueuedReport:
     report: NodeReport
     done: Future[ReportAnswer]
 
+    def is_awaited(self) -> bool:
+        """Whether somebody still waits for the answer; if so, he can no longer cancel it."""
+        return self.done.running() or (not self.done.done() and self.done.set_running_or_notify_cancel())
+
 
 class ReportWriter:
     """Writes reports in a thread of its own, and answers them."""
@@ -60,12 +85,14 @@ class ReportWriter:
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
         self._failures, self._failed_s, self._failure = 0, float("-inf"), ""
+        self._held_s = 0.0
+        """How long the lock was held since the last pause."""
         self._queue: queue.Queue[_QueuedReport | None] = queue.Queue(MAX_QUEUED_REPORTS)
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
     def submit(self, report: NodeReport) -> Future[ReportAnswer]:
-        """Queue a report; the future has the answer once it is committed.
+        """Queue a report; the future has the answer once it is committed. One that is cancelled in time is not written.
 
         Raises:
             ReportQueueFullError: the queue is full.
@@ -117,31 +144,72 @@ class ReportWriter:
         return batch, False
 
     def _take(self, batch: list[_QueuedReport]) -> None:
+        """Write reports a few at a time, and answer each once it is on disk."""
+        group: list[_QueuedReport] = []
+        records = 0
+        for waiting in batch:
+            count = count_records(waiting.report)
+            if group and records + count > MAX_RECORDS_PER_COMMIT:
+                self._take_group(group)
+                group, records = [], 0
+            group.append(waiting)
+            records += count
+        self._take_group(group)
+
+    def _take_group(self, group: list[_QueuedReport]) -> None:
         """Write some reports together, and answer them; each alone if one of them cannot be written."""
-        now_s = self._clock.now_s()
+        wanted = [waiting for waiting in group if waiting.is_awaited()]
+        if not wanted:
+            return
         try:
-            with self._store.write() as session:
-                for waiting in batch:
-                    store_report(session, waiting.report, now_s)
+            self._store_group([waiting.report for waiting in wanted])
         except (OperationalError, StoreError) as error:  # the store, not a report
             failure = error if isinstance(error, StoreError) else self._store.error_of(error)
-            log(logging.ERROR, "reports-not-written", count=len(batch), error=failure)
-            for waiting in batch:
+            log(logging.ERROR, "reports-not-written", count=len(wanted), error=failure)
+            for waiting in wanted:
                 waiting.done.set_exception(failure)
             return
         except Exception as error:  # noqa: BLE001 - the other reports are not to blame
-            if len(batch) == 1:
-                self._refuse(batch, error)
-            for waiting in batch if len(batch) > 1 else ():
-                self._take([waiting])
+            if len(wanted) == 1:
+                self._refuse(wanted, error)
+            for waiting in wanted if len(wanted) > 1 else ():
+                self._take_group([waiting])
             return
-        for waiting in batch:
+        for waiting in wanted:
             report = waiting.report
             waiting.done.set_result(
                 ReportAnswer(report.node, report.seq, self._orders(report, self._clock.elapsed_s()))
             )
-        if any(waiting.report.closed for waiting in batch):
+        if any(waiting.report.closed for waiting in wanted):
             self._on_close()
+
+    def _store_group(self, reports: list[NodeReport]) -> None:
+        """Write some reports in one transaction; a long one, which is alone, in several. What is stored already stays."""
+        with self._store.read() as session:
+            fresh = [without_records(report) if is_stored(session, report) else report for report in reports]
+        last = []
+        for report in fresh:
+            *earlier, rest = split_report(report, MAX_RECORDS_PER_COMMIT)
+            for part in earlier:
+                with self._transaction() as session:
+                    store_records(session, part)
+            last.append(rest)
+        now_s = self._clock.now_s()
+        with self._transaction() as session:
+            for report in last:
+                store_report(session, report, now_s)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Session]:
+        """A transaction, before which others had the lock."""
+        if self._held_s >= HOLD_LOCK_S:
+            time.sleep(PAUSE_S)
+            self._held_s = 0.0
+        with self._store.write() as session:
+            session.connection()  # waits for the lock
+            began_s = self._clock.elapsed_s()
+            yield session
+        self._held_s += self._clock.elapsed_s() - began_s
 
     def _orders(self, report: NodeReport, steady_s: float) -> tuple[CoreOrder, ...]:
         """The answer to a report that is written. Agents without orders give their trials' cores back by themselves."""
@@ -163,7 +231,7 @@ class ReportWriter:
         nodes = ",".join(sorted({waiting.report.node for waiting in batch}))
         log(logging.ERROR, "reports-not-written", count=len(batch), nodes=nodes, error=self._failure)
         for waiting in batch:
-            if not waiting.done.done():
+            if waiting.is_awaited():
                 waiting.done.set_exception(
                     ReportNotWrittenError("something unexpected happened, which sodad's log describes")
                 )

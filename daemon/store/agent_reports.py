@@ -2,37 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Insert
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import add_fit, add_measurement
-from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
+_RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits")
+"""Fields of a report that are lists of records."""
 
-def store_report(session: Session, report: NodeReport, now_s: float) -> int:
-    """Take in one report; gives the number of openings and closings that are new.
+_USAGE_KEY = ("job_id", "restart", "node", "first_s")
+
+
+def is_stored(session: Session, report: NodeReport) -> bool:
+    """Whether this very report is in the store, as a whole, and the newest of its node."""
+    seen = session.get(AgentHeartbeat, report.node)
+    return seen is not None and (seen.agent_id, seen.seq) == (report.agent_id, report.seq)
+
+
+def count_records(report: NodeReport) -> int:
+    """Records of all kinds in a report."""
+    return sum(len(getattr(report, name)) for name in _RECORDS)
+
+
+def without_records(report: NodeReport) -> NodeReport:
+    """Only the sign of life in a report."""
+    return replace(report, opened=(), closed=(), usage=(), core_measurements=(), core_fits=())
+
+
+def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
+    """The report in parts of at most ``most`` records, at least one.
+
+    All but the last are for :func:`store_records`: the report counts as stored with its last part.
+    """
+    left = report
+    while count_records(left) > most:
+        room, now, later = most, {}, {}
+        for name in _RECORDS:
+            records = getattr(left, name)
+            now[name], later[name] = records[:room], records[room:]
+            room -= len(now[name])
+        yield replace(left, **now)
+        left = replace(left, **later)
+    yield left
+
+
+def store_report(session: Session, report: NodeReport, now_s: float) -> None:
+    """Take in one report."""
+    store_records(session, report)
+    _store_heartbeat(session, report, now_s)
+
+
+def store_records(session: Session, report: NodeReport) -> None:
+    """Take in the records of a report.
 
     Usage is cumulative, so the newest record of a run on a node replaces the one before.
     """
-    _store_heartbeat(session, report, now_s)
-    new = sum(_add_event(session, kind, record) for kind, record in _events(report))
-    for usage in report.usage:
-        _put_usage(session, usage)
+    _add_events(session, "open", report.opened)
+    _add_events(session, "close", report.closed)
+    _put_usages(session, report.usage)
     for measurement in report.core_measurements:
         add_measurement(session, measurement)
     for fit in report.core_fits:
         add_fit(session, fit)
-    return new
-
-
-def _events(report: NodeReport) -> Iterable[tuple[str, JobOpened | JobClosed]]:
-    yield from (("open", record) for record in report.opened)
-    yield from (("close", record) for record in report.closed)
 
 
 def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None:
@@ -44,28 +82,37 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
 
 
-def _add_event(session: Session, kind: str, record: JobOpened | JobClosed) -> bool:
-    key: dict[str, Any] = {
-        "kind": kind,
-        "job_id": record.job_id,
-        "restart": record.restart,
-        "node": record.node,
-        "at_s": record.at_s,
-    }
-    if session.scalar(select(NodeEvent.id).filter_by(**key)) is not None:
-        return False
-    session.add(NodeEvent(**key, record=asdict(record)))
-    session.flush()
-    return True
+def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobClosed]) -> None:
+    rows = [
+        {
+            "kind": kind,
+            "job_id": record.job_id,
+            "restart": record.restart,
+            "node": record.node,
+            "at_s": record.at_s,
+            "record": asdict(record),
+        }
+        for record in records
+    ]
+    _execute(session, _insert_into(NodeEvent, session).on_conflict_do_nothing(), rows)
 
 
-def _put_usage(session: Session, usage: JobUsage) -> None:
-    values = asdict(usage)
-    key = {name: values.pop(name) for name in ("job_id", "restart", "node", "first_s")}
-    row = session.scalars(select(JobNodeUsage).filter_by(**key)).first()
-    if row is None:
-        session.add(JobNodeUsage(**key, **values))
-        session.flush()
-    elif usage.last_s >= row.last_s:
-        for name, value in values.items():
-            setattr(row, name, value)
+def _put_usages(session: Session, usages: Sequence[JobUsage]) -> None:
+    insert = _insert_into(JobNodeUsage, session)
+    newest = {name: insert.excluded[name] for name in JobUsage.__dataclass_fields__ if name not in _USAGE_KEY}
+    upsert = insert.on_conflict_do_update(
+        index_elements=_USAGE_KEY, set_=newest, where=insert.excluded.last_s >= JobNodeUsage.last_s
+    )
+    _execute(session, upsert, [asdict(usage) for usage in usages])
+
+
+def _insert_into(table: type[Base], session: Session) -> sqlite.Insert | postgresql.Insert:
+    """An insertion that can tell what is to be done about rows that are there already; both databases mean the same."""
+    on_server = session.get_bind().dialect.name == "postgresql"
+    return postgresql.insert(table) if on_server else sqlite.insert(table)
+
+
+def _execute(session: Session, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
+    """Run a statement for each row."""
+    if rows:
+        session.connection().execute(statement, rows)

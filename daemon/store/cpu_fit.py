@@ -61,7 +61,7 @@ def _job_columns(session: Session, record: CoreFit) -> dict[str, Any]:
         "category": storable_text(str(hints.get("category", "")), 16),
         "model": storable_text(str(hints.get("model", "")), 64),
         "hints": hints,
-        "nodes": int(_prolog_value(opened, "nodes", 1 if job is None else job.nodes)),
+        "nodes": int(_prolog_value(opened, "nodes", 0) or (1 if job is None else job.nodes)),
         "asked_cores": None if job is None else asked_cores(session, job),
     }
 

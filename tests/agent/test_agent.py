@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
+from slurm_soda.wire.core_tuning import CoreFit
 from slurm_soda.wire.event_delivery import deliver_event
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport
@@ -50,6 +52,7 @@ class Controller:
 
     def __init__(self, port: int = 0) -> None:
         self.reports: list[NodeReport] = []
+        self.last: NodeReport
         self.status = 204
         self.answer = b""
         self.is_impostor = False
@@ -60,8 +63,9 @@ class Controller:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert self.path == "/v1/reports"
                 munge.check(body, self.headers[CREDENTIAL_HEADER], {0})
+                controller.last = NodeReport.from_json(body)
                 if controller.status < 300:
-                    controller.reports.append(NodeReport.from_json(body))
+                    controller.reports.append(controller.last)
                 self.send_response(controller.status)
                 self.send_header("Content-Length", str(len(controller.answer)))
                 if not controller.is_impostor:
@@ -204,6 +208,25 @@ def test_gpus_are_read_in_every_interval(
         await working
 
     asyncio.run(scene())
+
+
+def test_what_may_have_been_taken_is_sent_again_under_its_number_unless_there_is_more_to_say(
+    tmp_path: Path, controller: Controller
+) -> None:
+    bench = Bench(tmp_path, controller.port)
+
+    async def scene() -> list[tuple[int, float]]:
+        agent, sent = bench.agent(), []
+        for number, controller.status in enumerate((200, 503, 503, 200, 503, 200)):
+            if number == 5:
+                bench.core_messages.fits.append(CoreFit(JOB, 0, "n1", 1002.0, 0, 8, 8, 4, 2, 3, 0.5, 0.5, "best_fit"))
+            with suppress(UploadError):
+                await agent.upload()
+            bench.now_s += 1
+            sent.append(controller.last)
+        return [(report.seq, report.sent_s) for report in sent]
+
+    assert asyncio.run(scene()) == [(1, 1001.0), (2, 1002.0), (2, 1002.0), (2, 1002.0), (3, 1005.0), (4, 1006.0)]
 
 
 def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller: Controller) -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from slurm_soda.agent.job_events.run_event import RunKey, parse_run_event
 from slurm_soda.agent.sampling.run_usage import MAX_COUNTERS, RunUsage
+from slurm_soda.prolog.main import make_open_event
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.event_delivery import encode_event
 from slurm_soda.wire.records import JobClosed, JobOpened
 
 OPEN: dict[str, Any] = {
@@ -67,6 +69,30 @@ def test_the_nodes_of_the_job(node_names: str, nodes: int) -> None:
     record = parse_run_event(line(OPEN, node_names=node_names)).record
     assert isinstance(record, JobOpened)
     assert record.nodes == nodes
+
+
+@pytest.mark.parametrize(
+    ("more", "nodes"),
+    [
+        ({}, 2000),
+        ({"SLURM_JOB_NUM_NODES": ""}, 2000),  # by the CPUs of each
+        ({"SLURM_JOB_NUM_NODES": "", "SLURM_JOB_CPUS_PER_NODE": ",".join(["28", "27"] * 1000)}, 0),
+    ],
+)
+def test_the_nodes_of_a_wide_job(more: dict[str, str], nodes: int) -> None:
+    """The list of its nodes is too long for an event, and half a list says something else."""
+    numbers = [f"{number:05d}" for number in range(1, 4001, 2)]
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_START_TIME": "1",
+        "SLURMD_NODENAME": f"gpunode{numbers[0]}",
+        "SLURM_JOB_NODELIST": f"gpunode[{','.join(numbers)}]",
+        "SLURM_JOB_NUM_NODES": "2000",
+        "SLURM_JOB_CPUS_PER_NODE": "28(x2000)",
+    }
+    record = parse_run_event(encode_event(make_open_event({**environ, **more}, 1.0, "h"))).record
+    assert isinstance(record, JobOpened)
+    assert (record.nodes, record.cpus) == (nodes, 28 if nodes else 0)
 
 
 def test_a_bad_hint_is_dropped_and_said() -> None:

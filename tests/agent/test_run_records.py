@@ -317,3 +317,20 @@ def test_faults_are_forgotten_after_an_hour_also_when_the_clock_is_set_back() ->
     assert faults.recent(5_000.0) == ("a fault",)
     assert faults.recent(8_600.0) == ("a fault",)
     assert faults.recent(8_601.0) == ()
+
+
+def test_a_full_spool_is_read_in_a_time_that_grows_with_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the agent compares each opening with all others, it answers nobody."""
+    jobs = 300
+    for job_id in range(1, jobs + 1):
+        node.spool.write(record_name(job_id, 500, "open"), event("open", job_id))
+    looked: list[str] = []
+
+    def look(key: RunKey, name: str) -> object:
+        looked.append(name)
+        return object.__getattribute__(key, name)
+
+    monkeypatch.setattr(RunKey, "__getattribute__", look)
+    node.restart()
+    assert len(node.run_records.runs) == jobs
+    assert len(looked) < 20 * jobs

@@ -14,6 +14,7 @@ import pytest
 from fastapi import APIRouter
 from sqlalchemy import select
 
+from slurm_soda.daemon.api import report_routes
 from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWriter
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
@@ -152,6 +153,19 @@ def test_many_reports_at_once_all_arrive(site: Site) -> None:
     for thread in threads:
         thread.join()
     assert len(site.rows(AgentHeartbeat)) == 40
+
+
+def test_a_late_answer_is_none_and_what_nobody_waits_for_is_not_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_routes, "COMMIT_TIMEOUT_S", 0.3)
+    with site.store.write() as session:
+        session.connection()
+        late = [site.post(NodeReport(node, "a", 1, 1.0)) for node in ("n1", "n2")]
+    assert [(answer.status_code, "not on disk within 0.3 s" in answer.text) for answer in late] == [(503, True)] * 2
+    monkeypatch.setattr(report_routes, "COMMIT_TIMEOUT_S", 30.0)
+    assert site.post(NodeReport("n3", "a", 1, 1.0)).status_code == 200
+    assert {seen.node for seen in site.rows(AgentHeartbeat)} == {"n1", "n3"}, "n1's was begun, n2's was not"
 
 
 def test_a_full_queue_is_said(fresh_store: Path) -> None:

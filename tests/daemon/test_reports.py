@@ -107,10 +107,10 @@ def test_a_search_that_fails_keeps_no_report_out(store: Store) -> None:
 def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
     store: Store, writer: ReportWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_once(session: Session, told: NodeReport, now_s: float) -> int:
+    def break_once(session: Session, told: NodeReport, now_s: float) -> None:
         if told.node == "n1":
             session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
-        return store_report(session, told, now_s)
+        store_report(session, told, now_s)
 
     monkeypatch.setattr(report_writer, "store_report", break_once)
     assert "no such table" in str(writer.submit(report("n1")).exception(30))

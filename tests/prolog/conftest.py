@@ -142,7 +142,7 @@ PROLOG_ENV = {
     "SLURM_JOB_START_TIME": "1795214838", "SLURM_CLUSTER_NAME": "g", "SLURM_JOB_CPUS_PER_NODE": "2",
     "SLURM_JOB_PARTITION": "main", "SLURM_JOB_COMMENT": "x;y\nz", "CUDA_VISIBLE_DEVICES": "0,1",
     "SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURM_JOB_ID": "10", "SLURM_JOB_RESTART_COUNT": "0",
-    "SLURM_JOB_NODELIST": "n1", "SPANK_SODA_MODEL": "resnet50", "SPANK_SODA_BATCH_SIZE": "64",
+    "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_NUM_NODES": "1", "SPANK_SODA_MODEL": "resnet50", "SPANK_SODA_BATCH_SIZE": "64",
 }  # fmt: skip
 
 # Its epilog after a requeue: the restart count is the next run's already.

@@ -25,6 +25,11 @@ REPORT = NodeReport(
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
 
+def test_ids_of_a_federation_have_32_bits() -> None:
+    report = replace(REPORT, opened=(replace(OPENED, job_id=0xFFFF_FFFF),))
+    assert NodeReport.from_json(json.dumps(report.to_dict()).encode()) == report
+
+
 def outcome(kind: Any, data: object) -> tuple[object, str]:
     """The record, or the refusal's text."""
     try:

@@ -37,7 +37,7 @@ def _create_cpu_fit_tables() -> None:
     op.create_table(
         "cpu_measurement",
         sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("restart", sa.Integer(), nullable=False),
         sa.Column("node", sa.String(length=255), nullable=False),
         sa.Column("at_s", sa.Double(), nullable=False),
@@ -56,7 +56,7 @@ def _create_cpu_fit_tables() -> None:
     op.create_table(
         "cpu_fit",
         sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("submit_s", sa.Double(), nullable=True),
         sa.Column("restart", sa.Integer(), nullable=False),
         sa.Column("node", sa.String(length=255), nullable=False),
@@ -85,7 +85,7 @@ def _create_cpu_fit_tables() -> None:
     op.create_table(
         "cpu_proposal",
         sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("submit_s", sa.Double(), nullable=False),
         sa.Column("at_s", sa.Double(), nullable=False),
         sa.Column("asked_cores", sa.Integer(), nullable=False),
@@ -193,7 +193,7 @@ def _create_pool_tables() -> None:
     op.create_table(
         "pool_run",
         sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("submit_s", sa.Double(), nullable=False),
         sa.Column("restart", sa.Integer(), nullable=False),
         sa.Column("user", sa.String(length=255), nullable=False),

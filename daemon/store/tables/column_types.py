@@ -1,13 +1,17 @@
-"""Column types for text that Slurm hands on: any byte but NUL, while databases insist on valid Unicode."""
+"""Column types for what Slurm hands on: text of any byte but NUL, while databases insist on valid Unicode, and job ids."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from sqlalchemy import LargeBinary, String
+from sqlalchemy import BigInteger, LargeBinary, String
 from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import mapped_column
 from sqlalchemy.types import TypeDecorator
+
+JobId = Annotated[int, mapped_column(BigInteger)]
+"""Slurm's ids have 32 bits: more than an INTEGER of PostgreSQL holds."""
 
 _STAND_IN = 0xEF00
 """The first of the 256 characters that stand for bytes."""

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import JSON, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import SlurmName
+from slurm_soda.daemon.store.tables.column_types import JobId, SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
@@ -22,7 +22,7 @@ class CpuMeasurementRow(Base):
         UniqueConstraint("job_id", "restart", "node", "search", "step", "at_s", name="uq_cpu_measurement"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     restart: Mapped[int]
     node: Mapped[str] = mapped_column(String(255))
     at_s: Mapped[float]
@@ -49,7 +49,7 @@ class CpuFitRow(Base):
         Index("ix_cpu_fit_user_category", "user", "category"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     submit_s: Mapped[float | None]
     """First submission, which with the id names the job; ``None``: the cycles never saw it."""
     restart: Mapped[int]
@@ -83,7 +83,7 @@ class CpuProposalRow(Base):
     __tablename__ = "cpu_proposal"
     __table_args__ = (UniqueConstraint("job_id", "submit_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int]
+    job_id: Mapped[JobId]
     submit_s: Mapped[float]
     at_s: Mapped[float]
     asked_cores: Mapped[int]

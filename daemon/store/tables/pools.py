@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
+from slurm_soda.daemon.store.tables.column_types import JobId, RawText, SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
@@ -15,7 +15,7 @@ class PoolRunRow(Base):
     __tablename__ = "pool_run"
     __table_args__ = (UniqueConstraint("job_id", "submit_s", "restart"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int]
+    job_id: Mapped[JobId]
     submit_s: Mapped[float]
     """First submission: with the id it names the job for ever."""
     restart: Mapped[int]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
+from slurm_soda.daemon.store.tables.column_types import JobId, RawText, SlurmName
 
 
 class Base(DeclarativeBase):
@@ -102,7 +102,7 @@ class Job(Base):
     __tablename__ = "job"
     __table_args__ = (UniqueConstraint("job_id", "submit_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     submit_s: Mapped[float] = mapped_column(index=True)
     user: Mapped[str] = mapped_column(SlurmName(255))
     account: Mapped[str] = mapped_column(SlurmName(255), default="")
@@ -167,7 +167,7 @@ class JobNodeUsage(Base):
     __tablename__ = "job_node_usage"
     __table_args__ = (UniqueConstraint("job_id", "restart", "node", "first_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     restart: Mapped[int]
     node: Mapped[str] = mapped_column(String(255))
     first_s: Mapped[float]
@@ -201,7 +201,7 @@ class NodeEvent(Base):
     __table_args__ = (UniqueConstraint("kind", "job_id", "restart", "node", "at_s"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(8))
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     restart: Mapped[int]
     node: Mapped[str] = mapped_column(String(255))
     at_s: Mapped[float]
@@ -222,7 +222,7 @@ class Action(Base):
     """``None``: made by hand with sodactl."""
     cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycle.id"), index=True)
     preemption_id: Mapped[int | None] = mapped_column(ForeignKey("preemption.id"), index=True)
-    job_id: Mapped[int]
+    job_id: Mapped[JobId]
     submit_s: Mapped[float]
     kind: Mapped[str] = mapped_column(String(24))
     """``order`` (SiteFactor), ``signal``, ``requeue``, ``start-now`` (StartTime), ``rewrite``, ``release``."""
@@ -247,7 +247,7 @@ class Preemption(Base):
 
     __tablename__ = "preemption"
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(index=True)
+    job_id: Mapped[JobId] = mapped_column(index=True)
     submit_s: Mapped[float]
     restart: Mapped[int]
     """Restart count of the run that is preempted."""

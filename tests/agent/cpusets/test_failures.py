@@ -252,3 +252,48 @@ def test_a_job_whose_processes_are_not_seen_once_gets_its_cores_back_when_they_a
     finally:
         program.kill()
         program.communicate()
+
+
+def test_a_job_of_more_groups_than_can_be_read_again_is_not_changed(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record would cost the next agent those of all jobs."""
+    monkeypatch.setattr(record_module, "MAX_GROUPS", len(BATCH) + 2)
+    crowd = {"": "0-19"} | {f"step_{number}": "0-19" for number in range(len(BATCH) + 2)}
+    jobs.add(BATCH)
+    jobs.add(crowd, job_id=JOB + 1)
+    with pytest.raises(StateFileError, match="cores are not changed"):
+        jobs.sets.limit(JOB + 1, 4, "tuning")
+    assert jobs.has(JOB + 1) == crowd
+    jobs.sets.limit(JOB, 4, "tuning")
+    assert jobs.agent().recover() == []
+    assert jobs.has() == BATCH
+
+
+def test_one_record_that_cannot_be_read_costs_only_its_job(jobs: Jobs) -> None:
+    for number in (JOB, JOB + 1):
+        jobs.add(BATCH, job_id=number)
+        jobs.sets.limit(number, 4, "tuning")
+    content = json.loads(record(jobs).read_text())
+    content["jobs"][0]["original"] = {"": "abc"}
+    record(jobs).write_text(json.dumps(content))
+    (fault,) = jobs.agent().recover()
+    assert f"job {JOB}: core record: 'abc' is no list of CPUs" in fault
+    assert jobs.has(JOB) != BATCH
+    assert jobs.has(JOB + 1) == BATCH
+
+
+def test_all_processes_of_a_group_are_found_although_the_kernel_gives_a_page_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = list(range(1_000_000, 1_001_500))
+    for name in ("step_0", "step_1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+    (tmp_path / "cgroup.procs").write_text("")
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda fd, most: read(fd, min(most, 4092)))
+    groups = JobCpusets(V1, str(tmp_path))
+    assert groups.pids() == {"step_0": pids, "step_1": pids}
+    monkeypatch.setattr(groups_module, "MAX_THREADS", 2000)
+    assert sum(map(len, groups.pids().values())) == 2000
