@@ -96,7 +96,7 @@ def _changes_by_store(
         settled = manual_changes.settle(store, listed, reading.site_factors, site.now_s(), dry_run=dry_run)
         with store.read() as session:
             standing = queries.standing_rewrites(session, list(waiting))
-            verdicts = undo.check_undo(session, standing, waiting, {}, settled)
+            verdicts = undo.check_undo(session, standing, waiting, {}, settled, lifts_end=False)
             alive = is_daemon_alive(session, queries.latest_epoch(session), site)
             requeues = [] if alive else missing_requeues(session, listed, "release-all", site.now_s())
     except (StoreError, SQLAlchemyError):

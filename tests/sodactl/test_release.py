@@ -169,3 +169,11 @@ def test_partitions_of_pools_stay_and_a_place_in_line_goes(site: Bench) -> None:
     site("release-all")
     assert not [update for update in site.slurm.sent if "Partition" in dict(update.fields)]
     assert (site.slurm.factors[7], site.slurm.factors[9]) == (0, 0)
+
+
+def test_a_place_in_line_that_was_lifted_before_is_not_lifted_again(site: Bench) -> None:
+    """Slurm does not tell the SiteFactor of 9."""
+    site.daemon()
+    site.action(9, kind="rewrite", new={"SiteFactor": "500", "StartTime": "now"}, old={"SiteFactor": "3"})
+    site("release-all")
+    assert {dict(update.fields).get("SiteFactor", "0") for update in site.slurm.sent} == {"0"}
