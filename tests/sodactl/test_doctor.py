@@ -21,7 +21,7 @@ from slurm_soda.slurm_ext.read.slurm_config import list_config_values, parse_con
 from slurm_soda.sodactl.checks import controllers, slurm_hooks
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 
-from .conftest import NOW_S, SUBMIT_S, Bench, Result, stored_job
+from .conftest import NOW_S, SUBMIT_S, Bench, Result, record, stored_job
 
 REPLIES = Path(__file__).parent / "replies"
 LUA_DIR = Path(__file__).parents[2] / "slurm_ext" / "lua"
@@ -108,11 +108,11 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
         "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
-        "agents", "clocks",
+        "lifts", "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "28 ok, 1 skip" in out
+    assert "29 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
@@ -436,3 +436,17 @@ def test_a_password_that_everybody_may_read_is_told(soda: Bench, recorded: Recor
     assert "chmod 600" in remedy
     soda.config.chmod(0o600)
     assert "password" not in [f["check"] for f in soda("doctor", "--json", status=1).document["findings"]]
+
+
+@pytest.mark.parametrize("store", ["there", "lost"])
+def test_site_factors_that_no_record_explains(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, store: str) -> None:
+    soda.slurm.queue = [record(7), record(8), record(9)]
+    soda.slurm.factors = {7: 500, 8: 65536, 9: 0}
+    soda.action(7, new={"SiteFactor": "500"})
+    if store == "lost":
+        soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "lifts")
+    assert (state, found.split(" of ")[1]) == ("warn", "8" if store == "there" else "7, 8")
+    assert "sodactl release-all" in remedy
+    recorded.change(CONFIG, "PrioritySiteFactorPlugin = (null)", "PrioritySiteFactorPlugin = site_factor/x")
+    assert finding(soda("doctor", "--json", status=1), "lifts")[0] == "skip"
