@@ -63,10 +63,14 @@ class StaleLifts:
         except (SlurmError, LeaseLapsedError, StoreError, SQLAlchemyError) as error:
             log(logging.ERROR, "lifts-not-ended", cause=since, error=error)
             return self._said
-        ended = sum(not result.error for result in results)
+        refused = sum(bool(result.error) for result in results)
         if results:
-            log(logging.ERROR, "lifts-ended", cause=since, ended=ended, refused=len(results) - ended)
-        self._said = "lifts are taken back until a cycle is complete again"
+            log(logging.ERROR, "lifts-ended", cause=since, ended=len(results) - refused, refused=refused)
+        self._said = (
+            f"Slurm did not take {refused} of {len(results)} lifts back; this is tried again"
+            if refused
+            else "lifts are taken back until a cycle is complete again"
+        )
         return self._said
 
     def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:

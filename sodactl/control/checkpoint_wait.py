@@ -27,8 +27,6 @@ _POLL_S, _TELL_EVERY_S = 1.0, 10.0
 
 _MAX_SHOWN = 5
 
-_PRESENT = ("RUNNING", "SUSPENDED", "COMPLETING")
-
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCheckpoints:
@@ -64,12 +62,16 @@ def find_unfinished(session: Session, jobs: Mapping[int, SlurmJob], site: SiteAc
 
 
 def _goes_on(preemption: ActivePreemption, job: SlurmJob | None, at: Instant, *, alive: bool) -> bool:
-    if job is None or not job.was_submitted_at(preemption.submit_s) or job.restarts != preemption.restart:
+    if job is None or not job.was_submitted_at(preemption.submit_s):
         return False
-    if job.state not in _PRESENT:
+    if job.state == "COMPLETING":  # perhaps for its requeue: its request can be restored once it is in the queue
+        return job.restarts <= preemption.restart + 1
+    if job.restarts != preemption.restart:
+        return False
+    if job.state not in ("RUNNING", "SUSPENDED"):
         return alive and lacks_requeue(preemption, job, at)
     if job.hints.checkpoint_signal in (None, "TERM"):
-        return False  # its requeue sends the signal itself, and Slurm finishes that alone
+        return False  # its requeue sends the signal itself, and has not been sent
     return alive or at.now_s < max(preemption.deadline_s, preemption.created_s) + _LATE_S
 
 

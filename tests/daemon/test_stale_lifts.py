@@ -84,3 +84,15 @@ def test_one_that_enforces_with_a_new_store_takes_back_what_no_record_explains(s
     sodad = daemon()
     sodad.run()
     assert factors(slurm) == {}
+
+
+def test_what_slurm_refuses_is_said_and_tried_again(slurm: FakeSlurm, daemon: Start) -> None:
+    lifted(slurm)
+    sodad = daemon()
+    sodad.run()
+    slurm.silent = {"nodes", "update"}
+    live(sodad, SILENT_S + 5)
+    assert "Slurm did not take 1 of 1 lifts back" in sodad.last_cycle().error
+    slurm.silent = {"nodes"}
+    live(sodad, 40)
+    assert factors(slurm) == {}

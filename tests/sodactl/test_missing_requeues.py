@@ -201,3 +201,13 @@ def test_a_job_that_release_all_requeues_gets_the_request_of_its_user_back(site:
     assert (site.slurm.requeued, site.slurm.queue[0].cpus) == ([7], 8)
     with site.store.read() as session:
         assert session.scalars(select(Action.state).where(Action.kind == "rewrite")).all() == ["undone"]
+
+
+def test_a_requeued_job_that_leaves_its_nodes_gets_its_request_back_when_it_is_in_the_queue(site: Bench) -> None:
+    site.action(kind="rewrite", new={"NumCPUs": "12"}, old={"NumCPUs": "8"})
+    leaving = replace(SAVED, state="COMPLETING", restarts=1, cpus=12, submit_s=NOW_S - 3)
+    site.slurm.queue = [leaving]
+    back = replace(leaving, state="PENDING", reason="BeginTime", eligible_s=NOW_S + 118)
+    ends_after(site, 4, lambda: site.slurm.queue.__setitem__(0, back))
+    site("release-all")
+    assert site.slurm.queue[0].cpus == 8
