@@ -31,6 +31,12 @@ def is_no_answer(text: str) -> bool:
     return any(words in text.lower() for words in _NO_ANSWER_TEXTS)
 
 
+_MUNGE_REMEDY = (
+    "check that munged runs on this host and on the controller (systemctl status munge; munge -n | unmunge): "
+    "Slurm's commands authenticate by it"
+)
+
+
 class SlurmCommandError(SlurmError):
     """A Slurm command failed or ran out of time.
 
@@ -47,6 +53,7 @@ class SlurmCommandError(SlurmError):
             return
         what = "did not answer in time" if status is None else f"exited with status {status}"
         said = f": {stderr.strip()}" if stderr.strip() else ""
+        remedy = _MUNGE_REMEDY if "munge" in stderr.lower() else remedy
         super().__init__(f"{' '.join(argv[:6])} {what}{said}; {remedy}")
 
     @property

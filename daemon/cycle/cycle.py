@@ -19,6 +19,7 @@ from slurm_soda.daemon.cycle.observation import SnapshotReader
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
+from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -34,6 +35,7 @@ class CycleRunner:
         self._observer = SnapshotReader(context)
         self.actor, self._breaker = PlanExecutor(context, settings), CircuitBreaker(settings.change_limits)
         self._recorder = CycleRecorder(context, self._breaker)
+        self._stale_lifts, self._mode = StaleLifts(context, self.actor), settings.mode
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
@@ -68,6 +70,7 @@ class CycleRunner:
             SupersededError: a newer daemon has taken over.
         """
         watch, effective = Stopwatch(self._clock), None
+        self.actor.begin_cycle()
         try:
             self._context.store.check_in_place()
             self._context.lease.renew()
@@ -76,6 +79,7 @@ class CycleRunner:
             effective = self._settings_reader.read(self.settings, watch.began.steady_s)
             if effective.mode == "enforce" and (reason := self._context.reason_to_observe()):
                 effective = replace(effective, mode="observe", problems=(*effective.problems, reason))
+            self._mode = effective.mode
             return self._run(watch, effective)
         except SupersededError:
             raise
@@ -111,6 +115,7 @@ class CycleRunner:
             with watch("record.prune"):
                 self._recorder.pruner.step(self.settings.store.keep_days)
         self._recorder.note_success(watch, at)
+        self._stale_lifts.note_complete()
         self.last_error = ""
         return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))
 
@@ -118,5 +123,7 @@ class CycleRunner:
         """A cycle without action: say why, everywhere where somebody may look."""
         at, mode = watch.began, effective.mode if effective else self.settings.mode
         policy = effective.policy.name if effective else self.settings.policy.name
-        self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy)
+        # One that only observes leaves SiteFactors as they are.
+        lifts = self._stale_lifts.take_back() if self._mode == "enforce" else ""
+        self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy, consequence=lifts)
         return CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=at.now_s + self.settings.cycle.retry_s)

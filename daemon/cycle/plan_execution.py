@@ -48,6 +48,10 @@ class PlanExecutor:
         self._settings = settings
         self._limits.settings = settings.change_limits
 
+    def begin_cycle(self) -> None:
+        """The limit on a cycle's changes counts anew, also in one that comes to no plan."""
+        self._sent = 0
+
     def recall(self, job_cache: JobCache) -> None:
         """What was changed a moment ago, also by an earlier daemon, is not changed again at once."""
         self._job_cache = job_cache

@@ -209,9 +209,11 @@ class CycleRecorder:
             )
         job_cache.saved()
 
-    def fail(self, error: Exception, watch: Stopwatch, at: Instant, *, mode: str, policy: str) -> str:
-        """Write down and count a cycle that did nothing; gives the reason for people."""
-        text = self._text(error)
+    def fail(
+        self, error: Exception, watch: Stopwatch, at: Instant, *, mode: str, policy: str, consequence: str = ""
+    ) -> str:
+        """Write down and count a cycle that did nothing; gives the reason for people, with what followed from it."""
+        text = "; ".join(filter(None, (self._text(error), consequence)))
         if self.breaker.note_failure(at.steady_s, text):
             log(logging.ERROR, "breaker-open", until_s=at.wall(self.breaker.open_until_s), cause=text)
         columns = {"error": text, "timings_s": watch.reading(), "facts": self._breaker_facts(at)}

@@ -15,6 +15,7 @@ from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
+from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
@@ -36,6 +37,7 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
                 found = [
                     check_daemon(session, site),
                     check_preemptions(session, site),
+                    check_site_factors(session, site, config),
                     *check_controllers(store, session, site, config),
                     check_agents(session, site, gpu_nodes),
                     check_clocks(session),
@@ -43,6 +45,7 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
             store.try_write()
     except StoreMissingError as error:
         yield CheckResult("store", "warn", error.found, "start sodad")
+        yield check_site_factors(None, site, config)
         return
     except StoreError as error:
         yield CheckResult("store", "fail", error.found, error.remedy)

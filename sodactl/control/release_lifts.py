@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from pathlib import Path
 
 import click
-from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from slurm_soda.daemon.cycle.epoch import LOCK_NAME, DaemonEpoch, SupersededError, supersede_daemon
+from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, supersede_daemon
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.server import store_now_s
@@ -21,15 +19,19 @@ from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 from slurm_soda.sodactl.control.missing_requeues import may_lack_requeue, missing_requeues
-from slurm_soda.sodactl.output import Document
+from slurm_soda.sodactl.control.signs_of_life import (
+    dated_lock,
+    fresh_heartbeat,
+    may_change_all_jobs,
+    watched_heartbeat,
+)
+from slurm_soda.sodactl.output import Document, format_duration
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
 
 WATCH_S = 120.0
@@ -38,8 +40,10 @@ reached slurmctld, and a slurmctld that is killed forgets its last seconds."""
 
 _MOST_PASSES = 3
 
-_WATCHED_SHARE, _LOOKS = 1 / 6, 10
-"""Share of the lease for which a sodad that seems paused is watched, and how often."""
+_NEVER_CHANGED = (
+    "this store has no change of the order of jobs: SiteFactors, if there are any, are the site's own "
+    "(`sodactl doctor` tells of them)"
+)
 
 _REASON = "release-lifts: sodad shows no life"
 
@@ -62,11 +66,14 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
     Examples:
       sodactl release-lifts --unless-alive
     """  # noqa: D301 - click reads the control character
-    _check_user(site)
+    if not may_change_all_jobs(site):  # Slurm would refuse the others too, but later and job by job
+        raise SodaError(
+            f"{site.context.who()} may not end lifts; only root and SlurmUser may, who owns {site.settings.state_dir}"
+        )
     with ExitStack() as stack:
         release = _begin(stack, site, unless_alive=unless_alive)
-        if release is None:
-            document: Document = {"released": False, "complete": True, "epoch": None, "warnings": [], "changes": []}
+        if isinstance(release, str):
+            document: Document = _nothing_done(release)
         else:
             document = release.run()
     if as_json:
@@ -76,21 +83,8 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
     return 0 if document["complete"] else 1
 
 
-def _check_user(site: SiteAccess) -> None:
-    """Slurm would refuse the others too, but later and job by job."""
-    uid, allowed = site.context.uid(), {0}
-    with suppress(OSError):
-        allowed.add(Path(site.settings.state_dir).stat().st_uid)
-    # The directory may have changed hands, as after a backup that root brought back: just then no sodad can start.
-    if uid not in allowed and uid != _slurm_user(site):
-        raise SodaError(
-            f"{site.context.who()} may not end lifts; only root and SlurmUser may, who owns {site.settings.state_dir}"
-        )
-
-
-def _slurm_user(site: SiteAccess) -> int | None:
-    """What Slurm says; ``None`` where it does not answer."""
-    return slurm_user_id(parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or ""))
+def _nothing_done(why: str) -> Document:
+    return {"released": False, "why": why, "complete": True, "epoch": None, "warnings": [], "changes": []}
 
 
 @dataclass(slots=True)
@@ -126,6 +120,7 @@ class _Release:
         epoch_id = self.epoch.epoch_id if self.epoch else None
         return {
             "released": True,
+            "why": "",
             "complete": complete,
             "epoch": epoch_id,
             "warnings": self.warnings,
@@ -196,13 +191,17 @@ class _Release:
         return True
 
 
-def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Release | None:
-    """Take the right to send from every sodad; ``None`` where there is nothing to do."""
+def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Release | str:
+    """Take the right to send from every sodad; or why there is nothing to do."""
     warnings: list[str] = []
-    leaving, now_s = False, site.now_s()
+    leaving, now_s, why = False, site.now_s(), ["no sodad has ever run with this store"]
 
     def nothing_to_do(last: Epoch) -> bool:
-        return unless_alive and (_lives(last, site, now_s) or (_is_settled(last, now_s) and not leaving))
+        if not unless_alive:
+            return False
+        found = fresh_heartbeat(last, site, now_s) or ("" if leaving else _settled(last, now_s))
+        why[:] = [found]
+        return bool(found)
 
     try:
         store = stack.enter_context(site.store())
@@ -210,9 +209,9 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
             now_s = store_now_s(session, now_s)
             leaving = may_lack_requeue(session, since_s=now_s - WATCH_S, now_s=now_s)
             if unless_alive and not leaving and queries.newest_order(session) is None:
-                return None  # a sodad that only observes leaves a site its own SiteFactors
-        if unless_alive and _writes_heartbeats(store, site, now_s):
-            return None
+                return _NEVER_CHANGED
+        if unless_alive and (seen := watched_heartbeat(store, site, now_s)):
+            return seen
         epoch = supersede_daemon(
             store,
             host=site.context.host(),
@@ -222,56 +221,18 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
         )
     except (StoreError, SQLAlchemyError) as error:
         warnings.append(f"no sodad is kept from sending, and nothing is recorded: {first_line(error)}")
-        if unless_alive and _lives_by_lock(site):
-            return None
+        if unless_alive and (seen := dated_lock(site)):
+            return seen
         return _Release(site, site.slurm(), None, None, warnings)
     if epoch is None and unless_alive:
-        return None
+        return why[0]
     return _Release(site, site.slurm(), store, epoch, warnings)
 
 
-def _lives(last: Epoch, site: SiteAccess, now_s: float) -> bool:
-    if last.pid == NO_DAEMON or last.ended_s is not None or not _is_fresh(last.heartbeat_s, site, now_s):
-        return False
-    return last.host != site.context.host() or site.context.pid_lives(last.pid)
-
-
-def _writes_heartbeats(store: Store, site: SiteAccess, now_s: float) -> bool:
-    """Whether a sodad whose last heartbeat seems old, or of the future, lives: perhaps the clock was set since.
-
-    It writes one every tenth of its lease. A process that is paused writes none.
-    """
-    with store.read() as session:
-        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
-    here = last is not None and last.host == site.context.host() and last.ended_s is None
-    if last is None or not here or not site.context.pid_lives(last.pid) or _is_fresh(last.heartbeat_s, site, now_s):
-        return False
-    for _ in range(_LOOKS):
-        site.context.sleep(site.settings.cycle.lease_s * _WATCHED_SHARE / _LOOKS)
-        with store.read() as session:
-            if session.get_one(Epoch, last.id).heartbeat_s != last.heartbeat_s:
-                return True
-    return False
-
-
-def _is_settled(last: Epoch, now_s: float) -> bool:
-    return last.pid == NO_DAEMON and last.ended_s is not None and abs(now_s - last.ended_s) > WATCH_S
-
-
-def _lives_by_lock(site: SiteAccess) -> bool:
-    """What sodad's lock file tells of it where the store cannot; a site without one has no sodad, and no lifts."""
-    try:
-        at_s = Path(site.settings.state_dir, LOCK_NAME).lstat().st_mtime
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return _is_fresh(at_s, site, site.now_s()) and site.local_daemon_pid() is not None
-
-
-def _is_fresh(heartbeat_s: float, site: SiteAccess, now_s: float) -> bool:
-    """A heartbeat that the clock, once set back, takes for one of the future is none."""
-    return abs(now_s - heartbeat_s) < site.settings.cycle.lease_s
+def _settled(last: Epoch, now_s: float) -> str:
+    if last.pid != NO_DAEMON or last.ended_s is None or abs(now_s - last.ended_s) <= WATCH_S:
+        return ""
+    return f"the lifts of the last sodad were taken back {format_duration(now_s - last.ended_s)} ago"
 
 
 def _draw(document: Document) -> None:
@@ -279,7 +240,7 @@ def _draw(document: Document) -> None:
         output.warn(line)
     failed = [row for row in document["changes"] if row["error"]]
     if not document["released"]:
-        output.print_line("nothing to do: sodad shows life, or its lifts are gone already")
+        output.print_line(f"nothing to do: {document['why']}")
         return
     for row in failed:
         output.warn(f"job {row['job_id']}: {row['error']}")

@@ -31,7 +31,10 @@ _NOT_UNDOABLE = {
     "signal": "a signal cannot be taken back",
     "requeue": "a requeue cannot be taken back: the run has ended",
     "start-now": "a started wait cannot be put back, and nothing depends on it",
+    "release": "a lift that has ended is not put back: nothing would end it; an enforcing sodad lifts what its plan needs",
 }
+_OFFERED_NOT = (UNDO_KIND, "release")
+"""Kinds of changes that are not looked at unless somebody names one by its id."""
 
 
 SettledStates = Mapping[int, ActionState]
@@ -59,7 +62,8 @@ def undo(
     """Undo changes to jobs.
 
     Restores the old value through Slurm and records that as a manual change. `sodactl explain JOB` shows the ids
-    of actions. What cannot be undone is refused with the reason. A sodad that enforces sets its order again: switch to
+    of actions. What cannot be undone is refused with the reason; so is the end of a lift (`release`), and without a
+    living sodad whatever would lift a job again. A sodad that enforces sets its order again: switch to
     `sodactl mode advise` first. Exit status: 0 if all was undone, 1 if something was refused or failed.
 
     \b
@@ -87,7 +91,8 @@ def _undo(site: SiteAccess, action_id: int | None, job_id: int | None, last: int
         with store.read() as session:
             chosen = _select_actions(session, settled, action_id, job_id, last)
             warning = _warning(session, site)
-            verdicts = check_undo(session, chosen, records, site_factors, settled)
+            alive = is_daemon_alive(session, queries.latest_epoch(session), site)
+            verdicts = check_undo(session, chosen, records, site_factors, settled, lifts_end=alive)
         wanted = [
             manual_changes.ManualChange(verdict.change, verdict.action.submit_s, verdict.action.id)
             for verdict in verdicts
@@ -115,8 +120,9 @@ def _select_actions(
         if job is None:
             raise SodaError(f"the store knows no job {job_id}; `sodactl history` lists finished jobs")
         actions = reversed(queries.actions_of(session, job))
-        return [action for action in actions if action.kind != UNDO_KIND and _stands(action, settled)]
-    return list(islice((a for a in queries.standing_actions(session) if _stands(a, settled)), last))
+        return [action for action in actions if action.kind not in _OFFERED_NOT and _stands(action, settled)]
+    standing = queries.standing_actions(session)
+    return list(islice((a for a in standing if a.kind not in _OFFERED_NOT and _stands(a, settled)), last))
 
 
 def _warning(session: Session, site: SiteAccess) -> str:
@@ -137,6 +143,8 @@ def check_undo(
     records: Mapping[int, SlurmJob],
     site_factors: Mapping[int, int],
     settled: SettledStates,
+    *,
+    lifts_end: bool,
 ) -> list[UndoCheck]:
     """Whether each action can be undone, in the order in which they would be: each finds what those before it restore.
 
@@ -146,8 +154,11 @@ def check_undo(
         records: Slurm's jobs.
         site_factors: as Slurm tells them.
         settled: states that :func:`.manual_changes.settle` has found.
+        lifts_end: a sodad lives, so that what it lifted ends with it. Otherwise nothing is lifted again: of several changes
+            each sets SiteFactor 0 at once, and one before which the job was lifted already is refused.
     """
     together = {action.id for action in chosen}
+    first = {} if lifts_end else _first_site_factors(chosen)
     shown = {job_id: shown_fields(record, site_factors) for job_id, record in records.items()}
     verdicts = []
     for action in chosen:
@@ -156,12 +167,14 @@ def check_undo(
             or _job_gone(action, records.get(action.job_id))
             or _changed_again(session, action, together, shown[action.job_id], settled)
             or _not_in_force(action, shown[action.job_id], settled)
+            or _would_lift(action, first)
         )
         if refusal:
             verdicts.append(UndoCheck(action, None, refusal))
             continue
         kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
-        change = known_change(action.job_id, kind, action.old, action.new, f"action {action.id} taken back by hand")
+        restored = action.old | ({} if lifts_end or "SiteFactor" not in action.old else {"SiteFactor": "0"})
+        change = known_change(action.job_id, kind, restored, action.new, f"action {action.id} taken back by hand")
         verdicts.append(UndoCheck(action, change))
         shown[action.job_id] |= {name: action.old[name] for name in action.old if name in shown[action.job_id]}
     return verdicts
@@ -175,6 +188,21 @@ def _not_undoable(action: Action, state: str) -> str:
     if action.kind in _NOT_UNDOABLE:
         return _NOT_UNDOABLE[action.kind]
     return "" if action.old else "the value before it is not known"
+
+
+def _first_site_factors(chosen: Sequence[Action]) -> dict[tuple[int, float], str]:
+    """By job the SiteFactor before the oldest of these changes."""
+    return {(a.job_id, a.submit_s): a.old["SiteFactor"] for a in chosen if "SiteFactor" in a.old}
+
+
+def _would_lift(action: Action, first: Mapping[tuple[int, float], str]) -> str:
+    before = first.get((action.job_id, action.submit_s), "0")
+    if "SiteFactor" not in action.old or before == "0":
+        return ""
+    return (
+        f"no sodad lives that would end the lift before it (SiteFactor {before}); "
+        "`sodactl release-lifts` sets SiteFactor 0"
+    )
 
 
 def _job_gone(action: Action, record: SlurmJob | None) -> str:
@@ -196,6 +224,8 @@ def _changed_again(
         if later.id in together or later.kind == UNDO_KIND or not set(later.new) & set(action.old):
             continue
         if _stands(later, settled) and not _awaits_answer(later, shown, settled):
+            if later.kind == "release":
+                return f"action {later.id} has ended the lift already"
             return f"action {later.id} changed the same again since; undo that first, or use --job {action.job_id}"
     return ""
 
@@ -217,13 +247,12 @@ def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStat
 
 def _row(verdict: UndoCheck, error: str, *, dry_run: bool) -> Document:
     action = verdict.action
-    refused = verdict.change is None
-    outcome = "refused" if refused else "failed" if error else "would undo" if dry_run else "undone"
+    outcome = "refused" if verdict.change is None else "failed" if error else "would undo" if dry_run else "undone"
     return {
         "action_id": action.id,
         "job_id": action.job_id,
         "kind": action.kind,
-        "restores": {} if refused else dict(action.old),
+        "restores": {} if verdict.change is None else dict(verdict.change.new),
         "outcome": outcome,
         "reason": verdict.refusal or error,
     }

@@ -106,3 +106,32 @@ def test_what_ends_for_a_dead_sodad_is_requeued_exactly_once(idle: DaemonSite) -
     assert site.states([saved, cancelled]) == ["PENDING", "CANCELLED"]
     sent = site.store("select job_id from action where kind = 'requeue' and state = 'done'")
     assert [row["job_id"] for row in sent] == [saved]
+
+
+def test_lifts_end_where_the_state_directory_was_emptied(site: DaemonSite) -> None:
+    site.cluster.exec("root", ("sh", "-c", "rm -f /var/lib/slurm-soda/soda.db* /var/lib/slurm-soda/sodad.lock")).check()
+    site.cluster.kill("sodad", restart=False)
+    site.wait(lambda: lifts(site) == 0, "the lifts of a dead sodad are gone", 60)
+
+
+SAVES_SLOWLY = "#!/bin/bash\ntrap 'trap \"\" USR1; sleep 15; exit 75' USR1\nwhile :; do sleep 0.2; done\n"
+
+
+def test_uninstalling_in_the_middle_of_a_checkpoint_loses_no_job(cluster: ContainerCluster) -> None:
+    site = DaemonSite(cluster)
+    site.start()
+    flags = "--output=/dev/null --time=30 --nodes=1 --gres=gpu:4 --cpus-per-task=4 --soda-checkpoint=USR1@40"
+    argv = ("sbatch", "--parsable", *flags.split())
+    jobs = [int(site.cluster.exec("alice", argv, input=SAVES_SLOWLY).check().stdout) for _ in range(2)]
+    site.wait_running(jobs)
+    site.train("bob", 4, 60)
+    signalled = "select job_id from preemption"
+    site.wait(lambda: bool(site.store(signalled)), "a job was asked for its checkpoint")
+    asked = site.store(signalled)[0]["job_id"]
+    site.cluster.exec("root", ("sodactl", "mode", "observe")).check()
+    site.cluster.stop_daemon()
+    said = site.cluster.exec("root", ("sodactl", "release-all"))
+    assert (said.status, f"waiting for jobs that save their state ({asked})" in said.stderr) == (0, True), said
+    assert (site.shown(asked, "Restarts"), site.shown(asked, "Requeue")) == ("1", "1")
+    assert site.shown(asked, "JobState") in ("PENDING", "RUNNING")
+    site.clear()

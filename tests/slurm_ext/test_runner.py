@@ -74,3 +74,19 @@ def test_a_failure_says_what_was_run_and_what_to_do(line: str, text: str) -> Non
 def test_a_killed_command_has_a_negative_status() -> None:
     said = LocalCommandRunner()(["sh", "-c", "kill -9 $$"], stdin=b"", timeout_s=10, env=PATH)
     assert said.status == -9
+
+
+MUNGE_IS_DOWN = (
+    'squeue: error: If munged is up, restart with --num-threads=10\nsqueue: error: Munge encode failed: Failed to access "'
+    '/run/munge/munge.socket.2": No such file or directory\nsqueue: error: slurm_send_node_msg: auth_g_create: RPC has '
+    "authentication error\nslurm_load_jobs error: Protocol authentication error\n"
+)
+
+
+@pytest.mark.parametrize("status", [1, None])
+def test_a_command_that_munge_lets_down_names_munge(status: int | None) -> None:
+    error = str(SlurmCommandError(("squeue",), status, MUNGE_IS_DOWN, "check that slurmctld answers (scontrol ping)"))
+    assert "systemctl status munge" in error
+    assert "scontrol ping" not in error
+    other = str(SlurmCommandError(("squeue",), status, "Unable to contact slurm controller", "scontrol ping"))
+    assert "munge" not in other

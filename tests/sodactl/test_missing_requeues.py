@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -83,7 +84,8 @@ def test_others_are_not(site: Bench, shown: object, command: tuple[str, ...]) ->
     if getattr(shown, "hints", None) != USR1:  # signalled by hand alone: a requeue sends TERM itself
         with site.store.write() as session:
             session.get_one(Preemption, 1).phase = "intended"
-    site(*command)
+    unfinished = command == ("release-all",) and getattr(shown, "state", None) == "RUNNING"
+    site(*command, status=1 if unfinished else 0)
     assert site.slurm.requeued == []
 
 
@@ -112,7 +114,7 @@ def test_one_that_ran_on_and_failed_hours_later_is_not(
 def test_a_sodad_that_lives_requeues_it_itself(site: Bench) -> None:
     site.pids.add(1)
     site(*AUTOMATIC)
-    site("release-all")
+    assert site("release-all", "--json", status=1).document["unfinished"] == [7], "it has not done so yet"
     assert site.slurm.requeued == []
 
 
@@ -176,3 +178,76 @@ def test_explain_says_that_a_success_was_not_run_again(site: Bench) -> None:
     with site.store.write() as session:
         session.get_one(Preemption, 1).phase = "lost"
     assert "If it had not done its work: `scontrol requeue 7`" in site("explain", "7").out
+
+
+def asked(site: Bench) -> None:
+    """7 was asked for its checkpoint 40 s ago and has 20 s left."""
+    site.slurm.queue = [replace(SAVED, state="RUNNING")]
+    with site.store.write() as session:
+        session.get_one(Preemption, 1).deadline_s = NOW_S + 20
+
+
+def ends_after(site: Bench, seconds: int, ended: Callable[[], None]) -> list[float]:
+    waited_s: list[float] = []
+
+    def sleep(more_s: float) -> None:
+        waited_s.append(more_s)
+        if sum(waited_s) == seconds:
+            ended()
+
+    site.sleep = sleep
+    return waited_s
+
+
+def test_release_all_waits_for_a_checkpoint_and_requeues_the_job(site: Bench) -> None:
+    asked(site)
+    waited_s = ends_after(site, 12, lambda: site.slurm.queue.__setitem__(0, SAVED))
+    shown = site("release-all")
+    assert (site.slurm.requeued, states(site)) == ([7], REQUEUED)
+    assert sum(waited_s) < 20
+    assert "waiting for jobs that save their state (7): 30 s at most" in shown.err
+    assert "waiting for jobs that save their state (7): 20 s at most" in shown.err
+
+
+def test_a_living_sodad_requeues_it_and_release_all_ends_its_wait(site: Bench) -> None:
+    asked(site)
+    site.pids.add(1)
+    back = replace(SAVED, state="PENDING", reason="BeginTime", restarts=1, submit_s=NOW_S - 3, eligible_s=NOW_S + 118)
+    ends_after(site, 5, lambda: site.slurm.queue.__setitem__(0, back))
+    document = site("release-all", "--json").document
+    assert document["unfinished"] == []
+    assert [row["new"] for row in document["changes"]] == [{"SiteFactor": "0"}, {"StartTime": "now"}]
+    assert site.slurm.requeued == []
+
+
+def test_release_all_names_jobs_that_do_not_end_and_the_next_one_requeues_them(site: Bench) -> None:
+    asked(site)
+    waited_s = ends_after(site, 10_000, lambda: None)
+    shown = site("release-all", status=1)
+    assert "not over yet: 7" in shown.err
+    assert "run `sodactl release-all` again" in shown.err
+    assert 20 <= sum(waited_s) <= 40
+    assert site("release-all", "-n", "--json").document["unfinished"] == [7]
+    site.slurm.queue = [SAVED]
+    site("release-all")
+    assert site.slurm.requeued == [7]
+
+
+def test_a_job_that_release_all_requeues_gets_the_request_of_its_user_back(site: Bench) -> None:
+    wrote, asked_for = {"CPUsPerTask": "12", "NumCPUs": "12"}, {"CPUsPerTask": "8", "NumCPUs": "8"}
+    site.action(kind="rewrite", new=wrote, old=asked_for)
+    site.slurm.queue = [replace(SAVED, cpus=12)]
+    site("release-all")
+    assert (site.slurm.requeued, site.slurm.queue[0].cpus) == ([7], 8)
+    with site.store.read() as session:
+        assert session.scalars(select(Action.state).where(Action.kind == "rewrite")).all() == ["undone"]
+
+
+def test_a_requeued_job_that_leaves_its_nodes_gets_its_request_back_when_it_is_in_the_queue(site: Bench) -> None:
+    site.action(kind="rewrite", new={"NumCPUs": "12"}, old={"NumCPUs": "8"})
+    leaving = replace(SAVED, state="COMPLETING", restarts=1, cpus=12, submit_s=NOW_S - 3)
+    site.slurm.queue = [leaving]
+    back = replace(leaving, state="PENDING", reason="BeginTime", eligible_s=NOW_S + 118)
+    ends_after(site, 4, lambda: site.slurm.queue.__setitem__(0, back))
+    site("release-all")
+    assert site.slurm.queue[0].cpus == 8

@@ -176,3 +176,21 @@ def test_partitions_of_pools_stay_and_a_place_in_line_goes(site: Bench) -> None:
     site("release-all")
     assert not [update for update in site.slurm.sent if "Partition" in dict(update.fields)]
     assert (site.slurm.factors[7], site.slurm.factors[9]) == (0, 0)
+
+
+def test_a_place_in_line_that_was_lifted_before_is_not_lifted_again(site: Bench) -> None:
+    """Slurm does not tell the SiteFactor of 9."""
+    site.daemon()
+    site.action(9, kind="rewrite", new={"SiteFactor": "500", "StartTime": "now"}, old={"SiteFactor": "3"})
+    site("release-all")
+    assert {dict(update.fields).get("SiteFactor", "0") for update in site.slurm.sent} == {"0"}
+
+
+def test_a_user_who_sees_no_job_is_not_told_that_there_is_nothing(soda: Bench) -> None:
+    soda.uid = 2001
+    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    for dry_run in ([], ["-n"]):
+        shown = soda("release-all", *dry_run, status=1)
+        assert "nothing of ours is in what this user may see: run this as root or SlurmUser" in shown.out
+    soda.uid = 0
+    assert "no SiteFactor of ours is in Slurm; of requests for cores only the store tells" in soda("release-all").out

@@ -179,7 +179,7 @@ def test_a_sodad_that_is_started_meanwhile_keeps_its_lifts(site: Bench, monkeypa
 
 @pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "sqlite:////etc/hostname"])
 @pytest.mark.parametrize(
-    ("age_s", "pid", "ends"), [(LEASE_S, 4242, True), (1, 1, True), (1, 4242, False), (None, 0, False)]
+    ("age_s", "pid", "ends"), [(LEASE_S, 4242, True), (1, 1, True), (1, 4242, False), (None, 0, True)]
 )
 def test_without_a_store_the_lock_file_tells(
     site: Bench, tmp_path: Path, url: str, age_s: float | None, pid: int, ends: bool
@@ -251,3 +251,27 @@ def test_slurms_word_for_slurm_user_counts_where_the_state_directory_has_changed
     site.uid = 2001
     assert site(*AUTOMATIC).document["released"] is True
     assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+def test_it_says_why_there_is_nothing_to_do(site: Bench, tmp_path: Path) -> None:
+    def why() -> str:
+        out = site("release-lifts", "--unless-alive").out
+        assert out.startswith("nothing to do: ")
+        return out
+
+    assert "this store has no change of the order of jobs" in why()
+    site.action(7, epoch_id=None)
+    assert "no sodad has ever run with this store" in why()
+    lifted_by_daemon(site)
+    assert "sodad lives (pid 4242 on ctl): its heartbeat is 1 s old" in why()
+    assert "sodad lives" in site(*AUTOMATIC).document["why"]
+    site.pids.clear()
+    assert site(*AUTOMATIC).document["why"] == ""
+    with site.store.write() as session:
+        session.get_one(Epoch, 2).ended_s = NOW_S - 121
+    assert "the lifts of the last sodad were taken back 2 min 01 s ago" in why()
+    site.pids.add(4242)
+    (tmp_path / "sodad.lock").write_text("4242\n")
+    os.utime(tmp_path / "sodad.lock", (NOW_S - 3, NOW_S - 3))
+    site.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    assert "sodad lives (pid 4242): it dated sodad.lock 3 s ago" in why()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting
+from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting, Epoch
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -154,6 +154,53 @@ def test_after_the_later_one_the_earlier_one_can_be_undone(site: Bench) -> None:
     site("undo", "2")
     site("undo", "1")
     assert site.slurm.factors == {7: 0}
+
+
+def released(site: Bench) -> None:
+    """``release-lifts`` has ended the lift of job 7 (action 2)."""
+    site.action(kind="release", new={"SiteFactor": "0"}, old={"SiteFactor": "500"}, epoch_id=None)
+    site.slurm.factors = {7: 0}
+
+
+@pytest.mark.parametrize("pid", [4242, 1], ids=["sodad lives", "sodad is dead"])
+def test_the_end_of_a_lift_is_not_undone(site: Bench, pid: int) -> None:
+    with site.store.write() as session:
+        session.get_one(Epoch, 1).pid = pid
+    released(site)
+    for dry_run in ([], ["-n"]):
+        (row,) = site("undo", "2", "--json", *dry_run, status=1).document["actions"]
+        assert (row["outcome"], row["restores"]) == ("refused", {})
+        assert "a lift that has ended is not put back" in row["reason"]
+    assert site.slurm.sent == []
+
+
+def test_the_end_of_a_lift_is_not_offered(site: Bench) -> None:
+    released(site)
+    for chosen in (["--last", "20"], ["--job", "7"]):
+        (row,) = site("undo", *chosen, "-n", "--json", status=1).document["actions"]
+        assert (row["action_id"], row["reason"]) == (1, "action 2 has ended the lift already")
+
+
+def test_without_sodad_nothing_is_lifted_again(site: Bench) -> None:
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors = {7: 900}
+    (row,) = site("undo", "2", "--json").document["actions"]
+    assert row["restores"] == {"SiteFactor": "500"}
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors, site.slurm.sent = {7: 900}, []
+    site.pids.clear()
+    (row,) = site("undo", "4", "--json", status=1).document["actions"]
+    assert "no sodad lives that would end the lift before it (SiteFactor 500)" in row["reason"]
+    assert site.slurm.sent == []
+
+
+def test_without_sodad_a_chain_of_lifts_ends_at_once(site: Bench) -> None:
+    site.action(new={"SiteFactor": "900"}, old={"SiteFactor": "500"})
+    site.slurm.factors = {7: 900}
+    site.pids.clear()
+    rows = site("undo", "--job", "7", "--json").document["actions"]
+    assert [(row["outcome"], row["restores"]) for row in rows] == [("undone", {"SiteFactor": "0"})] * 2
+    assert [dict(update.fields) for update in site.slurm.sent] == [{"SiteFactor": "0"}] * 2
 
 
 def test_what_slurm_refuses_is_failed(site: Bench) -> None:

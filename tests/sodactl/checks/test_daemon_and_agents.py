@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobRun, NodeEvent
-from tests.sodactl.checks.conftest import RecordedSlurm, finding
-from tests.sodactl.conftest import NOW_S, SUBMIT_S, Bench, stored_job
+from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
+from tests.sodactl.conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
 
 def test_no_store_yet(soda: Bench, recorded: RecordedSlurm) -> None:
@@ -51,3 +53,17 @@ def test_clocks(soda: Bench, recorded: RecordedSlurm, offset_s: float, state: st
     found = finding(soda("doctor", "--json", status=None), "clocks")
     assert found[0] == state
     assert said in found[1]
+
+
+@pytest.mark.parametrize("store", ["there", "lost"])
+def test_site_factors_that_no_record_explains(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, store: str) -> None:
+    soda.slurm.queue = [record(7), record(8), record(9)]
+    soda.slurm.factors = {7: 500, 8: 65536, 9: 0}
+    soda.action(7, new={"SiteFactor": "500"})
+    if store == "lost":
+        soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "lifts")
+    assert (state, found.split(" of ")[1]) == ("warn", "8" if store == "there" else "7, 8")
+    assert "sodactl release-all" in remedy
+    recorded.change(CONFIG, "PrioritySiteFactorPlugin = (null)", "PrioritySiteFactorPlugin = site_factor/x")
+    assert finding(soda("doctor", "--json", status=1), "lifts")[0] == "skip"

@@ -1,0 +1,83 @@
+"""Lifts of a sodad that lives but completes no cycle: it takes them back itself.
+
+Its heartbeat goes on, so nobody else would. Each lift rests on what a cycle saw of Slurm, and that is long past.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from slurm_soda.daemon.cycle.daemon_state import DaemonContext
+from slurm_soda.daemon.cycle.lease import LeaseLapsedError
+from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
+
+LEASES_WITHOUT_CYCLE = 3
+"""After so many leases without a complete cycle lifts end; a slurmctld that is restarted has answered by then."""
+
+
+@dataclass(slots=True)
+class StaleLifts:
+    """The time since the last complete cycle, and what is done when it becomes too long."""
+
+    context: DaemonContext
+    actor: PlanExecutor
+    _complete_s: float = field(init=False)
+    """When the last cycle was complete, by the steady clock; at first when this daemon began."""
+    _tried_s: float = float("-inf")
+    _said: str = ""
+
+    def __post_init__(self) -> None:
+        self.note_complete()
+
+    def note_complete(self) -> None:
+        """A cycle is complete: lifts are those of its plan."""
+        self._complete_s, self._tried_s, self._said = self.context.clock.elapsed_s(), float("-inf"), ""
+
+    def take_back(self) -> str:
+        """Take all lifts back if no cycle has been complete for too long; again once a lease while that lasts.
+
+        Returns:
+            What became of the lifts, for people; empty while they stand.
+
+        Raises:
+            SupersededError: a newer daemon has taken over; nothing more was sent.
+        """
+        now_s, lease_s = self.context.clock.elapsed_s(), self.context.lease.timing.duration_s
+        if now_s - self._complete_s < LEASES_WITHOUT_CYCLE * lease_s or now_s - self._tried_s < lease_s:
+            return self._said
+        self._tried_s = now_s
+        since = f"no cycle was complete for {now_s - self._complete_s:.0f} s"
+        try:
+            jobs = {job.job_id: job for job in self.context.client.jobs()}
+            results = self.actor.send_outside_plan(self._changes(list(jobs.values()), since), jobs)
+        except (SlurmError, LeaseLapsedError, StoreError, SQLAlchemyError) as error:
+            log(logging.ERROR, "lifts-not-ended", cause=since, error=error)
+            return self._said
+        refused = sum(bool(result.error) for result in results)
+        if results:
+            log(logging.ERROR, "lifts-ended", cause=since, ended=len(results) - refused, refused=refused)
+        self._said = (
+            f"Slurm did not take {refused} of {len(results)} lifts back; this is tried again"
+            if refused
+            else "lifts are taken back until a cycle is complete again"
+        )
+        return self._said
+
+    def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:
+        """Of a job whose SiteFactor Slurm does not tell, the last recorded one counts."""
+        shown = release_changes(jobs, self.context.client.site_factors(), now_s=self.context.clock.now_s())
+        changes = [replace(change, reason=f"{since}: lifts end") for change in shown if "SiteFactor" in change.new]
+        hidden = [change.job_id for change in changes if not change.old]
+        with self.context.store.read() as session:
+            recorded = queries.last_site_factors(session, hidden)
+        return [change for change in changes if change.old or recorded.get(change.job_id, "0") != "0"]

@@ -1,0 +1,76 @@
+"""Whether a sodad shows life, for those who would take its lifts back, and who may do that."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import select
+
+from slurm_soda.daemon.cycle.epoch import LOCK_NAME
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
+from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
+from slurm_soda.sodactl.checks.check_result import CommandProbe
+from slurm_soda.sodactl.site_access import SiteAccess
+
+_WATCHED_SHARE, _LOOKS = 1 / 6, 10
+"""Share of the lease for which a sodad that seems paused is watched, and how often."""
+
+
+def may_change_all_jobs(site: SiteAccess) -> bool:
+    """Whether the caller is root or SlurmUser: Slurm shows and lets change all jobs to them, to others perhaps some."""
+    uid, allowed = site.context.uid(), {0}
+    with suppress(OSError):
+        allowed.add(Path(site.settings.state_dir).stat().st_uid)
+    # The directory may have changed hands, as after a backup that root brought back: just then no sodad can start.
+    return uid in allowed or uid == _slurm_user(site)
+
+
+def _slurm_user(site: SiteAccess) -> int | None:
+    """What Slurm says; ``None`` where it does not answer."""
+    return slurm_user_id(parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or ""))
+
+
+def fresh_heartbeat(last: Epoch, site: SiteAccess, now_s: float) -> str:
+    """What the newest epoch tells of a sodad that lives; empty if it tells of none."""
+    if last.pid == NO_DAEMON or last.ended_s is not None or not _is_fresh(last.heartbeat_s, site, now_s):
+        return ""
+    if last.host == site.context.host() and not site.context.pid_lives(last.pid):
+        return ""
+    return f"sodad lives (pid {last.pid} on {last.host}): its heartbeat is {now_s - last.heartbeat_s:.0f} s old"
+
+
+def watched_heartbeat(store: Store, site: SiteAccess, now_s: float) -> str:
+    """What is seen of a sodad whose last heartbeat seems old, or of the future: perhaps the clock was set since.
+
+    It writes one every tenth of its lease. A process that is paused writes none.
+    """
+    with store.read() as session:
+        last = session.scalars(select(Epoch).order_by(Epoch.id.desc()).limit(1)).first()
+    here = last is not None and last.host == site.context.host() and last.ended_s is None
+    if last is None or not here or not site.context.pid_lives(last.pid) or _is_fresh(last.heartbeat_s, site, now_s):
+        return ""
+    for _ in range(_LOOKS):
+        site.context.sleep(site.settings.cycle.lease_s * _WATCHED_SHARE / _LOOKS)
+        with store.read() as session:
+            if session.get_one(Epoch, last.id).heartbeat_s != last.heartbeat_s:
+                return f"sodad lives (pid {last.pid}): it writes heartbeats, and the clock was set since the last one"
+    return ""
+
+
+def dated_lock(site: SiteAccess) -> str:
+    """What sodad's lock file tells of a sodad that lives, where the store cannot; where there is no lock, none does."""
+    try:
+        at_s = Path(site.settings.state_dir, LOCK_NAME).lstat().st_mtime
+    except OSError:
+        return ""
+    pid = site.local_daemon_pid()
+    if pid is None or not _is_fresh(at_s, site, site.now_s()):
+        return ""
+    return f"sodad lives (pid {pid}): it dated {LOCK_NAME} {site.now_s() - at_s:.0f} s ago"
+
+
+def _is_fresh(heartbeat_s: float, site: SiteAccess, now_s: float) -> bool:
+    """A heartbeat that the clock, once set back, takes for one of the future is none."""
+    return abs(now_s - heartbeat_s) < site.settings.cycle.lease_s
