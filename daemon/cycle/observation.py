@@ -63,6 +63,7 @@ class SnapshotReader:
             requeued=requeued,
             refused=preemptions.refused.standing(slurm_state.steady_s),
             max_preemptions=settings.preemption.max_per_job,
+            paused=preemptions.vain.standing(slurm_state.steady_s),
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)

@@ -13,6 +13,7 @@ from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.engine.preemption import limit_preemptions
+from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
@@ -58,6 +59,7 @@ class SlurmState:
         requeued: Collection[int],
         refused: Collection[int],
         max_preemptions: int = 0,
+        paused: Collection[GpuRequest] = (),
     ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
@@ -67,6 +69,7 @@ class SlurmState:
             requeued: jobs that we requeued and that wait out Slurm's begin time.
             refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
             max_preemptions: nor those that were preempted so often; 0: no bound.
+            paused: requests for which others were preempted in vain lately: no one is preempted for such jobs.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -77,7 +80,7 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
-        table = limit_preemptions(snapshot.jobs, max_preemptions)
+        table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))

@@ -74,6 +74,8 @@ class FakeJob:
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
     batch: bool = True
+    never_starts: bool = False
+    """For a reason that Slurm does not tell."""
     no_requeue: str = ""
     """What Slurm says to a requeue or a signal."""
 
@@ -135,6 +137,9 @@ class FakeSlurm:
         now_s = self.clock.now_s()
         eligible = [j for j in self.all.values() if j.state == "PENDING" and j.eligible_s <= now_s]
         for job in sorted(eligible, key=lambda j: (-(j.priority + j.site_factor), j.job_id)):
+            if job.never_starts:
+                job.reason = "Resources"
+                continue
             if job.gpus > self.free():
                 job.reason = "Resources"
                 break
