@@ -17,7 +17,9 @@ from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preempti
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.read.snapshot import build_snapshot, needs_allocation
+from slurm_soda.slurm_ext.read.node_needs import with_node_needs
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 AllocationKey = tuple[int, int]
 """Job id and restart count: a run keeps its allocation."""
@@ -50,6 +52,8 @@ class SlurmState:
     allocations: Mapping[int, Allocation]
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
+    waiting: Mapping[int, WaitingJob] | None = None
+    """What else Slurm tells of waiting jobs; ``None`` where nobody can be preempted for them."""
 
     def snapshot(
         self,
@@ -80,6 +84,7 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
+        snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting)
         table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
@@ -87,6 +92,12 @@ class SlurmState:
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
         return replace(snapshot, jobs=table, tiers=self.tiers)
+
+
+def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:
+    """Whether GPU jobs wait beside others that may be preempted."""
+    waits = any(job.state == "PENDING" and job.gpus for job in jobs.values())
+    return waits and any(job.state == "RUNNING" and job.gpus and is_preemptible(job) for job in jobs.values())
 
 
 @dataclass(slots=True)
@@ -124,7 +135,9 @@ class SlurmReader:
             allocations = self._allocations(jobs, at.steady_s, watch)
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
-        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers)
+        with watch("observe.waiting"):
+            waiting = self.client.waiting_jobs() if _may_preempt(jobs) else None
+        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting)
 
     def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
         """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""
