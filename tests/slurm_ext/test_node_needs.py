@@ -47,7 +47,7 @@ def decide(alice: SlurmJob, *others: SlurmJob, nodes: list[SlurmNode] | None = N
 
 
 def alice(**fields: Any) -> SlurmJob:
-    return job(3, **{"gpus": 4, "cpus": 4, "nodes": 1, "reason": "Resources", **fields})
+    return job(3, **{"gpus": 4, "gpus_per_node": 4, "cpus": 4, "reason": "Resources", **fields})
 
 
 def test_without_anything_peculiar_the_job_is_preempted() -> None:
