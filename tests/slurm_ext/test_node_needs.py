@@ -144,3 +144,27 @@ def test_ordinary_jobs_leave_the_snapshot_as_it_is() -> None:
 def test_other_generic_resources_are_read() -> None:
     text = "gres/gpu:a100:2,gres/cog:g0:1,cog:g1,fpga:2(IDX:0,1),shard"
     assert parse_other_gres(text) == {"cog:g0": 1, "cog:g1": 1, "fpga": 2, "shard": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "detail", "stays_on_n2", "preempted"),
+    [
+        ({"nodes": 2, "gpus": 8}, {"whole_nodes": True}, False, [1, 2]),
+        ({"nodes": 2, "gpus": 8}, {"whole_nodes": True}, True, []),
+        ({"gpus": 6, "gpus_per_node": 0, "cpus": 6}, {"least_cpus_per_node": 25}, False, [1, 2]),
+        ({"gpus": 6, "gpus_per_node": 0, "cpus": 6}, {"least_cpus_per_node": 28}, True, []),
+        ({"gpus": 6, "gpus_per_node": 0, "cpus": 6}, {"whole_nodes": True}, False, [1, 2]),
+        ({"gpus": 6, "gpus_per_node": 0, "cpus": 6}, {"whole_nodes": True}, True, []),
+        ({"gpus": 6, "gpus_per_node": 0, "cpus": 6}, {"excluded_nodes": "n2"}, False, []),
+        ({"nodes": 2, "gpus": 8, "req_node_names": "n1"}, {}, False, []),
+        ({"nodes": 2, "gpus": 8, "req_node_names": "n[1-2]"}, {}, True, [1, 2]),
+    ],
+)
+def test_jobs_on_several_nodes(
+    fields: dict[str, Any], detail: dict[str, Any], stays_on_n2: bool, preempted: list[int]
+) -> None:
+    other = replace(FULL, hints=TERM)
+    stays = running(4, "n2", NOW - 9000.0, gpus=0, cpus=2)
+    nodes = [NODES[0], replace(NODES[1], cpus_allocated=6 if stays_on_n2 else 4)]
+    plan = decide(alice(**fields), other, *([stays] if stays_on_n2 else []), nodes=nodes, **detail)
+    assert sorted(one.job_id for one in plan.preempts) == preempted
