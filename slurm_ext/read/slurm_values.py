@@ -182,6 +182,8 @@ def parse_other_gres(text: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for piece in _split_outside_parentheses(text_or_empty(text)):
+        if "=" in piece and not piece.startswith("gres/"):
+            continue  # a TRES that is no generic resource, as in ``cpu=4,gres/cog=1``
         name, _, count = (
             piece.partition("(")[0].removeprefix("gres/").removeprefix("gres:").replace("=", ":").rpartition(":")
         )

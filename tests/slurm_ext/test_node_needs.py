@@ -70,6 +70,8 @@ def test_without_anything_peculiar_the_job_is_preempted() -> None:
         ({"tres_per_node": "gres/gpu:4,gres/cog:g0:2"}, {}, False),
         ({"tres_per_node": "gres/gpu:4,gres/cog:1", "req_node_names": "n2"}, {}, False),
         ({"tres_per_job": "gres/gpu:4,gres/fpga:1"}, {}, False),
+        ({"tres_per_task": "cpu=4"}, {}, True),
+        ({"tres_per_task": "cpu=4,gres/fpga=1"}, {}, False),
         ({}, {"least_cpus_per_node": 28}, True),
         ({}, {"least_cpus_per_node": 29}, False),
         ({}, {"whole_nodes": True}, True),
@@ -143,6 +145,7 @@ def test_ordinary_jobs_leave_the_snapshot_as_it_is() -> None:
 
 def test_other_generic_resources_are_read() -> None:
     text = "gres/gpu:a100:2,gres/cog:g0:1,cog:g1,fpga:2(IDX:0,1),shard"
+    assert parse_other_gres("cpu=4,mem=2000M,gres/gpu=1,gres/cog:g0=2") == {"cog:g0": 2}
     assert parse_other_gres(text) == {"cog:g0": 1, "cog:g1": 1, "fpga": 2, "shard": 1}
 
 
