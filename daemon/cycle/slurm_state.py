@@ -53,7 +53,7 @@ class SlurmState:
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
     waiting: Mapping[int, WaitingJob] | None = None
-    """What else Slurm tells of waiting jobs; ``None`` where nobody can be preempted for them."""
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them."""
 
     def snapshot(
         self,
@@ -119,8 +119,8 @@ class SlurmReader:
     """Lists of partitions that jobs named when the tiers were read."""
     _tiers_until_s: float = float("-inf")
 
-    def read(self, at: Instant, watch: Stopwatch) -> SlurmState:
-        """Read everything once.
+    def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True) -> SlurmState:
+        """Read everything once; without ``asks`` nothing that matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
@@ -136,7 +136,7 @@ class SlurmReader:
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
-            waiting = self.client.waiting_jobs() if _may_preempt(jobs) else None
+            waiting = self.client.waiting_jobs() if asks and _may_preempt(jobs) else None
         return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting)
 
     def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
