@@ -134,6 +134,15 @@ class JobTable:
     nice: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """What the user took from the job's priority (``--nice``); empty: 0 for all."""
 
+    may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Column of :attr:`NodeTable.node_sets` with the nodes that would do, -1 for any; empty: any for all jobs."""
+    whole_nodes: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """It starts on nodes alone on which nothing runs (``--exclusive``); empty: no job."""
+    least_cpus: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """CPUs without which a node will not do (``--mincpus``), beside its part of :attr:`cpus`; empty: 0 for all."""
+
     def __len__(self) -> int:
         return len(self.job_id)
 
@@ -214,6 +223,8 @@ class NodeTable:
     in_partition: BoolColumn
     """Shape (nodes, partitions), columns in the order of :attr:`ClusterSnapshot.partitions`."""
     gpu_types: tuple[GpuTypeName, ...] = ()
+    node_sets: BoolColumn = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    """Shape (nodes, sets): sets of nodes to which waiting jobs are bound by what they ask for; none: no job is."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -32,6 +32,7 @@ from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_n
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request, show_job_command
 from slurm_soda.slurm_ext.read.sprio import SPRIO_COMMAND, parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs
 from slurm_soda.slurm_ext.write.scontrol_updates import (
     TRANSIENT_ERRORS,
     parse_update_errors,
@@ -90,6 +91,9 @@ class CliSlurmClient:
     def nodes(self) -> list[SlurmNode]:
         framing = ReplyFraming(self.nonce())
         return parse_nodes(self._read(SHOW_NODES_COMMAND, framing), framing)
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        return read_waiting_jobs(self.runner, None, self.limits.read_s)
 
     def site_factors(self) -> dict[int, int]:
         framing = ReplyFraming(self.nonce())

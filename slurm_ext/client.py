@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 Allocation = list[tuple[str, int, int]]
 """``(node, gpus, cpus)`` per node."""
@@ -58,6 +59,9 @@ class SlurmJob:
     """Nodes the user asked for by name, as a host list."""
     tres_per_node: str = ""
     """What each node must give, in Slurm's words (``gres/gpu:2``); a rewrite's old value."""
+    tres_per_job: str = ""
+    """What all its nodes together must give."""
+    tres_per_task: str = ""
     cpus_per_task: int = 1
     tasks: int = 1
     het_job_id: int = 0
@@ -91,6 +95,11 @@ class SlurmNode:
     gpus_allocated: int
     gpu_type: str
     partitions: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    """Those that are active."""
+    gres: str = ""
+    """All generic resources, in Slurm's words (``gpu:a100:4,cog:g0:1``)."""
+    gres_used: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,10 @@ class SlurmClient(Protocol):
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes, in slurmctld's order."""
+        ...
+
+    def waiting_jobs(self) -> Mapping[int, WaitingJob]:
+        """What else Slurm tells of waiting jobs, by id, by one process; a job that is not understood is left out."""
         ...
 
     def site_factors(self) -> dict[int, int]:

@@ -29,6 +29,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     JobRun,
     Preemption,
     Standby,
+    VainPreemption,
 )
 
 OPERATOR = Viewer("")
@@ -107,6 +108,8 @@ class JobDetailView:
     """How searches for its cores ended, by time."""
     run_time: RunTimePrediction | None = None
     """What was expected of its run time when it came."""
+    vain_preemptions: Sequence[VainPreemption] = ()
+    """Of its owner's requests for as many GPUs, those for which others were preempted in vain."""
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -194,4 +197,5 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         cpu_proposal=proposal_of(session, job.job_id, job.submit_s),
         cpu_fits=fits_of(session, job.job_id, job.submit_s),
         run_time=run_time_prediction_of(session, job.id),
+        vain_preemptions=queries.vain_preemptions_like(session, job),
     )

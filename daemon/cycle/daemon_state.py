@@ -21,7 +21,12 @@ from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
-from slurm_soda.daemon.store.preemptions import load_preemptions, refused_runs
+from slurm_soda.daemon.store.preemptions import (
+    load_preemptions,
+    load_vain_preemptions,
+    refused_runs,
+    save_vain_preemptions,
+)
 from slurm_soda.slurm_ext.client import SlurmClient
 
 REFUSALS_FOR_S = 86_400.0
@@ -74,6 +79,7 @@ class DaemonState:
             preemptions.adopt(load_preemptions(session, at))
             if before is not None:
                 preemptions.keep_times(before.preemptions)
+            preemptions.vain.recall(load_vain_preemptions(session, at))
             for job_id, restart, at_s in refused_runs(session, at.now_s - REFUSALS_FOR_S):
                 preemptions.refused.note(job_id, restart, at.steady_since(at_s, REFUSALS_FOR_S))
             return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits)
@@ -88,12 +94,14 @@ class DaemonState:
         for job_id in self.preemptions.take_succeeded():
             self.job_cache.count_preemption(job_id)
 
-    def save(self, session: Session, now_s: float) -> None:
+    def save(self, session: Session, at: Instant) -> None:
         """Write what changed; call :meth:`saved` once the transaction is through."""
-        self.job_cache.save(session, now_s)
+        self.job_cache.save(session, at.now_s)
         self.pools.save(session)
+        save_vain_preemptions(session, self.preemptions.vain, at)
 
     def saved(self) -> None:
         """What :meth:`save` wrote is committed."""
         self.job_cache.saved()
         self.pools.saved()
+        self.preemptions.vain.changed = False

@@ -22,13 +22,13 @@ class SnapshotReader:
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
 
-    def read(self, state: DaemonState, at: Instant, watch: Stopwatch) -> SlurmState:
-        """Read Slurm once, and take it in.
+    def read(self, state: DaemonState, at: Instant, watch: Stopwatch, *, asks: bool) -> SlurmState:
+        """Read Slurm once, and take it in; with ``asks`` also what matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(at, watch), state.job_cache
+        slurm_state, job_cache = self._slurm_reader.read(at, watch, asks=asks), state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
@@ -63,6 +63,7 @@ class SnapshotReader:
             requeued=requeued,
             refused=preemptions.refused.standing(slurm_state.steady_s),
             max_preemptions=settings.preemption.max_per_job,
+            paused=preemptions.vain.standing(slurm_state.steady_s),
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)

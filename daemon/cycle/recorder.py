@@ -153,7 +153,7 @@ class CycleRecorder:
             save_phases(session, result.changed, at)
             audit_log.void_requeues(session, result.without_effect, now_s)
             add_preemptions(session, result.begun, at)
-            state.save(session, now_s)
+            state.save(session, at)
             save_proposals(session, result.cpu_proposals)
             intents = []
             for change in result.admitted.changes:

@@ -13,10 +13,13 @@ from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.engine.preemption import limit_preemptions
+from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.read.snapshot import build_snapshot, needs_allocation
+from slurm_soda.slurm_ext.read.node_needs import with_node_needs
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 AllocationKey = tuple[int, int]
 """Job id and restart count: a run keeps its allocation."""
@@ -49,6 +52,8 @@ class SlurmState:
     allocations: Mapping[int, Allocation]
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
+    waiting: Mapping[int, WaitingJob] | None = None
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them."""
 
     def snapshot(
         self,
@@ -58,6 +63,7 @@ class SlurmState:
         requeued: Collection[int],
         refused: Collection[int],
         max_preemptions: int = 0,
+        paused: Collection[GpuRequest] = (),
     ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
@@ -67,6 +73,7 @@ class SlurmState:
             requeued: jobs that we requeued and that wait out Slurm's begin time.
             refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
             max_preemptions: nor those that were preempted so often; 0: no bound.
+            paused: requests for which others were preempted in vain lately: no one is preempted for such jobs.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -77,13 +84,20 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
-        table = limit_preemptions(snapshot.jobs, max_preemptions)
+        snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting)
+        table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
         return replace(snapshot, jobs=table, tiers=self.tiers)
+
+
+def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:
+    """Whether GPU jobs wait beside others that may be preempted."""
+    waits = any(job.state == "PENDING" and job.gpus for job in jobs.values())
+    return waits and any(job.state == "RUNNING" and job.gpus and is_preemptible(job) for job in jobs.values())
 
 
 @dataclass(slots=True)
@@ -103,8 +117,8 @@ class SlurmReader:
     """Lists of partitions that jobs named when the tiers were read."""
     _tiers_until_s: float = float("-inf")
 
-    def read(self, at: Instant, watch: Stopwatch) -> SlurmState:
-        """Read everything once.
+    def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True) -> SlurmState:
+        """Read everything once; without ``asks`` nothing that matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
@@ -119,7 +133,9 @@ class SlurmReader:
             allocations = self._allocations(jobs, at.steady_s, watch)
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
-        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers)
+        with watch("observe.waiting"):
+            waiting = self.client.waiting_jobs() if asks and _may_preempt(jobs) else None
+        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting)
 
     def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
         """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""

@@ -21,14 +21,16 @@ from slurm_soda.daemon.preemption.state_machine import (
     PreemptionDecision,
     PreemptionPhase,
     decide_next_step,
+    has_made_way,
     is_back,
     returned_s,
 )
+from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, find_vain
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.read.job_states import waits_for_places
 from slurm_soda.slurm_ext.read.snapshot import is_preemptible
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
@@ -53,6 +55,7 @@ class ActivePreemptions:
     settings: PreemptionSettings
     by_job: dict[int, ActivePreemption] = field(default_factory=dict)
     refused: RefusedVictims = field(default_factory=RefusedVictims)
+    vain: VainPreemptions = field(default_factory=VainPreemptions)
     _succeeded: list[int] = field(default_factory=list)
 
     @property
@@ -79,6 +82,7 @@ class ActivePreemptions:
         :class:`PreemptionContext`.
         """
         self.refused.keep(jobs)
+        self.vain.keep(jobs, at.now_s, at.steady_s)
         starts = set() if plan is None else set(plan.starts.tolist())
         waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)}
         preemption_steps: list[PreemptionStep] = []
@@ -91,6 +95,8 @@ class ActivePreemptions:
             if job is not None and is_back(active_preemption, job):
                 active_preemption.returned_s = returned_s(active_preemption, job, context)
             step = decide_next_step(active_preemption, job, context)
+            if plan is not None and job is not None and is_back(active_preemption, job):
+                self._judge(active_preemption, job, step, context, jobs, starts)
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
@@ -106,6 +112,28 @@ class ActivePreemptions:
             key=lambda preemption_step: ("start-now", "requeue-ended", "requeue", "signal").index(preemption_step.send)
         )
         return preemption_steps, changed
+
+    def _judge(  # noqa: PLR0917 - a judgement looks at both sides
+        self,
+        active_preemption: ActivePreemption,
+        job: SlurmJob,
+        step: PreemptionDecision,
+        context: PreemptionContext,
+        jobs: Mapping[int, SlurmJob],
+        starts: Collection[int],
+    ) -> None:
+        """Note which jobs did not start on the places that were left for them, once those are left no longer."""
+        if active_preemption.phase == "released":
+            return
+        if step.send is None and step.phase not in ("released", "done"):
+            waiting = {one for one in active_preemption.for_jobs if one in context.waiting}
+            active_preemption.displaced |= waiting.difference(starts)
+            return
+        waited = has_made_way(active_preemption, job, context)
+        found = find_vain(active_preemption, jobs, starts, waited=waited)
+        for each in found:
+            self.vain.note(each, active_preemption.created_steady_s, context.at.steady_s, context.release_after_s)
+        active_preemption.vain_for = tuple(each.job_id for each in found)
 
     def begin(self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, at: Instant) -> list[PreemptionStep]:
         """The plan's new preemptions, each with its first step; :meth:`adopt` those that the change limits let through.
@@ -198,7 +226,7 @@ def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision,
 
 def _can_take_places(job: SlurmJob) -> bool:
     """It waits for nothing but resources, its turn and a begin time; not for a release or for other jobs."""
-    return job.state == "PENDING" and (waits_for_resources(job.reason) or job.reason == "BeginTime")
+    return waits_for_places(job.state, job.reason) or (job.state == "PENDING" and job.reason == "BeginTime")
 
 
 def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:

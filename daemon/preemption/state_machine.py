@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_soda.daemon.clock import Instant
@@ -64,6 +64,10 @@ class ActivePreemption:
     """:attr:`created_s` by the steady clock."""
     returned_s: float | None = None
     """When the job came back to the queue, by the steady clock; ``None`` before."""
+    displaced: set[int] = field(default_factory=set)
+    """Jobs of :attr:`for_jobs` that waited for its places since, and did not always fit: others had taken them."""
+    vain_for: tuple[int, ...] = ()
+    """Jobs of :attr:`for_jobs` that did not start, although they could have as far as anybody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: 
         return "sodad no longer enforces"
     if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
         return "the jobs it made way for no longer wait for its places"
-    if context.at.steady_s - returned_s(active_preemption, job, context) >= context.release_after_s:
+    if has_made_way(active_preemption, job, context):
         return f"it made way for {context.release_after_s:g} s"
     return ""
 
@@ -242,6 +246,11 @@ def returned_s(active_preemption: ActivePreemption, job: SlurmJob, context: Pree
     if active_preemption.returned_s is not None:
         return active_preemption.returned_s
     return context.at.steady_since(job.submit_s, context.release_after_s)
+
+
+def has_made_way(active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext) -> bool:
+    """Whether a job that :func:`is_back` has left its GPUs to others for as long as it should."""
+    return context.at.steady_s - returned_s(active_preemption, job, context) >= context.release_after_s
 
 
 def _left_just_now(job: SlurmJob, now_s: float) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import cast
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
-from slurm_soda.daemon.store.tables.scheduling import Action, Preemption
+from slurm_soda.daemon.preemption.vain_preemptions import FORGOTTEN_AFTER_S, VainAttempts, VainPreemptions
+from slurm_soda.daemon.store.tables.scheduling import Action, Preemption, VainPreemption
+from slurm_soda.policies.engine.vain_preemptions import MAX_PAUSE_S, GpuRequest
 
 
 def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
@@ -30,6 +32,7 @@ def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
             deadline_s=at.steady_s + min(row.deadline_s - at.now_s, max(row.deadline_s - row.updated_s, 0.0)),
             for_jobs=tuple(row.for_jobs),
             reason=row.reason,
+            vain_for=tuple(row.vain_for),
             pk=row.id,
         )
         for row in rows
@@ -81,6 +84,35 @@ def save_phases(session: Session, changed: Iterable[ActivePreemption], at: Insta
                 phase=active_preemption.phase,
                 deadline_s=at.wall(active_preemption.deadline_s),
                 reason=active_preemption.reason,
+                vain_for=list(active_preemption.vain_for),
                 updated_s=at.now_s,
             )
         )
+
+
+def load_vain_preemptions(session: Session, at: Instant) -> list[VainAttempts]:
+    """Requests for which others were preempted in vain, with instants of the steady clock."""
+    found = []
+    for row in session.scalars(select(VainPreemption).order_by(VainPreemption.id)):
+        noted_s = at.steady_since(row.noted_s, MAX_PAUSE_S + FORGOTTEN_AFTER_S)
+        request = GpuRequest(row.user, row.gpus, row.gpus_per_node, row.gpu_type)
+        until_s = noted_s + row.until_s - row.noted_s
+        found.append(VainAttempts(request, row.times, row.job_id, noted_s, until_s))
+    return found
+
+
+def save_vain_preemptions(session: Session, vain: VainPreemptions, at: Instant) -> None:
+    """Write them all anew if they changed; there are few."""
+    if not vain.changed:
+        return
+    session.execute(delete(VainPreemption))
+    session.add_all(
+        VainPreemption(
+            **each.request._asdict(),
+            times=each.times,
+            job_id=each.job_id,
+            noted_s=at.wall(each.noted_s),
+            until_s=at.wall(each.until_s),
+        )
+        for each in vain
+    )

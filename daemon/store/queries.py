@@ -25,6 +25,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     NodeEvent,
     Preemption,
     Standby,
+    VainPreemption,
 )
 
 ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
@@ -180,6 +181,12 @@ def preemptions_of(session: Session, job: Job) -> Sequence[Preemption]:
     """Every preemption of one job, oldest first."""
     query = select(Preemption).where(Preemption.job_id == job.job_id, Preemption.submit_s == job.submit_s)
     return session.scalars(query.order_by(Preemption.id)).all()
+
+
+def vain_preemptions_like(session: Session, job: Job) -> Sequence[VainPreemption]:
+    """Requests of the job's owner for as many GPUs for which others were preempted in vain."""
+    query = select(VainPreemption).where(VainPreemption.user == job.user, VainPreemption.gpus == job.gpus)
+    return session.scalars(query.order_by(VainPreemption.id)).all()
 
 
 def standing_actions(session: Session) -> Iterator[Action]:

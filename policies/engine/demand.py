@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
 
 ANY_GPU_TYPE = -1
+ANY_NODE = -1
 NO_SUCH_NAME = -2
 """A GPU type or partition that no node has: nothing fits."""
 
@@ -38,11 +39,26 @@ class RequestShape(NamedTuple):
     wants_gpus: bool
     most_nodes: int = 0
     fills_holes: bool = False
+    node_set: int = ANY_NODE
+    """Column of the node table's sets of nodes."""
+    whole_nodes: bool = False
+    """Nothing else may run on its nodes."""
+    least_cpus: int = 0
+    """CPUs without which a node will not do, whatever its share is."""
 
     @property
     def kind(self) -> tuple[int, ...]:
         """Only shapes of one kind can be compared by :attr:`size`."""
-        return (self.partition, self.gpu_type, self.units > 0, self.wants_gpus, self.most_nodes, self.fills_holes)
+        return (
+            self.partition,
+            self.gpu_type,
+            self.units > 0,
+            self.wants_gpus,
+            self.most_nodes,
+            self.fills_holes,
+            self.node_set,
+            self.whole_nodes,
+        )
 
     @property
     def is_even(self) -> bool:
@@ -64,7 +80,16 @@ class RequestShape(NamedTuple):
     @property
     def size(self) -> tuple[int, ...]:
         """If a shape does not fit, neither does one of its kind that is at least as large in every part."""
-        return (self.nodes, self.gpus, self.cpus, self.memory_mib, self.units, self.unit_cpus, self.unit_memory_mib)
+        return (
+            self.nodes,
+            self.gpus,
+            self.cpus,
+            self.memory_mib,
+            self.units,
+            self.unit_cpus,
+            self.unit_memory_mib,
+            self.least_cpus,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +125,21 @@ class RequestColumns(Protocol):
 
 def group_snapshot_requests(snapshot: ClusterSnapshot) -> Demand:
     """Group the jobs of a snapshot by what they ask for."""
-    return group_requests(snapshot.jobs, snapshot.partitions, snapshot.nodes.gpu_types)
+    jobs = snapshot.jobs
+    needs = (
+        jobs.node_set if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64),
+        jobs.whole_nodes.astype(np.int64) if len(jobs.whole_nodes) else np.zeros(len(jobs), dtype=np.int64),
+        jobs.least_cpus if len(jobs.least_cpus) else np.zeros(len(jobs), dtype=np.int64),
+    )
+    return group_requests(jobs, snapshot.partitions, snapshot.nodes.gpu_types, needs)
 
 
-def group_requests(jobs: RequestColumns, partitions: tuple[str, ...], gpu_types: tuple[str, ...]) -> Demand:
+def group_requests(
+    jobs: RequestColumns, partitions: tuple[str, ...], gpu_types: tuple[str, ...], needs: tuple[IntColumn, ...] = ()
+) -> Demand:
     """Group jobs by what they ask for of nodes with these partitions and GPU types.
+
+    ``needs`` are none, or the columns of :attr:`RequestShape.node_set`, ``whole_nodes`` and ``least_cpus``.
 
     O(n log n) in the number of jobs, all in numpy; Python runs once per distinct shape.
     """
@@ -112,7 +147,7 @@ def group_requests(jobs: RequestColumns, partitions: tuple[str, ...], gpu_types:
         return Demand(np.zeros(0, dtype=np.int64), ())
     partition = translate_codes(jobs.partition, jobs.partitions, partitions)
     gpu_type = translate_codes(jobs.gpu_type, jobs.gpu_types, gpu_types)
-    columns = (partition, gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node, jobs.cpus, jobs.memory_mib)
+    columns = (partition, gpu_type, jobs.gpus, jobs.nodes, jobs.gpus_per_node, jobs.cpus, jobs.memory_mib, *needs)
     first, code = group_equal_rows(columns)
     shapes = tuple(_shape(*row) for row in zip(*(column[first].tolist() for column in columns), strict=True))
     return Demand(code, shapes)
@@ -153,7 +188,8 @@ def group_equal_rows(columns: tuple[IntColumn, ...]) -> tuple[NDArray[np.intp], 
 
 
 def _shape(*row: int) -> RequestShape:
-    partition, gpu_type, gpus, nodes, per_node, cpus, memory_mib = row
+    partition, gpu_type, gpus, nodes, per_node, cpus, memory_mib, *needs = row
+    node_set, whole_nodes, least_cpus = needs or (ANY_NODE, 0, 0)
     nodes = max(nodes, 1)
     if per_node > 0:
         nodes = max(nodes, -(-gpus // per_node))
@@ -165,10 +201,13 @@ def _shape(*row: int) -> RequestShape:
         gpu_type=gpu_type,
         nodes=nodes,
         gpus=even_gpus,
-        cpus=-(-cpus // nodes),
+        cpus=max(-(-cpus // nodes), least_cpus),
         memory_mib=-(-memory_mib // nodes),
         units=units if units > 1 else 0,
         unit_cpus=unit_cpus if units > 1 else 0,
         unit_memory_mib=unit_memory if units > 1 else 0,
         wants_gpus=gpus > 0,
+        node_set=node_set,
+        whole_nodes=whole_nodes > 0,
+        least_cpus=least_cpus if units > 1 else 0,
     )

@@ -34,11 +34,20 @@ _DEFAULTS: Mapping[str, Any] = {
     "remaining_s": NEVER,
     "skew": NEVER,
     "nice": 0,
+    "may_preempt": True,
+    "node_set": -1,
+    "whole_nodes": False,
+    "least_cpus": 0,
     "alloc": (),
 }
 _NAMES = ("users", "partitions", "gpu_types")
 _FLOATS = frozenset(name for name, value in _DEFAULTS.items() if isinstance(value, float))
-_DTYPES: Mapping[str, type] = {"state": np.int8, "preemptible": np.bool_, **dict.fromkeys(_FLOATS, np.float64)}
+_FLAGS = frozenset(name for name, value in _DEFAULTS.items() if isinstance(value, bool))
+_DTYPES: Mapping[str, type] = {
+    "state": np.int8,
+    **dict.fromkeys(_FLAGS, np.bool_),
+    **dict.fromkeys(_FLOATS, np.float64),
+}
 """Of all columns that are not whole numbers."""
 
 

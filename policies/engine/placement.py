@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slurm_soda.policies.engine.demand import ANY_GPU_TYPE, RequestShape
+from slurm_soda.policies.engine.demand import ANY_GPU_TYPE, ANY_NODE, RequestShape
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
 
 _MOST_IN_64_BITS = 2**63 - 1
@@ -44,6 +44,7 @@ class NodeGroups:
             self.of[members] = number
         self._in_partition = [nodes.in_partition[members[0]] for members in self.members]
         self._gpu_type = [gpu_type for _, gpu_type in groups]
+        self._node_sets, self._cpus = nodes.node_sets, nodes.cpus
         self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def matching(self, partition: int, gpu_type: int) -> tuple[int, ...]:
@@ -61,7 +62,29 @@ class NodeGroups:
 
     def mask(self, shape: RequestShape) -> BoolColumn:
         """Which nodes a shape may use, as one flag a node."""
-        return np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
+        flags: BoolColumn = np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
+        return flags if shape.node_set == ANY_NODE else flags & self._node_sets[:, shape.node_set]
+
+    def bars(self, shape: RequestShape, node: int) -> bool:
+        """Whether a node of a matching group will not do, as the request is bound to others."""
+        return shape.node_set != ANY_NODE and not self._node_sets.item(node, shape.node_set)
+
+    def cpus_on(self, shape: RequestShape, node: int) -> int:
+        """CPUs that an even share of a request takes of a node."""
+        return max(shape.cpus, self._cpus.item(node)) if shape.whole_nodes else shape.cpus
+
+    def usable(self, shape: RequestShape, cpus: IntColumn) -> BoolColumn:
+        """Which nodes a request may use, with so many CPUs free on each."""
+        flags = self.mask(shape)
+        if shape.whole_nodes:
+            flags = flags & (cpus >= self._cpus)
+        return flags & (cpus >= shape.least_cpus) if shape.least_cpus else flags
+
+    def with_whole_nodes(self, shape: RequestShape, pieces: list[NodeAllocation] | None) -> list[NodeAllocation] | None:
+        """Shares in any split, with all CPUs of their nodes for a request that wants these."""
+        if pieces is None or not shape.whole_nodes:
+            return pieces
+        return [piece._replace(cpus=max(piece.cpus, self._cpus.item(piece.node))) for piece in pieces]
 
 
 class FreeNodes:
@@ -137,7 +160,7 @@ class FreeNodes:
         for node, amounts in more.items():
             for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
                 column[node] += amount
-        usable = self.classes.mask(shape)
+        usable = self.classes.usable(shape, cpus)
         fits = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib) & usable
         if shape.is_even and np.count_nonzero(fits) >= shape.nodes:
             return True
@@ -156,23 +179,29 @@ class FreeNodes:
         nodes = self.fitting_nodes(shape)
         if len(nodes) < shape.nodes:
             return None
-        return [NodeAllocation(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes]
+        cpus_on = self.classes.cpus_on
+        return [NodeAllocation(node, shape.gpus, cpus_on(shape, node), shape.memory_mib) for node in nodes]
 
     def _find_split(self, shape: RequestShape) -> list[NodeAllocation] | None:
-        slots = np.where(self.classes.mask(shape), count_slots(shape, self.gpus, self.cpus, self.memory_mib), 0)
-        return split_over_nodes(shape, keep_smallest_holes(shape, slots, self.gpus) if shape.fills_holes else slots)
+        usable = self.classes.usable(shape, self.cpus)
+        slots = np.where(usable, count_slots(shape, self.gpus, self.cpus, self.memory_mib), 0)
+        slots = keep_smallest_holes(shape, slots, self.gpus) if shape.fills_holes else slots
+        return self.classes.with_whole_nodes(shape, split_over_nodes(shape, slots))
+
+    def _bars(self, shape: RequestShape, node: int) -> bool:
+        return self.classes.bars(shape, node) or self._cpus[node] < self.classes.cpus_on(shape, node)
 
     def _best(self, number: int, shape: RequestShape) -> list[int]:
         """Keys of the class's nodes that fit best, at most as many as the shape needs."""
         keys, span, nodes = self._keys[number], self._span, self._nodes
-        least_cpus, best = shape.cpus * nodes, []
+        least_cpus, best, bound = shape.cpus * nodes, [], shape.node_set != ANY_NODE or shape.whole_nodes
         at = bisect_left(keys, shape.gpus * span + least_cpus)
         while at < len(keys):
             key = keys[at]
             if key % span < least_cpus:  # too few CPUs: on to the first node with as many GPUs and enough CPUs
                 at = bisect_left(keys, key - key % span + least_cpus, at + 1)
                 continue
-            if self._memory_mib[key % nodes] >= shape.memory_mib:
+            if self._memory_mib[key % nodes] >= shape.memory_mib and not (bound and self._bars(shape, key % nodes)):
                 best.append(key)
                 if len(best) == shape.nodes:
                     break

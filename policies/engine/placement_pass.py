@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_soda.policies.engine.demand import Demand, RequestShape, group_snapshot_requests
+from slurm_soda.policies.engine.demand import ANY_NODE, Demand, RequestShape, group_snapshot_requests
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
 from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.plan import JobVerdict
@@ -55,7 +55,9 @@ def find_too_large(shapes: Sequence[RequestShape], nodes: NodeTable) -> BoolColu
     """Which requests no empty cluster could hold, down nodes included; one search for each."""
     every = NodeGroups(nodes, np.ones(len(nodes), dtype=np.bool_))
     whole = FreeNodes(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
-    return np.array([whole.find(shape) is None for shape in shapes], dtype=np.bool_)
+    # The nodes that would do change with what runs there.
+    anywhere = (shape._replace(node_set=ANY_NODE) for shape in shapes)
+    return np.array([whole.find(shape) is None for shape in anywhere], dtype=np.bool_)
 
 
 class PlacementPass:

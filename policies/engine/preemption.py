@@ -68,6 +68,9 @@ class PreemptivePass:
     A preempted job takes part again at its own rank: it may be given other places (it restarts there), so that no
     worse-ranked job is started on them only to be preempted in its turn.
 
+    A waiting job for whom no one may be preempted starts in what is free, but takes it from no one: it may well not start,
+    and then somebody would be preempted in place of using what it left.
+
     Room in this wide sense only shrinks along the order, so each distinct shape fails at most once: a decision costs
     O(log m) for each start, O(running entries) for each preempting job and for each shape that fails.
     """
@@ -83,6 +86,9 @@ class PreemptivePass:
         self._victims: list[int] = []
         self._waiters: dict[int, set[int]] = {}
         """Rows that wait for places on a node, by node."""
+        may_preempt = placing.snapshot.jobs.may_preempt
+        self._barred = set(np.flatnonzero(~may_preempt).tolist())
+        """Rows for which no one may be preempted."""
         self._preempted: list[tuple[int, int]] = []
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
@@ -107,13 +113,18 @@ class PreemptivePass:
         rows = placing.candidates(self._ranked)
         closed = bytearray(len(placing.demand.shapes))
         refusals = RefusedShapes()
+        no_room: dict[int, int] = {}
         for row, rank, code in zip(
             rows.tolist(), self._position[rows].tolist(), placing.demand.code[rows].tolist(), strict=True
         ):
             while self._preempted and self._preempted[0][0] < rank:
                 self._place_displaced(closed, refusals)
-            if not closed[code]:
+            if closed[code]:
+                continue
+            if row not in self._barred:
                 self._place(row, rank, code, closed, refusals)
+            elif no_room.get(code) != len(self._victims) and not self._start(row, code):
+                no_room[code] = len(self._victims)  # room for this request grows only as further victims leave
         while self._preempted:
             self._place_displaced(closed, refusals)
 
@@ -125,6 +136,14 @@ class PreemptivePass:
         code = int(self._placing.demand.code[row])
         if not closed[code]:
             self._place(row, rank, code, closed, refusals)
+
+    def _start(self, row: int, code: int) -> bool:
+        """Say that a job fits into what is free now, if it does, without taking that."""
+        claim = self._placing.free_capacity.find(self._placing.demand.shapes[code])
+        if claim is None or not claim.at_once:
+            return False
+        self._placing.record(row, claim)
+        return True
 
     def _place(self, row: int, rank: int, code: int, closed: bytearray, refusals: RefusedShapes) -> None:
         placing = self._placing

@@ -68,11 +68,13 @@ class VictimSearch:
             return None
         shares = [share for price, node in prices for share in self._holders.on_node[node] if share.rank >= price]
         nodes = [*spare, *(node for _, node in prices)]
-        return [NodeAllocation(node, shape.gpus, shape.cpus, shape.memory_mib) for node in nodes], shares
+        cpus_on = self._free_capacity.classes.cpus_on
+        return [NodeAllocation(node, shape.gpus, cpus_on(shape, node), shape.memory_mib) for node in nodes], shares
 
     def _best_prices(self, shape: RequestShape, rank: int, spare: list[int]) -> list[tuple[int, int]] | None:
         """(price, node) of the best nodes besides ``spare`` for an even gang; ``None`` if there are not enough."""
         heap, wanted = self._heap(shape), shape.nodes - len(spare)
+        classes = self._free_capacity.classes
         seen: set[int] = set()
         priced: list[tuple[int, int]] = []
         found: list[tuple[int, int]] = []
@@ -86,11 +88,12 @@ class VictimSearch:
             if node in seen:
                 continue
             seen.add(node)
-            gpu_price, price = self._prices(node, shape.gpus, shape.cpus, shape.memory_mib)
+            cpus = classes.cpus_on(shape, node)
+            gpu_price, price = self._prices(node, shape.gpus, cpus, shape.memory_mib)
             if gpu_price <= rank:
                 continue  # never again: later jobs rank still further behind
             back.append((-gpu_price, node))
-            if price > rank and node not in spare:
+            if price > rank and node not in spare and not classes.bars(shape, node):
                 heappush(priced, (-price, node))
         for item in back:
             heappush(heap, item)
@@ -165,9 +168,9 @@ class VictimSearch:
         node = np.array([at for at, _ in leaving], dtype=np.int64)
         for column, part in zip(columns, (2, 3, 4), strict=True):
             np.add.at(column, node, np.array([share[part] for _, share in leaving], dtype=np.int64))
-        return split_over_nodes(
-            shape, np.where(self._free_capacity.classes.mask(shape), count_slots(shape, *columns), 0)
-        )
+        classes = self._free_capacity.classes
+        slots = np.where(classes.usable(shape, columns[1]), count_slots(shape, *columns), 0)
+        return classes.with_whole_nodes(shape, split_over_nodes(shape, slots))
 
     def _needed(self, pieces: list[NodeAllocation], shares: list[RankedAllocation]) -> list[int]:
         """Rows of those who must leave, worst-ranked first; the best-ranked ones that need not are left out."""

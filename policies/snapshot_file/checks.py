@@ -17,7 +17,7 @@ MOST = 2**40
 """Larger counts, and times in seconds, are no cluster's; sums of them could overflow."""
 _OF_SLURM = ("priority", "site_factor", "nice")
 """Numbers of Slurm's that nothing is summed of; an unknown one is far below 0."""
-_CODES = {"gpu_type": -1}
+_CODES = {"gpu_type": -1, "node_set": -1}
 """Columns that may hold this where there is none."""
 
 
@@ -58,6 +58,7 @@ def _check_jobs(snapshot: ClusterSnapshot) -> None:
     _check_codes(f"{where}.partition", jobs.partition, min(len(jobs.partitions), len(snapshot.partitions)))
     _check_codes(f"{where}.gpu_type", jobs.gpu_type, len(jobs.gpu_types))
     _check_codes(f"{where}.alloc_node", jobs.alloc_node, len(snapshot.nodes))
+    _check_codes(f"{where}.node_set", jobs.node_set, snapshot.nodes.node_sets.shape[1])
 
 
 def _check_nodes(snapshot: ClusterSnapshot) -> None:
@@ -68,6 +69,10 @@ def _check_nodes(snapshot: ClusterSnapshot) -> None:
                 raise unexpected(
                     f"{where}.{name}", column.shape, f"the shape {(count, len(snapshot.partitions))}: nodes, partitions"
                 )
+            continue
+        if name == "node_sets":
+            if column.ndim != 2 or (column.shape[1] and len(column) != count):
+                raise unexpected(f"{where}.{name}", column.shape, f"{count} rows of flags: nodes, sets")
             continue
         _check_length(f"{where}.{name}", column, {count})
         _check_range(f"{where}.{name}", column, _CODES.get(name, 0))

@@ -46,6 +46,24 @@ def waits_for_resources(reason: str) -> bool:
     return head in _ELIGIBLE_REASONS or head.startswith("NodesrequiredforjobareDOWN")
 
 
+_LACKS_RESOURCES = frozenset({"Resources", "Priority"})
+_NOT_LOOKED_AT = frozenset({"", "None"})
+
+
+def lacks_only_resources(reason: str) -> bool:
+    """Whether Slurm says that a pending job would start if only others left.
+
+    It does not of nodes that are down or reserved, nor of a job that it has not looked at since it was submitted: that may
+    have come up against a limit.
+    """
+    return reason in _LACKS_RESOURCES
+
+
+def waits_for_places(state: str, reason: str) -> bool:
+    """Whether a job waits and, as far as Slurm has said so far, lacks nothing but resources."""
+    return state == "PENDING" and (lacks_only_resources(reason) or reason in _NOT_LOOKED_AT)
+
+
 def policy_state(state: str, reason: str, *, may_act: bool = True, begin_is_ours: bool = False) -> JobState:
     """What a policy may do with a job in a live state.
 

@@ -59,6 +59,9 @@ def _record(line: str) -> SlurmNode:
         gpus_allocated=parse_gpu_request(pairs.get("GresUsed", ""))[0],
         gpu_type=gpu_type,
         partitions=tuple(part for part in text_or_empty(pairs.get("Partitions", "")).split(",") if part),
+        features=tuple(part for part in text_or_empty(pairs.get("ActiveFeatures", "")).split(",") if part),
+        gres=text_or_empty(pairs.get("Gres", "")),
+        gres_used=text_or_empty(pairs.get("GresUsed", "")),
     )
 
 

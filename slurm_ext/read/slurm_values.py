@@ -174,6 +174,26 @@ def parse_gpu_request(text: str) -> tuple[int, str]:
     return total, types.pop() if len(types) == 1 else ""
 
 
+def parse_other_gres(text: str) -> dict[str, int]:
+    """All generic resources but GPUs in a list such as ``gres/cog:g0:1,gpu:4(IDX:0-3)``, by name and type (``cog:g0``).
+
+    Raises:
+        SlurmReplyError: more than :data:`MAX_COUNT` of one.
+    """
+    found: dict[str, int] = {}
+    for piece in _split_outside_parentheses(text_or_empty(text)):
+        if "=" in piece and not piece.startswith("gres/"):
+            continue  # a TRES that is no generic resource, as in ``cpu=4,gres/cog=1``
+        name, _, count = (
+            piece.partition("(")[0].removeprefix("gres/").removeprefix("gres:").replace("=", ":").rpartition(":")
+        )
+        if not _COUNT.fullmatch(count):
+            name, count = f"{name}:{count}" if name else count, "1"
+        if name.partition(":")[0] != "gpu":
+            found[name] = found.get(name, 0) + _count(count, text)
+    return found
+
+
 def _split_outside_parentheses(text: str) -> list[str]:
     """Split at the commas outside parentheses (``gpu:4(IDX:0,2),cog:1``)."""
     return re.findall(r"(?:[^,(]|\([^)]*\))+", text)

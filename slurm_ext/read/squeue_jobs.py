@@ -140,6 +140,8 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
         hints=_hints(f["Comment"]),
         req_node_names=text_or_empty(f["ReqNodes"]),
         tres_per_node=text_or_empty(f["tres-per-node"]),
+        tres_per_job=text_or_empty(f["tres-per-job"]),
+        tres_per_task=text_or_empty(f["tres-per-task"]),
         cpus_per_task=task_count(f["cpus-per-task"], what),
         tasks=count,
         het_job_id=parse_integer(text_or_empty(f["HetJobID"]) or "0", what),

@@ -1,4 +1,4 @@
-"""What squeue tells of waiting jobs beyond their :class:`SlurmJob`, as far as routing depends on it."""
+"""What squeue tells of waiting jobs beyond their :class:`SlurmJob`, as far as it matters where they may run."""
 
 from __future__ import annotations
 
@@ -37,15 +37,21 @@ class WaitingJob:
     """``--cpus-per-gpu``, such as ``gres/gpu:8``."""
 
 
-def read_waiting_jobs(runner: CommandRunner, partitions: Collection[str], timeout_s: float) -> dict[int, WaitingJob]:
+def read_waiting_jobs(
+    runner: CommandRunner, partitions: Collection[str] | None, timeout_s: float
+) -> dict[int, WaitingJob]:
     """Waiting jobs that list any of these partitions, by id; of an array the tasks that still wait as one.
+
+    ``partitions`` are ``None`` for all.
 
     Raises:
         SlurmCommandError: squeue failed or did not answer in time.
         SlurmReplyError: its answer cannot be read.
     """
     framing = ReplyFraming(random_nonce())
-    argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING", f"--partition={','.join(partitions)}"]
+    argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING"]
+    if partitions is not None:
+        argv.append(f"--partition={','.join(partitions)}")
     env = {**SLURM_ENVIRONMENT, **framing.env, "SQUEUE_FORMAT2": _format(framing)}
     said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:

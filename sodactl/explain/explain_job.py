@@ -158,6 +158,7 @@ def _preemption_keys(entry: Preemption) -> Document:
         "deadline_s": entry.deadline_s,
         "updated_s": entry.updated_s,
         "for_jobs": list(entry.for_jobs),
+        "vain_for": list(entry.vain_for),
         "reason": entry.reason,
     }
 

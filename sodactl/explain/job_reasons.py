@@ -80,6 +80,7 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
         return
     yield from _policy_reasons(job, known)
     yield from _preemption_reasons(view.preemptions)
+    yield from _vain_reasons(known)
     yield from _service_reasons(job, view.runs, known.now_s)
     yield from known.run_time.sentences
     yield from known.cores.sentences
@@ -223,6 +224,29 @@ def _preemption_reasons(preemptions: Sequence[Preemption]) -> Iterator[str]:
         elif entry.phase in ("intended", "requeued", "released"):
             jobs = ", ".join(map(str, entry.for_jobs)) or "others"
             yield f"It gives way to {jobs} ({entry.phase}): {entry.reason}."
+
+
+def _vain_reasons(known: JobFacts) -> Iterator[str]:
+    """Why no one is preempted for it, and for whom it was preempted in vain."""
+    record = known.record
+    for entry in known.view.vain_preemptions:
+        alike = record is None or (record.gpus_per_node, record.gpu_type) == (entry.gpus_per_node, entry.gpu_type)
+        waits = record is None or record.state == "PENDING"
+        if alike and waits and known.now_s < entry.until_s:
+            own = known.view.job is not None and entry.job_id == known.view.job.job_id
+            who = "It" if own else f"Job {entry.job_id}"
+            yield (
+                f"{who} did not start on GPUs that others had left for it ({_times(entry.times)} in a row), so until"
+                f" {output.format_instant(entry.until_s)} no one is preempted for its owner's jobs with this request."
+            )
+    for made_way in known.view.preemptions[::-1]:
+        if made_way.vain_for:
+            jobs = "job" if len(made_way.vain_for) == 1 else "jobs"
+            yield (
+                f"It gave way at {output.format_instant(made_way.created_s)} to {jobs}"
+                f" {', '.join(map(str, made_way.vain_for))} in vain: no start followed."
+            )
+            break
 
 
 def _service_reasons(job: Job, runs: Sequence[JobRun], now_s: float) -> Iterator[str]:

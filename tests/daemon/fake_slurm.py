@@ -11,6 +11,7 @@ from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 NAN = float("nan")
 BEGIN_TIME_S = 121.0
@@ -75,6 +76,14 @@ class FakeJob:
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
     batch: bool = True
+    whole_nodes: bool = False
+    reservation: str = ""
+    features: str = ""
+    excluded_nodes: str = ""
+    req_node_names: str = ""
+    other_gres: str = ""
+    never_starts: bool = False
+    """For a reason that Slurm does not tell."""
     no_requeue: str = ""
     """What Slurm says to a requeue or a signal."""
 
@@ -140,6 +149,9 @@ class FakeSlurm:
         now_s = self.clock.now_s()
         eligible = [j for j in self.all.values() if j.state == "PENDING" and j.eligible_s <= now_s]
         for job in sorted(eligible, key=lambda j: (-(j.priority + j.site_factor), j.job_id)):
+            if job.never_starts:
+                job.reason = "Resources"
+                continue
             if job.gpus > self.free():
                 job.reason = "Resources"
                 break
@@ -185,6 +197,16 @@ class FakeSlurm:
         return [
             SlurmNode("n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",)),
         ]
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        self._answer("waiting_jobs")
+        return {
+            j.job_id: WaitingJob(
+                j.job_id, j.batch, j.whole_nodes, j.least_cpus, j.reservation, 0, j.features, j.excluded_nodes
+            )
+            for j in self.all.values()
+            if j.state == "PENDING"
+        }
 
     def site_factors(self) -> dict[int, int]:
         self._answer("site_factors")
@@ -310,6 +332,7 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="", batch=job.batch,
+            exit_code=job.exit_code, dependency="", batch=job.batch, req_node_names=job.req_node_names,
+            tres_per_node=job.other_gres,
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
         )  # fmt: skip

@@ -24,6 +24,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError, SodaError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.sampling import thorough
 
@@ -72,6 +73,9 @@ class MortalClient:
 
     def nodes(self) -> list[SlurmNode]:
         return self.slurm.nodes()
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        return self.slurm.waiting_jobs()
 
     def site_factors(self) -> dict[int, int]:
         return self.slurm.site_factors()

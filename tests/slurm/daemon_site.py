@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,15 +44,24 @@ print(json.dumps([{k: v.decode("latin-1") if isinstance(v, bytes) else v for k, 
 class DaemonSite:
     cluster: ContainerCluster
 
-    def train(self, user: str, gpus: int, seconds: float, signal: str = "TERM", *, consents: bool = True) -> int:
-        """Submit a training, which consents to preemption or not; gives its job id."""
+    def train(
+        self,
+        user: str,
+        gpus: int,
+        seconds: float,
+        signal: str = "TERM",
+        *,
+        consents: bool = True,
+        asks: Sequence[str] = (),
+    ) -> int:
+        """Submit a training, which consents to preemption or not, with further options; gives its job id."""
         script = (
             f"#!/bin/bash\nexec soda-train --model resnet50 --duration-s {seconds} --signal {signal.partition('@')[0]}"
             " --checkpoint-dir $HOME --save-s 0.2 --load-s 0.2\n"
         )
         argv = (
             "sbatch", "--parsable", "--output=/dev/null", "--time=30", "--nodes=1", f"--gres=gpu:{gpus}",
-            f"--cpus-per-task={gpus}", *([f"--soda-checkpoint={signal}"] if consents else []),
+            f"--cpus-per-task={gpus}", *([f"--soda-checkpoint={signal}"] if consents else []), *asks,
         )  # fmt: skip
         return int(self.cluster.exec(user, argv, input=script).check().stdout)
 

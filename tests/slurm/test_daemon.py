@@ -48,6 +48,25 @@ def test_an_interactive_job_is_never_requeued(site: DaemonSite) -> None:
     assert site.store("select job_id, state from action where kind = 'requeue'") == [{"job_id": batch, "state": "done"}]
 
 
+def test_nobody_is_preempted_for_jobs_that_could_not_start_there(site: DaemonSite) -> None:
+    site.start()
+    bob = site.train("bob", 4, 300, asks=("--nodelist=n1",))
+    fixed = site.train("carol", 3, 300, consents=False, asks=("--nodelist=n2",))
+    site.wait_running([bob, fixed])
+    time.sleep(10)  # more service than the first queue's threshold
+    cores = site.train("carol", 1, 300, consents=False, asks=("--gres=none", "--nodelist=n1"))
+    site.wait_running([cores])
+    for asks in (("--exclude=n1",), ("--nodelist=n2",), ("--exclusive",), ("--begin=now+60",)):
+        site.train("alice", 4, 3, asks=asks)
+    last = site.cycles()[-1]["id"]
+    site.wait(lambda: len(site.cycles(last)) >= 12, "twelve more cycles")
+    assert site.shown(bob, "Restarts") == "0"
+    assert not site.store("select * from preemption")
+    fits = site.train("alice", 4, 3)
+    site.wait_completed([fits], within_s=40)
+    assert site.shown(bob, "Restarts") == "1"
+
+
 def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> None:
     site.start()
     site.wait_running([site.train("alice", 4, 300, consents=False) for _ in range(2)])

@@ -20,6 +20,7 @@ from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
 from slurm_soda.wire.munge import Munge
@@ -87,6 +88,9 @@ class MemorySlurm:
     def nodes(self) -> list[SlurmNode]:
         self._answer()
         return []
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        raise AssertionError("sodactl asks for no details of waiting jobs")
 
     def site_factors(self) -> dict[int, int]:
         self._answer()

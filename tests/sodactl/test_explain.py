@@ -9,7 +9,7 @@ import pytest
 
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
-from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption
+from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption, VainPreemption
 from slurm_soda.policies.explanation.job_position import VERDICTS
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -104,6 +104,19 @@ def test_slurms_own_reasons(site: Bench, reason: str, said: str) -> None:
 def test_the_mode_is_part_of_the_answer(site: Bench, mode: str, said: str) -> None:
     site("mode", mode)
     assert said in reasons(site)
+
+
+def test_preemptions_in_vain_are_told_to_both_sides(site: Bench) -> None:
+    entry = {"user": "alice", "gpus": 2, "gpus_per_node": 0, "gpu_type": "", "times": 2, "noted_s": NOW_S - 10}
+    site.add(VainPreemption(**entry, job_id=8, until_s=NOW_S + 590))
+    site.slurm.queue = [record(5, state="RUNNING"), record(7, gpus_per_node=0, gpu_type="", gpus=2)]
+    assert "Job 8 did not start on GPUs that others had left for it (twice in a row), so until" in reasons(site)
+    assert "no one is preempted" not in reasons(site, 5)
+    site.add(
+        Preemption(job_id=5, submit_s=SUBMIT_S, restart=0, phase="done", created_s=NOW_S - 60, deadline_s=NOW_S,
+                   updated_s=NOW_S, for_jobs=[8], vain_for=[8]),
+    )  # fmt: skip
+    assert "to job 8 in vain: no start followed." in reasons(site, 5)
 
 
 def test_runs_service_and_preemptions(site: Bench) -> None:

@@ -258,6 +258,26 @@ class Preemption(Base):
     updated_s: Mapped[float]
     for_jobs: Mapped[list[int]] = mapped_column(JSON, default=list)
     reason: Mapped[str] = mapped_column(RawText, default="")
+    vain_for: Mapped[list[int]] = mapped_column(JSON, default=list)
+    """Jobs of :attr:`for_jobs` that did not start, although they could have as far as sodad knows."""
+
+
+class VainPreemption(Base):
+    """An owner's request for GPUs for which others were preempted in vain; gone once such a job has started."""
+
+    __tablename__ = "vain_preemption"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    user: Mapped[str] = mapped_column(SlurmName(255), index=True)
+    gpus: Mapped[int]
+    gpus_per_node: Mapped[int]
+    gpu_type: Mapped[str] = mapped_column(RawText)
+    times: Mapped[int]
+    """Vain attempts in a row."""
+    job_id: Mapped[int]
+    """Job that did not start, of the last one."""
+    noted_s: Mapped[float]
+    until_s: Mapped[float]
+    """No one is preempted for such jobs before."""
 
 
 class AdminSetting(Base):

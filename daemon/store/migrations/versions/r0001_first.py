@@ -22,6 +22,7 @@ _TABLES = (
     "standby",
     "cycle",
     "preemption",
+    "vain_preemption",
     "action",
     "agent_heartbeat",
     "node_event",
@@ -171,10 +172,25 @@ def _create_action_tables() -> None:
         sa.Column("updated_s", sa.Double(), nullable=False),
         sa.Column("for_jobs", sa.JSON(), nullable=False),
         sa.Column("reason", RawText(), nullable=False),
+        sa.Column("vain_for", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_preemption")),
     )
     op.create_index(op.f("ix_preemption_job_id"), "preemption", ["job_id"], unique=False)
     op.create_index(op.f("ix_preemption_phase"), "preemption", ["phase"], unique=False)
+    op.create_table(
+        "vain_preemption",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("user", sa.String(length=255), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("gpus_per_node", sa.Integer(), nullable=False),
+        sa.Column("gpu_type", RawText(), nullable=False),
+        sa.Column("times", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("noted_s", sa.Double(), nullable=False),
+        sa.Column("until_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_vain_preemption")),
+    )
+    op.create_index(op.f("ix_vain_preemption_user"), "vain_preemption", ["user"], unique=False)
     op.create_table(
         "action",
         sa.Column("id", sa.Integer(), nullable=False),

@@ -1,0 +1,155 @@
+"""Which nodes would do for each waiting job, beyond its numbers of GPUs, CPUs and MiB, as far as that can be told.
+
+A job is bound to the nodes that it names, to those that it does not exclude, to those with its features, and to those where
+as much of every other generic resource is free as it asks for. What jobs that may be preempted hold of such a resource does
+not count, and the nodes of a reservation are not known: a job that needs these waits until Slurm starts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from slurm_soda.policies.engine.demand import ANY_NODE
+from slurm_soda.policies.engine.vain_preemptions import bar_rows
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState
+from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_states import lacks_only_resources
+from slurm_soda.slurm_ext.read.slurm_values import parse_other_gres
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
+
+_PLAIN_FEATURES = re.compile(r"[^&|\[\]()*,:!]+(?:(?:&[^&|\[\]()*,:!]+)*|(?:\|[^&|\[\]()*,:!]+)*)")
+"""Features that must all be there, or of which one must; everything else is a matter of Slurm's."""
+
+_Words = tuple[str, str, str, tuple[tuple[str, int], ...]]
+"""Nodes by name, nodes that are excluded, features, other generic resources on each node."""
+
+
+class _UnknownNodesError(Exception):
+    """It cannot be told which nodes would do."""
+
+
+@dataclass(slots=True)
+class _NodeSets:
+    """Sets of nodes, each once."""
+
+    nodes: Sequence[SlurmNode]
+    columns: dict[bytes, tuple[int, BoolColumn]] = field(default_factory=dict)
+    _by_words: dict[_Words, int | None] = field(default_factory=dict)
+
+    def number(self, words: _Words) -> int | None:
+        """Number of the set that a request is bound to; ``None``: unknown."""
+        if words not in self._by_words:
+            try:
+                self._by_words[words] = self._number(words)
+            except (_UnknownNodesError, SlurmReplyError):
+                self._by_words[words] = None
+        return self._by_words[words]
+
+    def _number(self, words: _Words) -> int:
+        named, excluded, features, gres = words
+        will_do = [_has_features(features), *(_has_free(name, count) for name, count in gres)]
+        only, never = frozenset(expand_hosts(named)), frozenset(expand_hosts(excluded))
+        flags = np.array(
+            [
+                (not only or node.name in only) and node.name not in never and all(does(node) for does in will_do)
+                for node in self.nodes
+            ],
+            dtype=np.bool_,
+        )
+        if flags.all():
+            return ANY_NODE
+        return self.columns.setdefault(flags.tobytes(), (len(self.columns), flags))[0]
+
+
+def with_node_needs(
+    snapshot: ClusterSnapshot,
+    jobs: Mapping[int, SlurmJob],
+    nodes: Sequence[SlurmNode],
+    waiting: Mapping[int, WaitingJob] | None,
+) -> ClusterSnapshot:
+    """The snapshot with what waiting GPU jobs need of nodes, and with the jobs for whom no one may be preempted.
+
+    Nobody is preempted for a job that Slurm would not start on empty nodes either, that it has not looked at since it was
+    submitted, or that needs what cannot be told.
+
+    Args:
+        snapshot: made of the same jobs and nodes, in the order of ``nodes``.
+        jobs: by id.
+        nodes: as Slurm shows them.
+        waiting: what else it shows of waiting jobs; ``None``: nobody asked, as no job may be preempted.
+    """
+    table = snapshot.jobs
+    rows = np.flatnonzero((table.state == JobState.PENDING) & (table.gpus > 0)).tolist()
+    barred = np.zeros(len(table), dtype=np.bool_)
+    node_set = np.full(len(table), ANY_NODE, dtype=np.int64)
+    whole, least_cpus = np.zeros(len(table), dtype=np.bool_), np.zeros(len(table), dtype=np.int64)
+    sets = _NodeSets(nodes)
+    for row in rows:
+        job = jobs[int(table.job_id[row])]
+        barred[row] = not lacks_only_resources(job.reason) and job.reason != "BeginTime"
+        if waiting is None:
+            continue
+        detail = waiting.get(job.job_id)
+        number = None if detail is None or detail.reservation else _bound_to(job, detail, sets)
+        if detail is None or number is None:
+            barred[row] = True
+            continue
+        node_set[row], whole[row], least_cpus[row] = number, detail.whole_nodes, detail.least_cpus_per_node
+    columns: dict[str, Any] = {}
+    if sets.columns:
+        columns["node_set"] = node_set
+    if whole.any():
+        columns["whole_nodes"] = whole
+    if (least_cpus > 1).any():
+        columns["least_cpus"] = least_cpus
+    return _replaced(snapshot, columns, barred, [flags for _, flags in sets.columns.values()])
+
+
+def _replaced(
+    snapshot: ClusterSnapshot, columns: Mapping[str, Any], barred: BoolColumn, sets: Sequence[BoolColumn]
+) -> ClusterSnapshot:
+    nodes = replace(snapshot.nodes, node_sets=np.column_stack(sets)) if sets else snapshot.nodes
+    return replace(snapshot, jobs=bar_rows(snapshot.jobs.with_columns(**columns), barred), nodes=nodes)
+
+
+def _bound_to(job: SlurmJob, detail: WaitingJob, sets: _NodeSets) -> int | None:
+    named = job.req_node_names
+    if named and len(expand_hosts(named)) < job.nodes:
+        return None  # those and others: a set of nodes to choose from does not say so
+    return sets.number((named, detail.excluded_nodes, detail.features, _other_gres(job)))
+
+
+def _other_gres(job: SlurmJob) -> tuple[tuple[str, int], ...]:
+    """What a job needs on each node of generic resources other than GPUs; of those that it needs in all, an even share."""
+    needs = parse_other_gres(job.tres_per_node)
+    in_all = ((job.tres_per_job, 1), (job.tres_per_task, job.tasks))
+    for text, times in in_all:
+        for name, count in parse_other_gres(text).items():
+            needs[name] = max(needs.get(name, 0), -(-count * times // max(job.nodes, 1)))
+    return tuple(sorted(needs.items()))
+
+
+def _has_free(name: str, count: int) -> Callable[[SlurmNode], bool]:
+    def does(node: SlurmNode) -> bool:
+        total, used = (parse_other_gres(text) for text in (node.gres, node.gres_used))
+        own = [kind for kind in total if kind == name or kind.startswith(f"{name}:")]
+        return sum(total[kind] - used.get(kind, 0) for kind in own) >= count
+
+    return does
+
+
+def _has_features(text: str) -> Callable[[SlurmNode], bool]:
+    if not text:
+        return lambda _node: True
+    if not _PLAIN_FEATURES.fullmatch(text):
+        raise _UnknownNodesError
+    together = all if "|" not in text else any
+    words = re.split(r"[&|]", text)
+    return lambda node: together(word in node.features for word in words)

@@ -1,0 +1,110 @@
+"""Preemptions for jobs that do not start, for a reason that sodad cannot know: they end, whatever the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, request_of
+from slurm_soda.policies.engine.vain_preemptions import MAX_PAUSE_S
+from tests.daemon.fake_slurm import FakeJob, FakeSlurm
+from tests.daemon.harness import Daemon
+from tests.daemon.records import record
+
+Start = Callable[..., Daemon]
+LAS = {"name": "tiresias-las", "parameters": {"thresholds_gpu_s": [100.0], "min_run_s": 0.0}}
+
+
+@pytest.fixture
+def bob(slurm: FakeSlurm) -> FakeJob:
+    """A job in the last queue, on all GPUs."""
+    job = slurm.submit(1, gpus=4, work_s=1e6, user="bob")
+    slurm.advance(60)
+    return job
+
+
+def test_a_job_that_does_not_start_preempts_less_and_less(slurm: FakeSlurm, daemon: Start, bob: FakeJob) -> None:
+    sodad = daemon(policy=LAS)
+    slurm.submit(2, gpus=4, never_starts=True)
+    sodad.follow(300, every_s=3.0)
+    assert bob.restarts == 1
+    assert bob.state == "RUNNING"
+    sodad.follow(100, every_s=3.0)
+    assert bob.restarts == 2, "a pause is not for ever"
+    sodad.follow(500, every_s=3.0)
+    assert bob.restarts == 2, "the second pause is twice as long"
+    assert sodad.preemptions()[0].vain_for == [2]
+
+
+def test_nor_does_another_one_like_it_and_a_restart_forgets_nothing(
+    slurm: FakeSlurm, daemon: Start, bob: FakeJob
+) -> None:
+    sodad = daemon(policy=LAS)
+    stuck = slurm.submit(2, gpus=4, never_starts=True)
+    sodad.follow(60, every_s=3.0)
+    assert bob.restarts == 1
+    stuck.state = "CANCELLED"
+    sodad = daemon(policy=LAS)
+    alike = slurm.submit(3, gpus=4, work_s=1e6)
+    sodad.follow(100, every_s=3.0)
+    assert (bob.restarts, alike.state) == (1, "PENDING")
+    other = slurm.submit(4, gpus=2, work_s=30.0)
+    sodad.follow(30, every_s=3.0)
+    assert (bob.restarts, other.start_s > 0) == (2, True), "another request has its own chance"
+
+
+def test_it_is_forgotten_once_such_a_job_starts(slurm: FakeSlurm, daemon: Start, bob: FakeJob) -> None:
+    sodad = daemon(policy=LAS)
+    stuck = slurm.submit(2, gpus=4, never_starts=True, work_s=10.0)
+    sodad.follow(60, every_s=3.0)
+    bob.work_s = 0.0
+    sodad.follow(3, every_s=3.0)
+    assert (bob.state, stuck.state) == ("COMPLETED", "PENDING")
+    stuck.never_starts = False
+    sodad.follow(6, every_s=3.0)
+    assert stuck.state in ("RUNNING", "COMPLETED")
+    carol = slurm.submit(5, gpus=4, work_s=1e6, user="carol")
+    sodad.follow(60, every_s=3.0)
+    slurm.submit(6, gpus=4, work_s=10.0)
+    sodad.follow(20, every_s=3.0)
+    assert carol.restarts == 1
+
+
+def test_submitting_and_cancelling_preempts_once(slurm: FakeSlurm, daemon: Start, bob: FakeJob) -> None:
+    sodad = daemon(policy=LAS)
+    for job_id in range(2, 12):
+        job = slurm.submit(job_id, gpus=4, never_starts=True)
+        sodad.follow(6, every_s=3.0)
+        job.state = "CANCELLED"
+        sodad.follow(6, every_s=3.0)
+    assert bob.restarts == 1
+
+
+def test_a_job_whose_places_others_took_was_not_preempted_for_in_vain(
+    slurm: FakeSlurm, daemon: Start, bob: FakeJob
+) -> None:
+    sodad = daemon(policy=LAS)
+    slurm.submit(2, gpus=4, work_s=10.0)
+    sodad.follow(3, every_s=3.0)
+    slurm.submit(3, gpus=4, work_s=1e6, priority=10**9)
+    sodad.follow(60, every_s=3.0)
+    assert bob.restarts == 1
+    assert sodad.preemptions()[0].vain_for == []
+
+
+def test_pauses_double_up_to_a_day_and_one_attempt_counts_once() -> None:
+    vain, job, now_s = VainPreemptions(), record(1), 0.0
+    for pause_s in (300.0, 600.0, 1200.0):
+        vain.note(job, now_s, now_s + 40.0, 30.0)
+        vain.note(job, now_s, now_s + 41.0, 30.0)
+        assert list(vain.standing(now_s + 40.0 + pause_s - 1.0)) == [request_of(job)]
+        assert not vain.standing(now_s + 40.0 + pause_s)
+        now_s += 40.0 + pause_s
+    for _ in range(100):
+        now_s += 1.0
+        vain.note(job, now_s, now_s + 0.5, 30.0)
+    assert vain.standing(now_s + MAX_PAUSE_S)
+    assert not vain.standing(now_s + MAX_PAUSE_S + 1.0)
+    vain.keep({}, now_s, now_s + 3 * MAX_PAUSE_S)
+    assert not list(vain)
