@@ -18,7 +18,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -106,6 +106,9 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
+
+uninstall: ## Remove what install made on this machine, once Slurm no longer names it (as root; PREFIX=…): docs/install.md
+	FORCE='$(FORCE)' install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 
