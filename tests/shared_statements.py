@@ -10,7 +10,7 @@ from sqlalchemy import Engine, util
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from slurm_soda.daemon.store import engine, server
+from slurm_soda.daemon.store import server, sqlite_engine
 
 
 @cache
@@ -29,5 +29,5 @@ def share_compiled_statements() -> None:
     for dialect in (SQLiteDialect_pysqlite, PGDialect_psycopg):
         dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign]
         dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
-    for module in (engine, server):
+    for module in (sqlite_engine, server):
         module.create_engine = sharing(module.create_engine)  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from slurm_soda.daemon.store import engine as store_engine
+from slurm_soda.daemon.store import sqlite_engine
 from slurm_soda.daemon.store.engine import (
     MIGRATIONS,
     SCHEMA_VERSION,
@@ -93,7 +94,7 @@ def test_a_file_that_cannot_be_put_into_wal_mode_now_is_not_opened(
     sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it every reader would stop the daemon's writes."""
-    monkeypatch.setattr(store_engine, "_BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr(sqlite_engine, "_BUSY_TIMEOUT_MS", 1)
     sqlite_store.close()
     other = sqlite3.connect(tmp_path / "soda.db", isolation_level=None)
     assert other.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
@@ -248,8 +249,9 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE job (what TEXT)")
-    with pytest.raises(StoreError, match="already exists"):
-        open_store(f"sqlite:///{path}")
+    for migrate in (True, False):
+        with pytest.raises(StoreError, match=r"is a database of another program \(its tables: job\); point store\.url"):
+            open_store(f"sqlite:///{path}", migrate=migrate)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("job",)]
 
