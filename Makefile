@@ -18,7 +18,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install flags lock clean system
+.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -101,13 +101,14 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
 	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
-	$(if $(ON_CONTROLLER),install -m 644 $(LUA:%=slurm_ext/lua/%) $(PREFIX)/lib)
-	$(if $(strip $(HOOKS)),install -m 755 $(HOOKS) $(PREFIX)/libexec)
+	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
+	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
 	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
-	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install -m 644 $(SERVICES) $(UNITS))
-	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || sed -i 's|=/opt/slurm-soda/|=$(PREFIX)/|' $(addprefix $(UNITS)/,$(notdir $(SERVICES))))
-	$(if $(ON_CONTROLLER),[ ! -d $(UNITS) ] || sed -i 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|' \
-		$(addprefix $(UNITS)/,$(filter %.service,$(notdir $(SERVICES)))))
+	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
+		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
+
+uninstall: ## Remove what install made on this machine, once Slurm no longer names it (as root; PREFIX=…): docs/install.md
+	FORCE='$(FORCE)' install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 

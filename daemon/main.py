@@ -45,7 +45,13 @@ from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.store.engine import Store, StoreDamagedError, open_store
+from slurm_soda.daemon.store.engine import (
+    Store,
+    StoreError,
+    StoreMissingError,
+    StoreUnusableError,
+    open_store,
+)
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
@@ -57,8 +63,9 @@ EXIT_REFUSED = 3
 """Another sodad is active: a restart would be refused as well."""
 EXIT_SUPERSEDED = 4
 """Another sodad has taken over, or this one was silent for so long that its lifts were taken back: a restart tells."""
-EXIT_STORE_DAMAGED = 5
-"""The store is damaged, which no restart mends: systemd does not try one (``RestartPreventExitStatus``)."""
+EXIT_STORE_UNUSABLE = 5
+"""The store is lost, damaged, of another program or of a newer version, which no restart mends: systemd does not try one
+(``RestartPreventExitStatus``)."""
 
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
@@ -89,8 +96,8 @@ class SignalFlags:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 5 if the
-    store is damaged, 1 for other errors.
+    """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 5 if
+    only a person can give it a store, 1 for other errors.
     """
     arguments = _parser().parse_args(argv)
     try:
@@ -102,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"sodad: {error}\n")
         if isinstance(error, AnotherDaemonError):
             return EXIT_REFUSED
-        if isinstance(error, StoreDamagedError):
-            return EXIT_STORE_DAMAGED
+        if isinstance(error, StoreUnusableError):
+            return EXIT_STORE_UNUSABLE
         return EXIT_SUPERSEDED if isinstance(error, SupersededError) else EXIT_ERROR
 
 
@@ -111,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sodad", description="Orders and preempts the jobs of a Slurm cluster.")
     parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
     parser.add_argument("--once", action="store_true", help="run one cycle and leave")
+    parser.add_argument("--new-store", action="store_true", help="make an empty store where one was lost, and leave")
     parser.add_argument("--mode", choices=MODES, help="overrides mode of the configuration file")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log_level")
     parser.add_argument("--version", action="version", version=f"slurm-soda {version('slurm-soda')}")
@@ -130,9 +138,26 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) -> int:
-    store = open_store(settings.store.url)
+    store = _open_store(settings, lock, create=arguments.new_store or not lock.had_store)
+    lock.note_store()
+    if arguments.new_store:
+        store.close()
+        sys.stderr.write(f"sodad: store {store.url} is ready\n")
+        return 0
     with store.explained():
         return _schedule(settings, arguments, store, lock)
+
+
+def _open_store(settings: Settings, lock: HostLock, *, create: bool) -> Store:
+    """The store; made where sodad has never had one, because an empty one would forget what admins and sodad have set.
+
+    Raises:
+        StoreRemovedError: there was one, and it is lost.
+    """
+    try:
+        return open_store(settings.store.url, create=create)
+    except StoreMissingError as error:
+        raise error.as_lost(f"sodad has had a store here ({lock.path} says so)") from error
 
 
 def _schedule(settings: Settings, arguments: argparse.Namespace, store: Store, lock: HostLock) -> int:
@@ -250,7 +275,7 @@ class _Site:
 
         def alive() -> None:
             notifier.alive()
-            with suppress(SQLAlchemyError):  # the next cycle says what is wrong with the store
+            with suppress(SQLAlchemyError, StoreError):  # the next cycle says what is wrong with the store
                 lease.renew()
 
         try:

@@ -16,8 +16,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 
 from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
-from slurm_soda.daemon.cycle.epoch import lock_owner
-from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError, StoreRemovedError, open_store
+from slurm_soda.daemon.cycle.epoch import had_store, lock_owner
+from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
 from slurm_soda.sodactl.output import warn
@@ -99,7 +99,10 @@ class SiteAccess:
             store = open_store(self.settings.store.url, migrate=False, create=False)
         except StoreMissingError as error:
             if pid := self.local_daemon_pid():
-                raise _removed(error, pid) from error
+                because = f"sodad (pid {pid}) runs: it was removed under it, and sodad changes nothing more"
+                raise error.as_lost(because) from error
+            if had_store(Path(self.settings.state_dir)):
+                raise error.as_lost("sodad has had a store here: it was removed") from error
             raise
         try:
             with store.explained():
@@ -111,13 +114,6 @@ class SiteAccess:
         """Process id of the sodad that runs on this host, by its lock file; ``None`` if none does."""
         pid = lock_owner(Path(self.settings.state_dir))
         return pid if pid is not None and self.context.pid_lives(pid) else None
-
-
-def _removed(error: StoreError, pid: int) -> StoreRemovedError:
-    return StoreRemovedError(
-        f"{error.found}, but sodad (pid {pid}) runs: it was removed under it, and sodad changes nothing more",
-        "restart sodad (systemctl restart sodad): it makes a new store; or first put a backup in its place",
-    )
 
 
 def wake_daemon(site: SiteAccess) -> None:

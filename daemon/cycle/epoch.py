@@ -23,11 +23,15 @@ from sqlalchemy import Table, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import is_server, server_time, store_now_s
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, TAKE_OVER_AFTER_S, Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 
 LOCK_NAME = "sodad.lock"
+_MOST_LOCK_BYTES = 32
+_HAD_STORE = b"store"
+"""Second line of the lock file, after the process id, once a sodad has had its store open."""
 
 # Statements of each cycle, on the table and built once: on the class and built anew they take several times as long.
 _EPOCHS = cast("Table", Epoch.__table__)
@@ -58,7 +62,8 @@ class HostLock:
         """
         self.path = state_dir / LOCK_NAME
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            with owners_rights(self.path):  # one that root made would lock out a sodad of SlurmUser
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise SodaError(f"{self.path} is a link, which is not followed; remove it") from error
@@ -70,13 +75,26 @@ class HostLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = (
+                os.pread(self._fd, _MOST_LOCK_BYTES, 0).decode("ascii", "replace").split("\n")[0].strip() or "unknown"
+            )
             os.close(self._fd)
             raise AnotherDaemonError(
                 f"another sodad (pid {owner}) is active and holds {self.path}; this one refuses to act, stop that one first"
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        self.had_store = _HAD_STORE in os.pread(self._fd, _MOST_LOCK_BYTES, 0).split(b"\n")
+        """A sodad has had its store open here: one that is missing now was lost."""
+        self._write()
+
+    def note_store(self) -> None:
+        """Remember that there is a store, for the next one to hold this lock."""
+        self.had_store = True
+        self._write()
+
+    def _write(self) -> None:
+        text = b"%d\n%b\n" % (os.getpid(), _HAD_STORE if self.had_store else b"")
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
 
     def touch(self) -> None:
         """Date the file: the last heartbeat, also for those who cannot read the store."""
@@ -96,17 +114,27 @@ class HostLock:
 
 def lock_owner(state_dir: Path) -> int | None:
     """Process id in a state directory's lock file, which may be that of an earlier daemon; ``None`` if there is none."""
+    first = _lock_lines(state_dir)[0].strip()
+    return int(first) if first.isdigit() else None
+
+
+def had_store(state_dir: Path) -> bool:
+    """Whether a sodad of this host has had its store open, by the lock file: one that is missing now was lost."""
+    return _HAD_STORE in _lock_lines(state_dir)
+
+
+def _lock_lines(state_dir: Path) -> list[bytes]:
+    """At least one; an empty one where the file cannot be read."""
     try:
         fd = os.open(state_dir / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
+        return [b""]
     try:
-        text = os.read(fd, 32).strip()
+        return os.read(fd, _MOST_LOCK_BYTES).split(b"\n")
     except OSError:
-        return None
+        return [b""]
     finally:
         os.close(fd)
-    return int(text) if text.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def check_include(config: Mapping[str, str], include_path: Path, host: str) -> I
         return
     conf = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
     try:
-        found = include_path.resolve() in _included_files(conf, _MAX_INCLUDE_DEPTH)
+        found = include_path.resolve() in find_included_files(conf)
     except OSError as error:
         yield PoolObstacle("include", f"{error.filename}: {error.strerror}", "run this where slurm.conf can be read")
         return
@@ -90,14 +90,18 @@ def check_include_content(include_path: Path, wanted: str) -> Iterator[PoolObsta
         )
 
 
-def _included_files(conf: Path, depth: int) -> set[Path]:
-    """Every file that this one includes, and these in turn."""
+def find_included_files(conf: Path, depth: int = _MAX_INCLUDE_DEPTH) -> set[Path]:
+    """Every file that this one includes, and these in turn.
+
+    Raises:
+        OSError: one cannot be read.
+    """
     found: set[Path] = set()
     for name in _INCLUDE.findall(conf.read_text("utf-8", "replace")) if depth else ():
         file = (conf.parent / name).resolve()
         found.add(file)
         if file.exists():
-            found |= _included_files(file, depth - 1)
+            found |= find_included_files(file, depth - 1)
     return found
 
 

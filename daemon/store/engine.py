@@ -31,6 +31,10 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 _WRITE = "soda_write"
 
+_VERSION_TABLE = "alembic_version"
+_OWN_TABLES = {"epoch", "admin_setting"}
+"""Every version of a store has these."""
+
 
 class StoreError(SodaError):
     """The store cannot be opened or used; names the database and the remedy."""
@@ -40,19 +44,39 @@ class StoreError(SodaError):
         self.found, self.remedy = found, remedy
 
 
+class StoreUnusableError(StoreError):
+    """Only a person can help: starting sodad again changes nothing."""
+
+
+class StoreRemovedError(StoreUnusableError):
+    """The store was removed or replaced under sodad, or since: nobody would see what is written now."""
+
+    def __init__(self, found: str, path: Path) -> None:
+        new = "systemctl stop sodad; sodad --new-store; systemctl start sodad"
+        super().__init__(found, f"put a backup at {path} and restart sodad, or, to begin with an empty store: {new}")
+
+
 class StoreMissingError(StoreError):
-    """There is no store yet, and the caller did not want to make one."""
+    """There is no store, and the caller did not want to make one."""
+
+    def __init__(self, found: str, path: Path) -> None:
+        super().__init__(found, "sodad makes it at its first start")
+        self.path = path
+
+    def as_lost(self, because: str) -> StoreRemovedError:
+        """What this means where sodad is known to have had the store."""
+        return StoreRemovedError(f"{self.found}, but {because}", self.path)
 
 
-class StoreRemovedError(StoreError):
-    """The store was removed or replaced while sodad had it open: nobody would see what is written now."""
+class StoreDamagedError(StoreUnusableError):
+    """The file is not a sound database."""
 
 
-class StoreDamagedError(StoreError):
-    """The file is not a sound database: only a person can help."""
+class StoreForeignError(StoreUnusableError):
+    """The database is that of another program."""
 
 
-class StoreVersionError(StoreError):
+class StoreVersionError(StoreUnusableError):
     """The store was written by a newer slurm-soda, or must first be upgraded."""
 
 
@@ -75,7 +99,7 @@ class Store:
         if self.file is not None and not self.file.is_in_place():
             raise StoreRemovedError(
                 f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
-                "restart sodad: it goes on with the store that is there then, or makes a new one",
+                self.file.path,
             )
 
     @contextmanager
@@ -133,10 +157,11 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     Args:
         url: where the store is.
         migrate: bring an older or empty store to this version; otherwise refuse it.
-        create: make an SQLite file that does not exist; otherwise refuse.
+        create: make an SQLite file that does not exist; otherwise refuse, and refuse to fill an empty one.
 
     Raises:
         StoreMissingError: ``create`` is false and there is no such file.
+        StoreForeignError: the file is an SQLite database of another program.
         StoreVersionError: a newer slurm-soda wrote the store, or it is older and ``migrate`` is false.
         StoreError: the URL is wrong, or the database does not answer or is not one of ours.
     """
@@ -148,6 +173,8 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
         raise StoreError(f"store {shown}: {first_line(error)}; install the driver or correct store.url") from error
     try:
+        with engine.connect() as connection:
+            _check_kind(connection, shown, file, create=create)
         _check_version(engine, shown, migrate=migrate)
     except SQLAlchemyError as error:
         engine.dispose()
@@ -187,7 +214,7 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
             elif create:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o640))
             else:
-                raise StoreMissingError(f"store {shown} does not exist", "sodad makes it at its first start")
+                raise StoreMissingError(f"store {shown} does not exist", path)
             return StoreFile.at(path)
     except FileExistsError as error:
         if path.is_symlink():
@@ -219,9 +246,23 @@ def _writing(engine: Engine) -> Engine:
 
 
 def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table(_VERSION_TABLE):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _check_kind(connection: Connection, shown: str, file: StoreFile | None, *, create: bool) -> None:
+    """Refuse a file that cannot be a store of ours, and an empty one that was not to be made; a server is asked nothing."""
+    if file is None:
+        return
+    tables = inspect(connection).get_table_names()
+    if not create and not tables:
+        raise StoreMissingError(f"store {shown} is empty", file.path)
+    if set(tables) - {_VERSION_TABLE} and not {_VERSION_TABLE, *_OWN_TABLES}.issubset(tables):
+        raise StoreForeignError(
+            f"store {shown} is a database of another program (its tables: {', '.join(sorted(tables)[:3])})",
+            f"point store.url to a file of slurm-soda's own, or move {file.path} away",
+        )
 
 
 def _check_version(engine: Engine, shown: str, *, migrate: bool) -> None:
@@ -230,13 +271,13 @@ def _check_version(engine: Engine, shown: str, *, migrate: bool) -> None:
         return
     if version is not None and version not in known_versions():
         raise StoreVersionError(
-            f"store {shown} is at version {version!r}, newer than the {SCHEMA_VERSION!r} of this program; "
-            "upgrade slurm-soda, or point store.url to another store"
+            f"store {shown} is at version {version!r}, newer than the {SCHEMA_VERSION!r} of this program",
+            "upgrade slurm-soda, or point store.url to another store",
         )
     if not migrate:
         have = "empty" if version is None else f"at version {version!r}"
         raise StoreVersionError(
-            f"store {shown} is {have}, not yet {SCHEMA_VERSION!r}; restart sodad, which upgrades it"
+            f"store {shown} is {have}, not yet {SCHEMA_VERSION!r}", "restart sodad, which upgrades it"
         )
     try:
         _upgrade(engine)

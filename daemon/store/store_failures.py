@@ -106,6 +106,6 @@ def _code(error: SQLAlchemyError) -> int:
 
 def _replacement_remedy(path: Path) -> str:
     return (
-        f"stop sodad, restore the backup of {path} or move {path}* aside, and start sodad, which then makes a new store; "
+        f"stop sodad, restore the backup of {path} or move {path}* aside and run `sodad --new-store`, and start sodad; "
         "lost without a backup: mode and policy set by sodactl, history, attained service, old values of changed requests"
     )

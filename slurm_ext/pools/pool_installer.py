@@ -207,9 +207,13 @@ class PoolInstaller:
                 words.list_foreign_changes(shown, present[name].fields, passing=passing) if name in present else []
             )
             if changed and not force:
+                # Nodes that Slurm no longer has cannot be put back.
+                nodes = any(text.startswith("Nodes") for text in changed)
+                remedy = "say --force to make it anew from the nodes that there are, or " if nodes else ""
+                overwrite = "" if nodes else ", or say --force to overwrite it"
                 raise SlurmError(
                     f"partition {name} was changed by somebody else: {'; '.join(changed)};"
-                    " put it back with scontrol, or say --force to overwrite it"
+                    f" {remedy}put it back with scontrol{overwrite}"
                 )
 
     def _prepare(self, before: PoolsRecord | None, draft: PoolsRecord, todo: Sequence[PartitionChange]) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
+from slurm_soda.daemon.pools.configured_nodes import check_configured
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks import access, daemon_and_agents, slurm_conf, slurm_hooks
@@ -54,10 +59,19 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
         yield from _checks_of_config(site, probe, config, nodes_text)
     else:
         yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
+    yield from _checks_of_pools(site, config)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     gpu_nodes = [name for name, gres in slurm_conf.parse_node_gres(nodes_text or "") if "gpu" in gres]
     yield from daemon_and_agents.check_store_parts(site, config, gpu_nodes)
+
+
+def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult]:
+    """What keeps slurmctld from starting where pools are applied; by files, so that it is told then too."""
+    with suppress(SlurmError):  # `sodactl pools` says what is wrong with the record
+        record = read_record(Path(site.settings.state_dir))
+        for obstacle in check_configured(record, config) if record is not None else ():
+            yield CheckResult(obstacle.check, "fail", obstacle.found, obstacle.remedy)
 
 
 def _checks_of_config(

@@ -12,6 +12,7 @@ import click
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.pools import pool_plan, prerequisites
+from slurm_soda.daemon.pools.configured_nodes import check_configured
 from slurm_soda.daemon.pools.pool_plan import PoolPlan, ShareOverrides
 from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
@@ -201,8 +202,15 @@ def status(site: SiteAccess, *, as_json: bool) -> int:
         document = documents.no_pools_document()
     else:
         port, include_path = _partitions(site), Path(record.include_path)
+        try:
+            config = port.config()
+        except SlurmError:
+            for obstacle in check_configured(record, {}):
+                output.warn(f"{obstacle.found}; {obstacle.remedy}")
+            raise
         obstacles = [
-            *prerequisites.check_include(port.config(), include_path, site.context.host()),
+            *check_configured(record, config),
+            *prerequisites.check_include(config, include_path, site.context.host()),
             *prerequisites.check_include_content(include_path, include_text(record.sent)),
         ]
         document = documents.status_document(record, port.partitions(), site.slurm().jobs(), obstacles)

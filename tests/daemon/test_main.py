@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.epoch import HostLock
 from slurm_soda.daemon.logs import LOGGER
-from slurm_soda.daemon.main import EXIT_STORE_DAMAGED, main, use_settings
+from slurm_soda.daemon.main import EXIT_STORE_UNUSABLE, main, use_settings
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 
@@ -135,6 +136,92 @@ def test_a_disk_that_takes_nothing_more_gives_one_line_a_failure(site: Path, run
     assert "Traceback" not in stderr
 
 
+def remove_store(site: Path) -> None:
+    for file in site.glob("soda.db*"):
+        file.unlink()
+
+
+def test_a_store_that_is_removed_under_it_stops_no_sodad(site: Path) -> None:
+    """It ends its cycles without action until somebody has put the backup back: a restart would forget what was set."""
+    config = (site / "soda.toml").read_text()
+    short = config.replace("retry_s = 0.2\n", "retry_s = 2\nlease_s = 5\n").replace(
+        "[slurm]\n", "[slurm]\nread_timeout_s = 2\n"
+    )
+    (site / "soda.toml").write_text(short)
+    process = subprocess.Popen(command(site), stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "no-action" in line)
+        remove_store(site)
+        said = (line for line in process.stderr if "no-action" in line and "was removed or replaced" in line)
+        for _ in range(2):  # longer than it goes without a heartbeat
+            assert "--new-store" in next(said)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+    assert list(site.glob("soda.db*")) == []
+
+
+@pytest.mark.parametrize("lost", ["removed", "emptied"])
+def test_a_start_without_the_store_that_was_makes_no_empty_one(
+    site: Path, sodad: Callable[..., tuple[int, str]], lost: str
+) -> None:
+    assert sodad("--once")[0] == 1  # no Slurm here
+    remove_store(site)
+    if lost == "emptied":
+        (site / "soda.db").touch()
+    status, stderr = sodad()
+    assert status == EXIT_STORE_UNUSABLE, "systemd does not start it again"
+    assert stderr.count("\n") == 1
+    for part in ("soda.db", "sodad has had a store here", f"put a backup at {site}/soda.db", "sodad --new-store"):
+        assert part in stderr
+    assert (site / "soda.db").exists() == (lost == "emptied")
+    if lost == "emptied":
+        with sqlite3.connect(site / "soda.db") as connection:
+            assert connection.execute("SELECT * FROM sqlite_master").fetchall() == []
+    status, stderr = sodad("--new-store")
+    assert (status, stderr) == (0, f"sodad: store sqlite:///{site}/soda.db is ready\n")
+    assert sodad("--once")[0] == 1
+
+
+def test_a_first_start_that_could_not_make_its_store_is_no_loss(
+    site: Path, sodad: Callable[..., tuple[int, str]]
+) -> None:
+    remove_store(site)
+    (site / "soda.db").mkdir()
+    assert sodad("--once")[0] == 1
+    (site / "soda.db").rmdir()
+    assert "no-action" in sodad("--once")[1]
+    assert (site / "soda.db").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found", "remedy"),
+    [
+        ("CREATE TABLE job (x); CREATE TABLE mail (y)", "is a database of another program (its tables: job, mail)", "url"),
+        ("CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('ab12'); CREATE TABLE t (x)",
+         "is a database of another program (its tables: alembic_version, t)", "point store.url to a file of"),
+        (None, "is at version '0009', newer than", "upgrade slurm-soda"),
+    ],
+    ids=["other tables", "other alembic", "newer"],
+)  # fmt: skip
+def test_a_store_that_no_restart_makes_ours(
+    site: Path, sodad: Callable[..., tuple[int, str]], spoil: str | None, found: str, remedy: str
+) -> None:
+    if spoil is not None:
+        remove_store(site)
+    with sqlite3.connect(site / "soda.db") as connection:
+        connection.executescript(spoil or "UPDATE alembic_version SET version_num = '0009'")
+    status, stderr = sodad()
+    assert status == EXIT_STORE_UNUSABLE, "systemd does not start it again"
+    assert stderr.count("\n") == 1
+    assert found in stderr
+    assert remedy in stderr
+    assert "rights" not in stderr
+
+
 def test_a_damaged_store_stops_it_for_good_and_says_what_to_do(
     site: Path, sodad: Callable[..., tuple[int, str]]
 ) -> None:
@@ -143,7 +230,7 @@ def test_a_damaged_store_stops_it_for_good_and_says_what_to_do(
     raw[100:4096] = b"\xff" * 3996
     (site / "soda.db").write_bytes(raw)
     status, stderr = sodad()
-    assert status == EXIT_STORE_DAMAGED, "systemd does not start it again"
+    assert status == EXIT_STORE_UNUSABLE, "systemd does not start it again"
     assert stderr.count("\n") == 1
     for part in ("malformed", "stop sodad, restore the backup", f"move {site}/soda.db* aside", "lost"):
         assert part in stderr

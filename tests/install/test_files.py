@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 
@@ -51,8 +52,9 @@ def commands(role: str) -> str:
     ],
 )
 def test_files_of_a_role(role: str, files: set[str]) -> None:
-    lines = re.findall(r"(?m)(?:^|\|\| )install (?!-d )(.*)", commands(role))
-    copied = {Path(word).name for line in lines for word in line.split()[:-1]}
+    copied = {
+        Path(word).name for line in re.findall(r"install/place\.sh (.*)", commands(role)) for word in line.split()
+    }
     assert copied & (NODE | CONTROLLER | EVERYWHERE) == files
     assert f"install/python.sh '{role or 'all'}' '/prefix'" in commands(role)
 
@@ -89,5 +91,52 @@ def test_other_machines_need_no_user_slurm(role: str) -> None:
     [("agent", ["soda-agent"]), ("controller", ["sodad", "sodad-expiry", "sodad-expiry"]), ("login", [])],
 )
 def test_units_start_from_the_prefix(role: str, units: list[str]) -> None:
-    adapted = re.findall(r"sed -i 's\|=/opt/slurm-soda/\|=/prefix/\|' (.*)", commands(role))
-    assert [Path(word).stem for line in adapted for word in line.split()] == units
+    adapted = re.findall(
+        r"place\.sh 644 \S+ -e 's\|=/opt/slurm-soda/\|=/prefix/\|' (.*)", commands(role).replace("\\\n", "")
+    )
+    assert [Path(word).stem for line in adapted for word in line.split() if "/" in word and "|" not in word] == units
+
+
+def test_nothing_is_written_where_slurm_may_read_it() -> None:
+    """Every file gets its place by a rename; directories are made."""
+    copies = re.findall(r"(?m)(?:^|\|\| |\t)((?:install|sed|cp) (?!-d ).*)", commands("all"))
+    assert copies == []
+
+
+@pytest.mark.parametrize(("role", "source"), [("agent", "prolog/prolog"), ("agent", "agent/soda-agent.service")])
+def test_who_reads_meanwhile_never_misses_a_file(tmp_path: Path, role: str, source: str) -> None:
+    """A job that starts during an installation, however slow, runs the whole old prolog or the whole new one."""
+    there, pipe = tmp_path / "there" / Path(source).name, tmp_path / Path(source).name
+    there.parent.mkdir()
+    there.write_bytes(b"old\n")
+    there.chmod(0o755)
+    os.mkfifo(pipe)
+    (copying,) = [line for line in commands(role).replace("\\\n", "").splitlines() if f" {source}" in line]
+    copying = copying.replace(source, str(pipe)).replace("/prefix/libexec", str(there.parent))
+    copying = copying.replace("/etc/systemd/system", str(there.parent))
+    installation = subprocess.Popen(copying, shell=True, cwd=TOP)
+    with pipe.open("wb", buffering=0) as half:
+        half.write(b"half of ")
+        for _ in range(50):
+            assert there.read_bytes() == b"old\n"
+            assert os.access(there, os.X_OK)
+            time.sleep(0.002)
+        half.write(b"the new\n")
+    assert installation.wait(10) == 0
+    assert there.read_bytes() == b"half of the new\n"
+    assert not [path for path in there.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_the_built_parts_are_placed_too(tmp_path: Path) -> None:
+    """The compiled program, with all its bytes and its mode."""
+    program = tmp_path / "build" / "soda-deliver-event"
+    program.parent.mkdir()
+    program.write_bytes(bytes(range(256)) * 100)
+    os.utime(program, (2**31, 2**31))  # newer than its source, so that nothing is compiled
+    subprocess.run(
+        ["make", "-s", "-C", TOP / "wire", "install", f"LIBEXECDIR={tmp_path}/new/libexec", f"BUILD={program.parent}"],
+        check=True,
+    )
+    placed = tmp_path / "new" / "libexec" / program.name
+    assert placed.read_bytes() == program.read_bytes()
+    assert placed.stat().st_mode & 0o777 == 0o755

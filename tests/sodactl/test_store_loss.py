@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,34 @@ def test_doctor_says_restart_while_sodad_runs(removed: Bench) -> None:
 def test_without_sodad_it_is_made_at_the_first_start(removed: Bench) -> None:
     removed.pids.clear()
     assert "sodad makes it at its first start" in removed("mode", "observe", status=1).err
+
+
+def test_without_sodad_a_store_that_was_here_is_lost(removed: Bench, tmp_path: Path) -> None:
+    removed.pids.clear()
+    (tmp_path / "sodad.lock").write_text("4242\nstore\n")
+    said = removed("mode", "observe", status=1).err
+    for part in (
+        "does not exist, but sodad has had a store here",
+        f"put a backup at {tmp_path}/soda.db",
+        "--new-store",
+    ):
+        assert part in said
+    found = findings(removed)
+    assert "--new-store" in found["store"]["remedy"]
+    assert "not running" in found["sodad"]["found"]
+
+
+@pytest.mark.parametrize("spoil", ["newer", "foreign"])
+def test_doctor_says_why_a_store_is_none_of_ours(soda: Bench, tmp_path: Path, spoil: str) -> None:
+    soda.store.close()
+    with sqlite3.connect(tmp_path / "soda.db") as connection:
+        connection.execute(
+            "UPDATE alembic_version SET version_num = '0009'" if spoil == "newer" else "DROP TABLE admin_setting"
+        )
+    found = findings(soda)["store"]
+    assert ("newer than" if spoil == "newer" else "a database of another program") in found["found"]
+    assert ("upgrade slurm-soda" if spoil == "newer" else "point store.url") in found["remedy"]
+    assert "restart sodad" not in found["found"] + found["remedy"]
 
 
 @pytest.mark.parametrize("content", ["", "x\n", "-1\n", "9" * 40])

@@ -249,8 +249,9 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE job (what TEXT)")
-    with pytest.raises(StoreError, match="already exists"):
-        open_store(f"sqlite:///{path}")
+    for migrate in (True, False):
+        with pytest.raises(StoreError, match=r"is a database of another program \(its tables: job\); point store\.url"):
+            open_store(f"sqlite:///{path}", migrate=migrate)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("job",)]
 

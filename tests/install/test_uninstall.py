@@ -1,0 +1,114 @@
+"""``make uninstall`` removes nothing that Slurm still names: slurmd would drain the node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An installation, Slurm's configuration beside it, and a slurmctld and a systemd that say what a test lets them say."""
+
+    top: Path
+    prefix: Path
+    conf: Path
+
+    def command(self, name: str, lines: str) -> None:
+        program = self.top / "bin" / name
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+
+    def slurm_shows(self, *lines: str) -> None:
+        shown = "\n".join((*lines, f"SLURM_CONF              = {self.conf}/slurm.conf"))
+        self.command("scontrol", f"cat <<'END'\nConfiguration data as of now\n{shown}\nEND")
+
+    def uninstall(self, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = ["make", "-s", "-C", TOP, "uninstall", f"PREFIX={self.prefix}", f"UNITS={self.top}/units", *words]
+        environ = {**os.environ, "PATH": f"{self.top}/bin:{os.environ['PATH']}"}
+        return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+
+    def left(self) -> list[str]:
+        return [path.name for path in (self.prefix, self.top / "units" / "soda-agent.service") if path.exists()]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path, tmp_path / "slurm-soda", tmp_path / "etc")
+    for folder in (made.prefix / "lib", made.prefix / "libexec", made.conf, tmp_path / "bin", tmp_path / "units"):
+        folder.mkdir(parents=True)
+    for file in (
+        made.prefix / "lib/soda_spank.so",
+        made.prefix / "libexec/prolog",
+        tmp_path / "units/soda-agent.service",
+    ):
+        file.touch()
+    made.slurm_shows("Prolog                  = (null)", "Epilog[0]               = /site/epilog")
+    made.command("systemctl", "exit 3")
+    (made.conf / "slurm.conf").write_text(f"# Prolog={made.prefix}/libexec/prolog\nClusterName=c\n")
+    return made
+
+
+def test_what_nobody_names_is_removed(machine: Machine) -> None:
+    (machine.conf / "job_submit.lua").write_text(f"   -- dofile('{machine.prefix}/lib/soda.lua')\n")
+    done = machine.uninstall("ROLE=agent")
+    assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
+    assert str(machine.prefix) in done.stdout
+
+
+def refused(machine: Machine, *words: str) -> str:
+    done = machine.uninstall(*words)
+    assert done.returncode != 0
+    assert machine.left() == ["slurm-soda", "soda-agent.service"]
+    said, make = done.stderr.strip().splitlines()
+    assert make.startswith("make")
+    return said
+
+
+@pytest.mark.parametrize("key", ["Prolog[0]", "Epilog[1]", "EpilogSlurmctld[0]", "EpilogSlurmctld"])
+def test_slurm_still_runs_our_hooks(machine: Machine, key: str) -> None:
+    machine.slurm_shows(f"{key:23} = {machine.prefix}/libexec/prolog")
+    said = refused(machine)
+    assert f"{key} = {machine.prefix}/libexec/prolog" in said
+    assert "scontrol reconfigure" in said
+
+
+@pytest.mark.parametrize("name", ["slurm.conf", "plugstack.conf", "plugstack.conf.d/soda", "job_submit.lua"])
+def test_a_file_of_slurms_names_ours(machine: Machine, name: str) -> None:
+    file = machine.conf / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"# nothing\noptional {machine.prefix}/lib/soda_spank.so\n")
+    assert f"{file}:2:optional {machine.prefix}/lib/soda_spank.so" in refused(machine)
+
+
+def test_the_sites_own_prolog_calls_ours(machine: Machine) -> None:
+    scripts = machine.top / "prolog.d"
+    scripts.mkdir()
+    (scripts / "20-soda").write_text(f"#!/bin/sh\n{machine.prefix}/libexec/prolog\n")
+    machine.slurm_shows(f"Prolog[0]               = {scripts}/*")
+    assert f"{scripts}/20-soda:2:" in refused(machine)
+
+
+def test_slurm_does_not_answer(machine: Machine) -> None:
+    machine.command("scontrol", "exit 1")
+    said = refused(machine)
+    assert "scontrol show config fails" in said
+    assert "FORCE=1" in said
+    assert machine.uninstall("FORCE=1").returncode == 0
+    assert machine.left() == []
+
+
+def test_a_daemon_of_ours_runs(machine: Machine) -> None:
+    machine.command("systemctl", '[ "$*" = "is-active -q sodad.service" ]')
+    assert "systemctl disable --now sodad.service" in refused(machine, "FORCE=1")
+
+
+def test_a_prefix_that_is_not_ours_stays(machine: Machine) -> None:
+    (machine.prefix / "lib" / "soda_spank.so").unlink()
+    assert "holds no slurm-soda" in refused(machine, "FORCE=1")
