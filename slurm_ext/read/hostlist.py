@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import product
+from sys import getsizeof
 from typing import NamedTuple
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
@@ -14,6 +16,10 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 MAX_HOSTS = 200_000
 MAX_NAME = 255
 """Characters of a host name, as in the DNS."""
+MOST_KEPT_BYTES = 16 << 20
+"""Of expanded lists, some 200 000 names: an agent has 256 MiB for everything."""
+_ENTRY_BYTES = 300
+"""What keeping a list takes besides its text and its names."""
 _SHOWN = 60
 """Characters of a list in an error."""
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
@@ -21,17 +27,49 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
 
-@lru_cache(maxsize=4096)
+class _ExpandedLists:
+    """Lists that were expanded lately, as many as fit into a number of bytes: few long ones, or many short ones."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._lists: OrderedDict[str, tuple[tuple[str, ...], int]] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def get(self, text: str) -> tuple[str, ...] | None:
+        """What was kept; it is the last one used now."""
+        with self._changing:
+            if text not in self._lists:
+                return None
+            self._lists.move_to_end(text)
+            return self._lists[text][0]
+
+    def keep(self, text: str, names: tuple[str, ...]) -> None:
+        """Keep a list in the place of those that were not used for longest; but none that is larger than the bound."""
+        size = getsizeof(text) + getsizeof(names) + sum(map(getsizeof, names)) + _ENTRY_BYTES
+        with self._changing:
+            if size > self._most_bytes or text in self._lists:
+                return
+            self._lists[text] = names, size
+            self._bytes += size
+            while self._bytes > self._most_bytes:
+                _, (_, freed) = self._lists.popitem(last=False)
+                self._bytes -= freed
+
+
+_expanded = _ExpandedLists(MOST_KEPT_BYTES)
+
+
 def expand_hosts(text: str) -> tuple[str, ...]:
     """All host names in order; several brackets in one name vary from the right.
 
     Raises:
         SlurmReplyError: ``text`` is no host list, or names more than :data:`MAX_HOSTS` hosts.
     """
-    names: list[str] = []
-    for parts in parse_hosts(text):
-        names.extend(expand_parts(parts))
-    return tuple(names)
+    if (kept := _expanded.get(text)) is not None:
+        return kept
+    names = tuple(name for parts in parse_hosts(text) for name in expand_parts(parts))
+    _expanded.keep(text, names)
+    return names
 
 
 def count_hosts(text: str) -> int:
