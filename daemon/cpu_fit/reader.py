@@ -35,10 +35,10 @@ from slurm_soda.policies.cpu_fit.fit import (
 )
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
 from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
-from slurm_soda.slurm_ext.read.node_capacity import smallest_node
+from slurm_soda.slurm_ext.read.node_capacity import CandidateNodes
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 
 MAX_QUERIES_PER_CYCLE = 50
@@ -152,10 +152,11 @@ class CpuRequestReader:
             self._alike = {key: one for key, one in self._alike.items() if one.user not in owners}
             self._alike_of = {job_id: known for job_id, known in self._alike_of.items() if known[1].user not in owners}
         alike = []
+        nodes = CandidateNodes(slurm_state.nodes)
         for job in jobs:
             known = self._alike_of.get(job.job_id)
             if known is None or known[0] is not job:
-                known = self._alike_of[job.job_id] = job, self._alike_with(session, job, slurm_state.nodes)
+                known = self._alike_of[job.job_id] = job, self._alike_with(session, job, nodes)
             alike.append(known[1])
         details: dict[int, RequestDetail | None] = {}
         doubtful: list[int] = []
@@ -178,7 +179,7 @@ class CpuRequestReader:
             self._columns, self._requests = columns, _requests(*columns)
         return self._requests
 
-    def _alike_with(self, session: Session, job: SlurmJob, nodes: Sequence[SlurmNode]) -> _Alike:
+    def _alike_with(self, session: Session, job: SlurmJob, nodes: CandidateNodes) -> _Alike:
         """What every reading of Slurm shows of a job, with what the store and the nodes say of it."""
         key = (_ALIKE(job), is_ordinary_job(job))
         if key not in self._alike:
@@ -186,11 +187,11 @@ class CpuRequestReader:
             self._alike[key] = _Alike(job.user, case, fit_without_detail(*case) is None)
         return self._alike[key]
 
-    def _capacity_for(self, job: SlurmJob, nodes: Sequence[SlurmNode]) -> NodeCapacity | None:
+    def _capacity_for(self, job: SlurmJob, nodes: CandidateNodes) -> NodeCapacity | None:
         place = (job.partition, job.gpus, job.nodes, job.gpu_type, job.req_node_names)
         if place not in self._capacities:
             try:
-                self._capacities[place] = smallest_node(job, nodes, self._limits)
+                self._capacities[place] = nodes.smallest_for(job, self._limits)
             except SlurmReplyError as error:  # the nodes that it asks for by name
                 log(logging.WARNING, "nodes-not-readable", job=job.job_id, error=error)
                 self._capacities[place] = None

@@ -13,6 +13,7 @@ otherwise go before all that have run. The rule is exact and moves no service to
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -62,26 +63,67 @@ def match_successors(
     Jobs choose in the order of their submission, and take the most service that they may inherit: so a short cancelled job
     hides no long one.
 
-    Complexity: O(n log n), and O(cancelled jobs of one identity) for each of its new jobs.
+    Complexity: O(n log n), also where all have one name.
     """
-    left: dict[JobIdentity, list[CancelledService]] = {}
+    services: dict[JobIdentity, list[CancelledService]] = {}
     for service in cancelled:
         if service.executed_s > 0 and service.identity.gpus:
-            left.setdefault(service.identity, []).append(service)
-    since_s = {identity: min(service.since_s for service in services) for identity, services in left.items()}
+            services.setdefault(service.identity, []).append(service)
+    left = {identity: _ServicesLeft(theirs) for identity, theirs in services.items()}
     found: dict[int, CancelledService] = {}
     for job in sorted(jobs, key=lambda job: (job.submit_s, job.key)):
-        offered = left.get(job.identity, ())
-        if not offered or job.submit_s < since_s[job.identity]:
-            continue
-        allowed = [
-            service
-            for service in offered
-            if service.since_s <= job.submit_s <= service.end_s + INHERIT_WITHIN_S
-            and job.first_start_s >= service.end_s
-        ]
-        if allowed:
-            service = max(allowed, key=lambda service: (service.executed_s, service.end_s, -service.key))
-            found[job.key] = service
-            left[job.identity].remove(service)
+        offered = left.get(job.identity)
+        if offered and (chosen := offered.take_most(job)):
+            found[job.key] = chosen
     return found
+
+
+class _ServicesLeft:
+    """Services of one identity that nobody has taken, for jobs in the order of their submission.
+
+    A job may take those of an interval of ends. A segment tree over the ends has the most service of each interval.
+    """
+
+    def __init__(self, services: Iterable[CancelledService]) -> None:
+        self._by_most = sorted(services, key=lambda service: (service.executed_s, service.end_s, -service.key))
+        count = len(self._by_most)
+        by_end = sorted(range(count), key=lambda rank: self._by_most[rank].end_s)
+        self._place = {rank: place for place, rank in enumerate(by_end)}
+        self._ends = [self._by_most[rank].end_s for rank in by_end]
+        self._last_submits = [end_s + INHERIT_WITHIN_S for end_s in self._ends]
+        self._coming = sorted(range(count), key=lambda rank: self._by_most[rank].since_s, reverse=True)
+        """Ranks of those that ran first after the last submission."""
+        self._tree = [-1] * (2 * count)
+        """Largest rank below each node; the leaves are the second half, by end."""
+
+    def take_most(self, job: SuccessorCandidate) -> CancelledService | None:
+        """The largest that the job may inherit, which is gone then."""
+        while self._coming and self._by_most[self._coming[-1]].since_s <= job.submit_s:
+            rank = self._coming.pop()
+            self._set(self._place[rank], rank)
+        begin, end = bisect_left(self._last_submits, job.submit_s), bisect_right(self._ends, job.first_start_s)
+        rank = self._largest(begin, end)
+        if rank < 0:
+            return None
+        self._set(self._place[rank], -1)
+        return self._by_most[rank]
+
+    def _set(self, place: int, rank: int) -> None:
+        tree, at = self._tree, place + len(self._ends)
+        tree[at] = rank
+        while at > 1:
+            at //= 2
+            tree[at] = max(tree[2 * at], tree[2 * at + 1])
+
+    def _largest(self, begin: int, end: int) -> int:
+        found = -1
+        begin, end = begin + len(self._ends), end + len(self._ends)
+        while begin < end:
+            if begin % 2:
+                found = max(found, self._tree[begin])
+                begin += 1
+            if end % 2:
+                end -= 1
+                found = max(found, self._tree[end])
+            begin, end = begin // 2, end // 2
+        return found

@@ -9,7 +9,7 @@ from slurm_soda.policies.pools.layout.partitions import LEND_SUFFIX, PoolPartiti
 from slurm_soda.policies.pools.layout.routing import SubmittedRequest, could_ever_hold, route_job
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.pools.routes_file import RoutingRules
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.host_ranges import HostSet, find_ranges
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 
@@ -50,11 +50,12 @@ def reroute_stranded_jobs(
         base_of: the base of every partition of ours, also of those that go.
     """
     found = {}
+    hosts: dict[str, HostSet] = {}
     for job in jobs:
         listed = job.partition.split(",")
         ours = [name for name in listed if name in base_of]
         if job.state == "PENDING" and ours:
-            wanted = _reroute(table, rules, base_of, job, waiting.get(job.job_id))
+            wanted = _reroute(table, rules, base_of, job, waiting.get(job.job_id), hosts)
             if wanted != listed:
                 found[job.job_id] = ",".join(wanted)
     return found
@@ -70,8 +71,13 @@ def may_borrow(rules: RoutingRules, job: SlurmJob, *, batch: bool) -> bool:
     return rules.gpu_lending == "checkpoint" and job.hints.checkpoint_signal == "TERM" and in_time
 
 
-def _reroute(
-    table: PoolTable, rules: RoutingRules, base_of: Mapping[str, str], job: SlurmJob, detail: WaitingJob | None
+def _reroute(  # noqa: PLR0917 - what is known of a job and of the pools
+    table: PoolTable,
+    rules: RoutingRules,
+    base_of: Mapping[str, str],
+    job: SlurmJob,
+    detail: WaitingJob | None,
+    hosts: dict[str, HostSet],
 ) -> Sequence[str]:
     listed = job.partition.split(",")
     ours = [name for name in listed if name in base_of]
@@ -81,7 +87,7 @@ def _reroute(
         staying = [name for name in ours if table.get(name)]
         return [name for name in listed if name in others or name in staying] or [base]
     ask = _submitted_request(job, detail, most_nodes=max(job.nodes, detail.most_nodes, 1))
-    good = [name for name in ours if (part := table.get(name)) and _can_start(part, ask, job, detail)]
+    good = [name for name in ours if (part := table.get(name)) and _can_start(part, ask, job, detail, hosts)]
     if good == ours:
         return listed
     if others:
@@ -94,10 +100,17 @@ def _reroute(
     return route_job(table, base, ask, may_borrow=allowed) or [base]
 
 
-def _can_start(part: PoolPartition, ask: SubmittedRequest, job: SlurmJob, detail: WaitingJob) -> bool:
+def _can_start(
+    part: PoolPartition, ask: SubmittedRequest, job: SlurmJob, detail: WaitingJob, hosts: dict[str, HostSet]
+) -> bool:
+    """``hosts`` keeps those of each partition that was looked at."""
     if part.kind is not PoolKind.CPU and (detail.features or detail.excluded_nodes):
         return False  # nobody can say here: perhaps on none of the nodes that are left; CPU jobs keep theirs
-    return could_ever_hold(part, ask) and set(expand_hosts(job.req_node_names)) <= set(part.nodes)
+    if not could_ever_hold(part, ask) or not job.req_node_names:
+        return could_ever_hold(part, ask)
+    if part.name not in hosts:
+        hosts[part.name] = HostSet(part.nodes)
+    return hosts[part.name].has_all(find_ranges(job.req_node_names))
 
 
 def _left_alone(job: SlurmJob, detail: WaitingJob) -> bool:

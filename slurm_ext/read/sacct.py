@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from slurm_soda.policies.snapshot import NEVER
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.hostlist import count_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import (
     cpu_time_s,
@@ -150,7 +150,7 @@ class _SacctRecord:
     def of(cls, f: Mapping[str, str]) -> _SacctRecord:
         what = f"job {f['JobIDRaw']}"
         held = parse_tres(f["AllocTRES"])
-        expand_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
+        count_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
         run = RunAccounting(
             start_s=time_s(f["Start"], what),
             end_s=time_s(f["End"], what),

@@ -6,7 +6,7 @@ and exit code. ``-r`` keeps requeued array tasks visible, which squeue otherwise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -14,7 +14,8 @@ from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.codec import decode_comment
 from slurm_soda.slurm_ext.hints.flags import Hints
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.host_ranges import check_ranges
+from slurm_soda.slurm_ext.read.hostlist import count_hosts
 from slurm_soda.slurm_ext.read.job_states import KNOWN_STATES
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
@@ -78,10 +79,11 @@ class SqueueReader:
         for job_id, numbers in tasks.items():
             rows[job_id][_TASK_AT] = _ranges(numbers)
         last, self._last, unreadable = self._last, {}, []
+        known_requests = {job.req_node_names for job in last.values()}
         for row in rows.values():
             key = tuple(row)
             try:
-                self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)))
+                self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)), known_requests)
             except SlurmReplyError as error:
                 unreadable.append(f"job {row[0][:20]} is left out: {error}")
         self._tell(unreadable)
@@ -95,7 +97,8 @@ class SqueueReader:
             self.on_unreadable(why)
 
 
-def _record(f: Mapping[str, str]) -> SlurmJob:
+def _record(f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
+    """One job; ``known_requests`` are lists of requested nodes that can be read."""
     what = f"job {f['JobID']}"
     if f["State"] not in KNOWN_STATES:
         raise SlurmReplyError(f"{what} is in state {f['State'][:60]!r}, which this version does not know")
@@ -103,8 +106,9 @@ def _record(f: Mapping[str, str]) -> SlurmJob:
     count = task_count(f["NumTasks"], what)
     gpus_per_node, gpu_type = parse_gpu_request(f["tres-per-node"])
     gpus = held.gpus or _gpus_asked(f, held, count)
-    for names in (f["NodeList"], f["ReqNodes"]):
-        expand_hosts(names)  # so that nobody who expands it later finds that it cannot be read
+    count_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
+    if f["ReqNodes"] not in known_requests:
+        check_ranges(f["ReqNodes"])
     if gpus > MAX_COUNT:
         raise SlurmReplyError(f"{what} asks for {gpus} GPUs, more than {MAX_COUNT}")
     return SlurmJob(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
+from slurm_soda.slurm_ext.write.competition import SharedNodes
 
 OVERDUE = -2
 """Rank of a job that nobody is lifted past."""
@@ -52,7 +52,7 @@ class JobKeys:
 
 def find_bounds(
     jobs: JobKeys,
-    rivals: Mapping[int, Sequence[int]],
+    groups: SharedNodes,
     *,
     asking: BoolColumn,
     rank: IntColumn,
@@ -62,12 +62,12 @@ def find_bounds(
     """For each asking job the least key above its own among bounding jobs of smaller rank that compete with it; a number
     above all keys where there is none.
 
-    O(n log n): from the largest key down, of the bounding jobs only those count that no nearer one of at most their rank
-    hides; their ranks are sorted.
+    O(n log n) for each group of nodes: from the largest key down, of its bounding jobs only those count that no nearer one
+    of at most their rank hides; their ranks are sorted.
 
     Args:
         jobs: all jobs that are compared.
-        rivals: for each partition those whose jobs may take its nodes.
+        groups: of the nodes that each may take; jobs compete if they have one in common.
         asking: for whom a bound is wanted.
         rank: of those that ask.
         bounding: jobs that may bound others.
@@ -77,6 +77,7 @@ def find_bounds(
     at = np.flatnonzero(asking | bounding)
     at = at[np.argsort(-jobs.keys[at])]
     seen: dict[int, tuple[list[int], list[int]]] = {}
+    groups_of = {partition: groups.of_list(partition) for partition in np.unique(jobs.partition[at]).tolist()}
     for job, key, partition, asks, own, bounds_others, others in zip(
         at.tolist(),
         jobs.keys[at].tolist(),
@@ -88,12 +89,12 @@ def find_bounds(
         strict=True,
     ):
         if asks:
-            for rival in rivals[partition]:
-                ranks, keys = seen.get(rival, ((), ()))
+            for group in groups_of[partition]:
+                ranks, keys = seen.get(group, ((), ()))
                 if place := bisect_left(ranks, own):
                     bounds[job] = min(int(bounds[job]), keys[place - 1])
-        if bounds_others:
-            ranks, keys = seen.setdefault(partition, ([], []))
+        for group in groups_of[partition] if bounds_others else ():
+            ranks, keys = seen.setdefault(group, ([], []))
             while ranks and ranks[-1] >= others:
                 ranks.pop()
                 keys.pop()

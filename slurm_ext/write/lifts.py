@@ -9,7 +9,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn
-from slurm_soda.slurm_ext.write.competition import find_larger, find_rivals, find_startable_soon
+from slurm_soda.slurm_ext.write.competition import SharedNodes, find_larger, find_startable_soon
 from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds
 
 PRIORITY_CEILING = 2_000_000_000
@@ -75,8 +75,8 @@ class LiftWalk:
     """Key of the first job above each past which it may not be lifted, whoever else is lifted."""
     size: IntColumn
     """Number of its request among the different ones."""
-    rivals: Mapping[int, Sequence[int]]
-    """For each partition those whose jobs may take its nodes, itself included."""
+    groups: SharedNodes
+    """Of the nodes that each may take."""
     larger: Mapping[int, Sequence[int]]
     """For each size those that fit nowhere where it does not, itself included."""
 
@@ -103,12 +103,12 @@ class LiftWalk:
         if not liftable.any():
             return None
         keys = JobKeys.of(natural, rows, jobs.partition[rows], len(jobs))
-        rivals = find_rivals(np.unique(keys.partition), snapshot)
+        groups = SharedNodes.of(np.unique(keys.partition), snapshot)
         overdue = ((part == 1) | (part == 2)) & (waited_s >= limits.passing_s)
         skipped = skippable & (waited_s >= limits.skipping_s)
         fixed = overdue | (skipped & ~liftable)
         fixed_rank = np.where(overdue, OVERDUE, rank)
-        bound = find_bounds(keys, rivals, asking=liftable, rank=rank, bounding=fixed, bounding_rank=fixed_rank)
+        bound = find_bounds(keys, groups, asking=liftable, rank=rank, bounding=fixed, bounding_rank=fixed_rank)
         kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))
         walk = cls(
             keys.only(kept),
@@ -121,7 +121,7 @@ class LiftWalk:
             skipped[kept],
             np.minimum(bound[kept], PRIORITY_CEILING * len(jobs)),
             size[kept],
-            rivals,
+            groups,
             find_larger(np.unique(size[kept]).tolist(), demand.shapes),
         )
         return walk.with_nice(jobs.nice[rows[kept]]) if len(jobs.nice) else walk
@@ -132,7 +132,7 @@ class LiftWalk:
             return self
         everybody = np.ones(len(nice), dtype=np.bool_)
         bound = find_bounds(
-            self.jobs, self.rivals, asking=self.liftable, rank=nice, bounding=everybody, bounding_rank=nice
+            self.jobs, self.groups, asking=self.liftable, rank=nice, bounding=everybody, bounding_rank=nice
         )
         return replace(self, bound=np.minimum(self.bound, bound))
 
@@ -150,9 +150,7 @@ class LiftWalk:
     def competes(self, at: int) -> BoolColumn:
         """Jobs that may take the same nodes."""
         partition = self.jobs.partition
-        among = np.zeros(int(partition.max()) + 1, dtype=np.bool_)
-        among[self.rivals[int(partition[at])]] = True
-        return among[partition]
+        return self.groups.rivals(int(partition[at]))[partition]
 
 
 def _ranks(queue: WaitingQueue, part: IntColumn) -> tuple[IntColumn, BoolColumn]:

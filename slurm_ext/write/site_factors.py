@@ -23,8 +23,9 @@ the least solution: without bounds, a job that it lifts is lifted in every solut
 high. A job that waits may be lifted past another before it only if that one is lifted as well; so bounds are found first,
 from the first job to the last. For a job that starts they are the lifts of those that wait, which are known by then.
 
-Cost: O(n log n) for n waiting jobs; then O(d k) in numpy for the d jobs that are lifted and the k that are looked at one by
-one; both are bounded by the depth.
+Cost: O(n log n) for n waiting jobs and each group of nodes in which their lists of partitions overlap, of which there are as
+many as the site's partitions make; then O(d k) in numpy for the d jobs that may be lifted and the k that they are compared
+with. d is bounded by the depth, and k by d and the depth for each list of partitions, n at most: not by the pairs of lists.
 """
 
 from __future__ import annotations

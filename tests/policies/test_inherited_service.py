@@ -13,9 +13,11 @@ from slurm_soda.policies.engine.inherited_service import (
     match_successors,
 )
 from tests.sampling import examples
+from tests.work import lines_run
 
 TRAIN = JobIdentity("alice", "train", 4)
 HOUR_S = 3600.0
+INFINITE = float("inf")
 
 
 def cancelled(
@@ -83,3 +85,49 @@ def test_no_service_is_passed_on_twice_and_none_to_another_owner_name_or_size(
     by_key = {job.key: job for job in jobs}
     assert all(by_key[key].identity == service.identity for key, service in found.items())
     assert found == match_successors(services[::-1], jobs[::-1])
+
+
+NEAR_TIMES = st.sampled_from(
+    [0.0, 1.0, 2.0, 3.0, INHERIT_WITHIN_S + 1.0, INHERIT_WITHIN_S + 2.0, INHERIT_WITHIN_S + 2.5]
+)
+
+
+@given(
+    st.lists(
+        st.builds(CancelledService, st.integers(0, 20), st.just(TRAIN), NEAR_TIMES, NEAR_TIMES, st.integers(0, 3)),
+        max_size=12,
+        unique_by=lambda service: service.key,
+    ),
+    st.lists(
+        st.builds(
+            SuccessorCandidate, st.integers(0, 99), st.just(TRAIN), NEAR_TIMES, st.one_of(NEAR_TIMES, st.just(INFINITE))
+        ),
+        max_size=15,
+        unique_by=lambda job: job.key,
+    ),
+)
+@settings(max_examples=examples(400))
+def test_each_job_takes_what_looking_at_each_service_finds(
+    services: list[CancelledService], jobs: list[SuccessorCandidate]
+) -> None:
+    left, expected = [service for service in services if service.executed_s > 0], {}
+    for job in sorted(jobs, key=lambda job: (job.submit_s, job.key)):
+        allowed = [
+            service
+            for service in left
+            if service.since_s <= job.submit_s <= service.end_s + INHERIT_WITHIN_S
+            and job.first_start_s >= service.end_s
+        ]
+        if allowed:
+            expected[job.key] = max(allowed, key=lambda one: (one.executed_s, one.end_s, -one.key))
+            left.remove(expected[job.key])
+    assert match_successors(services, jobs) == expected
+
+
+def test_many_jobs_of_one_name_cost_no_work_by_pair() -> None:
+    def work(count: int) -> int:
+        services = [cancelled(key) for key in range(count)]
+        jobs = [new(key, submit_s=HOUR_S + key) for key in range(count)]
+        return lines_run(lambda: match_successors(services, jobs))
+
+    assert work(400) < 3 * work(200)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.hostlist import compress_hosts, expand_hosts
+from slurm_soda.slurm_ext.read.hostlist import MOST_KEPT_BYTES, compress_hosts, expand_hosts
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,29 @@ def test_more_hosts_than_any_cluster_has_are_refused_before_they_are_made(text: 
         tracemalloc.stop()
     assert peak < 64 << 20
     assert len(str(caught.value)) < 300
+
+
+LONG = 200 * "n"
+
+
+def test_many_long_lists_are_kept_in_bounded_memory() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(16):
+            expand_hosts(f"{LONG}{number}-[1-5000]")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.1 * MOST_KEPT_BYTES
+
+
+def test_a_list_that_is_used_again_is_not_expanded_again() -> None:
+    once, short = expand_hosts("once[1-500]"), expand_hosts("short[1-50]")
+    assert expand_hosts("once[1-500]") is once
+    for number in range(16):
+        expand_hosts(f"{LONG}other{number}-[1-5000]")
+        assert expand_hosts("short[1-50]") is short
+    assert expand_hosts("once[1-500]") is not once
 
 
 @given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True))
