@@ -264,7 +264,8 @@ def _check_kind(connection: Connection, shown: str, file: StoreFile | None, *, c
     tables = inspect(connection).get_table_names()
     if not create and not tables:
         raise StoreMissingError(f"store {shown} is empty", file.path)
-    if set(tables) - {_VERSION_TABLE} and not {_VERSION_TABLE, *_OWN_TABLES}.issubset(tables):
+    ours = _VERSION_TABLE in tables and not _OWN_TABLES.isdisjoint(tables)
+    if set(tables) - {_VERSION_TABLE} and not ours:
         raise StoreForeignError(
             f"store {shown} is a database of another program (its tables: {', '.join(sorted(tables)[:3])})",
             f"point store.url to a file of slurm-soda's own, or move {file.path} away",

@@ -80,7 +80,7 @@ def test_doctor_says_why_a_store_is_none_of_ours(soda: Bench, tmp_path: Path, sp
     soda.store.close()
     with sqlite3.connect(tmp_path / "soda.db") as connection:
         connection.execute(
-            "UPDATE alembic_version SET version_num = '0009'" if spoil == "newer" else "DROP TABLE admin_setting"
+            "UPDATE alembic_version SET version_num = '0009'" if spoil == "newer" else "DROP TABLE alembic_version"
         )
     found = findings(soda)["store"]
     assert ("newer than" if spoil == "newer" else "a database of another program") in found["found"]
