@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import open_server, shown_url
 from slurm_soda.daemon.store.sqlite_engine import open_sqlite
-from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, rights_remedy
+from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, is_denied, rights_remedy
 from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
 
@@ -42,6 +42,10 @@ class StoreError(SodaError):
     def __init__(self, found: str, remedy: str = "") -> None:
         super().__init__("; ".join(filter(None, (found, remedy))))
         self.found, self.remedy = found, remedy
+
+
+class StoreDeniedError(StoreError):
+    """This user may not read the store, or not write it."""
 
 
 class StoreUnusableError(StoreError):
@@ -208,6 +212,8 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
         return None
     try:
         with owners_rights(path):
+            if path.is_dir():
+                raise StoreUnusableError(f"store {shown} is a directory", "move it away, or correct store.url")
             if path.exists():
                 # SQLite itself would only say that it is unable to open the file.
                 os.close(os.open(path, os.O_RDONLY))
@@ -224,7 +230,7 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
         if os.geteuid() == 0:
             owner = "the owner of its directory, with whose rights root opens it"
             raise StoreError(f"store {shown} may not be read by {owner}", "make it his, and no link") from error
-        raise StoreError(f"store {shown} may not be opened by this user", rights_remedy(path)) from error
+        raise StoreDeniedError(f"store {shown} may not be opened by this user", rights_remedy(path)) from error
     except OSError as error:
         raise StoreError(
             f"store {shown} cannot be opened: {error.strerror}", "make its directory, owned by SlurmUser"
@@ -258,7 +264,8 @@ def _check_kind(connection: Connection, shown: str, file: StoreFile | None, *, c
     tables = inspect(connection).get_table_names()
     if not create and not tables:
         raise StoreMissingError(f"store {shown} is empty", file.path)
-    if set(tables) - {_VERSION_TABLE} and not {_VERSION_TABLE, *_OWN_TABLES}.issubset(tables):
+    ours = _VERSION_TABLE in tables and not _OWN_TABLES.isdisjoint(tables)
+    if set(tables) - {_VERSION_TABLE} and not ours:
         raise StoreForeignError(
             f"store {shown} is a database of another program (its tables: {', '.join(sorted(tables)[:3])})",
             f"point store.url to a file of slurm-soda's own, or move {file.path} away",
@@ -305,5 +312,5 @@ def _upgrade(engine: Engine) -> None:
 
 def _store_error(shown: str, file: StoreFile | None, error: SQLAlchemyError) -> StoreError:
     cause, remedy = explain_failure(error, None if file is None else file.path)
-    kind = StoreDamagedError if is_damaged(error) else StoreError
+    kind = StoreDamagedError if is_damaged(error) else StoreDeniedError if is_denied(error) else StoreError
     return kind(f"store {shown} cannot be used: {cause}", remedy)

@@ -23,6 +23,11 @@ def is_damaged(error: SQLAlchemyError) -> bool:
     return _code(error) in _DAMAGED
 
 
+def is_denied(error: SQLAlchemyError) -> bool:
+    """Whether the file may not be read or written."""
+    return _code(error) in _RIGHTS
+
+
 def explain_failure(error: SQLAlchemyError, path: Path | None) -> tuple[str, str]:
     """Cause and remedy, one line each, without the statement that failed.
 
@@ -64,14 +69,16 @@ def free_mib(path: Path) -> int:
 
 
 def rights_remedy(path: Path) -> str:
-    """What to do for a user who may not use a store. It belongs to the user whose directory it is in."""
+    """What to do for a user who may not use a store, which belongs to its directory's owner, as whom root opens it."""
     try:
         owner = path.parent.stat().st_uid
     except PermissionError:
         owner = -1
-    if os.geteuid() != owner:
+    if os.geteuid() not in (0, owner):
         return "run this as root or SlurmUser, who must own that directory and what is in it"
-    commands = ownership_commands(path, os.geteuid()) or [f"chmod u+rwx {path.parent}"]
+    if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+        return f"the file system of {path.parent} is mounted read-only: mend it and mount it for writing"
+    commands = ownership_commands(path, owner) or [f"chmod u+rwx {path.parent}"]
     return f"as root: {'; '.join(commands)}"
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
@@ -18,7 +18,7 @@ from slurm_soda.sodactl.checks.controllers import check_controllers, check_passw
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
-from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive
+from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
 from slurm_soda.sodactl.site_access import SiteAccess
 
 MAX_CLOCK_OFFSET_S = 5.0
@@ -48,6 +48,10 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:
+        if isinstance(error, StoreDeniedError) and site.context.uid() not in (0, slurm_user_id(config)):
+            yield CheckResult("store", "skip", "only root and SlurmUser may use it", "run doctor as one of them")
+            yield _check_daemon_as_users_see_it(site)
+            return
         yield CheckResult("store", "fail", error.found, error.remedy)
         yield _check_daemon_without_store(site)
         return
@@ -74,6 +78,20 @@ def _check_daemon_without_store(site: SiteAccess) -> CheckResult:
     found = "not running: Slurm schedules alone" if pid is None else f"runs (pid {pid}), but see store"
     remedy = "mend the store, then systemctl " + ("start sodad" if pid is None else "restart sodad")
     return CheckResult("sodad", "fail", found, remedy)
+
+
+def _check_daemon_as_users_see_it(site: SiteAccess) -> CheckResult:
+    """What sodad itself tells a user who may not use its store."""
+    try:
+        with open_view_source(site) as source:
+            head = source.overview(cycles=1, since_s=site.now_s()).head
+    except StoreError as error:
+        return CheckResult(
+            "sodad", "warn", error.found, "ask an admin whether it runs; Slurm schedules alone meanwhile"
+        )
+    if head.daemon_alive:
+        return CheckResult("sodad", "ok", "answers")
+    return CheckResult("sodad", "warn", head.stall or "not running", "tell an admin; Slurm schedules alone meanwhile")
 
 
 def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
@@ -113,6 +131,8 @@ def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -
     missing = [name for name in gpu_nodes if name not in seen]
     silent = [node.node for node in seen.values() if _is_silent(node, site)]
     faulty = [f"{node.node}: {'; '.join(node.faults)}" for node in seen.values() if node.faults]
+    if (missing or silent) and not is_daemon_alive(session, queries.latest_epoch(session), site):
+        return CheckResult("agents", "skip", "not known: no sodad takes their reports", "see sodad")
     remedy = "systemctl status soda-agent on the node; without it, use of GPUs is not known"
     if missing:
         return CheckResult(

@@ -191,7 +191,9 @@ def test_a_first_start_that_could_not_make_its_store_is_no_loss(
 ) -> None:
     remove_store(site)
     (site / "soda.db").mkdir()
-    assert sodad("--once")[0] == 1
+    status, stderr = sodad("--once")
+    assert status == EXIT_STORE_UNUSABLE
+    assert "soda.db is a directory; move it away, or correct store.url" in stderr
     (site / "soda.db").rmdir()
     assert "no-action" in sodad("--once")[1]
     assert (site / "soda.db").stat().st_size > 0

@@ -7,11 +7,15 @@ import pwd
 import sqlite3
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.daemon.store import store_file
+from slurm_soda.daemon.store.store_failures import rights_remedy
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.sodactl.checks import daemon_and_agents
 from slurm_soda.sodactl.live import view_source
 from slurm_soda.sodactl.site_access import CommandContext
@@ -76,7 +80,7 @@ def test_doctor_says_why_a_store_is_none_of_ours(soda: Bench, tmp_path: Path, sp
     soda.store.close()
     with sqlite3.connect(tmp_path / "soda.db") as connection:
         connection.execute(
-            "UPDATE alembic_version SET version_num = '0009'" if spoil == "newer" else "DROP TABLE admin_setting"
+            "UPDATE alembic_version SET version_num = '0009'" if spoil == "newer" else "DROP TABLE alembic_version"
         )
     found = findings(soda)["store"]
     assert ("newer than" if spoil == "newer" else "a database of another program") in found["found"]
@@ -184,6 +188,46 @@ def test_doctor_really_writes(soda: Bench, tmp_path: Path) -> None:
     before = (tmp_path / "soda.db-wal").stat().st_mtime_ns
     assert findings(soda)["store"]["state"] == "ok"
     assert (tmp_path / "soda.db-wal").stat().st_mtime_ns > before
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_doctor_of_a_user_who_may_not_read_the_store(soda: Bench, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
+    """He is told what sodad tells him, and no remedy that only an admin could follow."""
+    denied = PermissionError(13, "Permission denied")
+    monkeypatch.setattr(store_file.StoreFile, "at", Mock(side_effect=denied))
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    soda.uid = 4711
+    soda.config.write_text(f'{soda.config.read_text()}[api]\nurl = "http://127.0.0.1:1"\n')
+    head = ViewHeader(None, daemon_alive=True, stall="", mode="observe", policy="fifo", parameters={})
+    view = StatusView(head, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
+    if alive:
+        monkeypatch.setattr(view_source, "_get", lambda url, path, query, munge: encode_view(view))
+    found = findings(soda)
+    assert (found["store"]["state"], found["sodad"]["state"]) == ("skip", "ok" if alive else "warn")
+    assert "chown" not in str(found["store"])
+    assert "systemctl" not in str(found["sodad"])
+
+
+def test_a_read_only_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: Mock(f_flag=os.ST_RDONLY))
+    assert "mounted read-only" in rights_remedy(tmp_path / "soda.db")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_is_not_told_to_become_root(tmp_path: Path) -> None:
+    (tmp_path / "soda.db").touch()
+    os.chown(tmp_path, 12345, 12345)
+    assert rights_remedy(tmp_path / "soda.db") == f"as root: chown 12345: {tmp_path}/soda.db*"
+
+
+def test_doctor_blames_no_agent_for_a_dead_sodad(soda: Bench) -> None:
+    soda.daemon(heartbeat_s=NOW_S - 300)
+    with soda.store.write() as session:
+        session.add(AgentHeartbeat(node="n1", agent_id="a", seq=1, faults=[], seen_s=NOW_S - 300, gpu_count=4))
+    soda.pids.clear()
+    agents = findings(soda)["agents"]
+    assert agents["state"] == "skip"
+    assert "soda-agent" not in agents["found"] + agents["remedy"]
 
 
 def test_doctor_warns_of_a_disk_that_is_nearly_full(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
