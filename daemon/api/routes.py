@@ -12,11 +12,10 @@ import asyncio
 import ipaddress
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated
-from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -25,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import Viewer, ViewerRights
 from slurm_soda.daemon.clock import Clock
@@ -74,56 +74,6 @@ Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
 GpuType = Annotated[str, Query(max_length=64)]
 
 
-class _KeptAnswers:
-    """Answers that serve everybody who asks the same while they are fresh. They are made one at a time."""
-
-    def __init__(self, clock: Clock, most: int) -> None:
-        self._clock, self._most = clock, most
-        self._making = asyncio.Lock()
-        self._kept: dict[Hashable, tuple[float, Response]] = {}
-        """Until when each is fresh, by what was asked; oldest first."""
-
-    async def get(
-        self, asked: Hashable, make: Callable[[], Awaitable[Response]], max_age_s: Callable[[float], float]
-    ) -> Response:
-        """The answer; ``max_age_s`` says how old it may become, given the time that it took to make."""
-        async with self._making:
-            began_s = self._clock.elapsed_s()
-            if not self.has(asked):
-                answer = await make()
-                self._kept.pop(asked, None)
-                self._kept[asked] = began_s + max_age_s(self._clock.elapsed_s() - began_s), answer
-                if len(self._kept) > self._most:
-                    del self._kept[next(iter(self._kept))]
-            return _json(bytes(self._kept[asked][1].body))
-
-    def has(self, asked: Hashable) -> bool:
-        """Whether a fresh answer is kept."""
-        return asked in self._kept and self._clock.elapsed_s() < self._kept[asked][0]
-
-
-class _UserTurns:
-    """Lets each user have one answer made at a time, and rest in between, so that nobody takes the turns of all others."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._rests_until_s: dict[str, float] = {}
-
-    @asynccontextmanager
-    async def of(self, user: str) -> AsyncIterator[None]:
-        """Wait for the user's turn, and keep it."""
-        lock = self._locks.setdefault(user, asyncio.Lock())
-        async with lock:
-            await asyncio.sleep(max(self._rests_until_s.get(user, 0.0) - self._clock.elapsed_s(), 0.0))
-            began_s = self._clock.elapsed_s()
-            yield
-            now_s = self._clock.elapsed_s()
-            rest_s = min(JOB_LIST_MAX_AGE_RATIO * (now_s - began_s), MAX_STATUS_WAIT_S)
-            self._rests_until_s = {who: until_s for who, until_s in self._rests_until_s.items() if until_s > now_s}
-            self._rests_until_s[user] = now_s + rest_s
-
-
 @dataclass(frozen=True, slots=True)
 class ViewAccess:
     """Tells who asks for a view."""
@@ -167,8 +117,8 @@ class ViewRoutes:
         self._settings, self._cycle_error = settings, cycle_error
         self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
         self._pairing = asyncio.Lock()
-        self._statuses, self._turns = _KeptAnswers(clock, MAX_KEPT_STATUSES), _UserTurns(clock)
-        self._job_lists, self._fits = _KeptAnswers(clock, MAX_KEPT_JOB_LISTS), _KeptAnswers(clock, MAX_KEPT_FITS)
+        self._statuses, self._turns = KeptAnswers(clock, MAX_KEPT_STATUSES), UserTurns(clock, _rest_s)
+        self._job_lists, self._fits = KeptAnswers(clock, MAX_KEPT_JOB_LISTS), KeptAnswers(clock, MAX_KEPT_FITS)
 
     def routes(self) -> APIRouter:
         """The routes, under ``/v1``."""
@@ -321,6 +271,10 @@ class ViewRoutes:
 
 def _max_age_s(took_s: float) -> float:
     return max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s)
+
+
+def _rest_s(took_s: float) -> float:
+    return min(JOB_LIST_MAX_AGE_RATIO * took_s, MAX_STATUS_WAIT_S)
 
 
 def _viewer(request: Request) -> Viewer:
