@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.api import routes
+from slurm_soda.daemon.api.kept_answers import UserTurns
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view, encode_view
 from slurm_soda.daemon.api.views import MAX_CHANGES, JobDetailView, JobListView, StatusView, ViewHeader
@@ -164,6 +165,28 @@ def test_many_questions_of_one_user_are_answered_one_at_a_time(site: Site, monke
 
     assert asyncio.run(ask()) == [200] * 6
     assert most == [1]
+
+
+def test_a_user_waits_for_his_own_turn_and_rest_and_for_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slept = FakeClock(), list[float]()
+    turns = UserTurns(clock, lambda took_s: 10 * took_s)
+
+    async def sleep(wait_s: float) -> None:
+        slept.append(wait_s)
+
+    async def take() -> None:
+        async with turns.of("eve"):
+            async with turns.of("alice"):
+                pass
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(turns.of("eve").__aenter__(), 0.05)
+            clock.at_s += 0.5
+        async with turns.of("alice"), turns.of("eve"):
+            pass
+
+    monkeypatch.setattr("slurm_soda.daemon.api.kept_answers.asyncio.sleep", sleep)
+    asyncio.run(take())
+    assert slept == [0.0, 0.0, 0.0, 5.0]
 
 
 def test_answers_are_bounded(site: Site) -> None:
