@@ -30,7 +30,9 @@ class ConnectionLimits:
 
     connections: int = 256
     per_peer: int = 64
-    """Of one address. As many requests of one address are answered at a time, also if nobody waits for the answer."""
+    """Of one address. As many requests of one address are answered at a time, also if nobody waits for the answer;
+    three quarters as many that only look, so that users of a node leave room for its agent.
+    """
     header_s: float = 5.0
     """To the end of the header."""
     body_s: float = 15.0
@@ -154,12 +156,15 @@ class LimitedProtocol(H11Protocol):
 class LimitedApp:
     """An ASGI application that answers so many requests of one address at a time, and counts its refusals.
 
-    A request counts until it is answered: a client that goes away does not end what it asked for.
+    A request counts until it is answered: a client that goes away does not end what it asked for. Anybody on a node may
+    look, but only agents send anything that is taken: looks are three quarters of the requests at most.
     """
 
     def __init__(self, app: FastAPI, per_peer: int, refusals: RefusalCounts) -> None:
         self._app, self._per_peer, self._refusals = app, per_peer, refusals
         self._answering: Counter[str] = Counter()
+        self._looks: Counter[str] = Counter()
+        """Those of them that only look."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
@@ -174,15 +179,19 @@ class LimitedApp:
                 self._refusals.count(f"status_{status}", f"{peer}: {said}")
             await send(message)
 
-        if self._answering[peer] >= self._per_peer:
-            refusal = PlainTextResponse(f"{self._per_peer} requests of {peer} are being answered; ask again later", 503)
+        most_looks, look = max(self._per_peer * 3 // 4, 1), Counter([peer] if scope["method"] == "GET" else ())
+        if self._answering[peer] >= self._per_peer or self._looks[peer] + look[peer] > most_looks:
+            count = self._answering[peer]
+            refusal = PlainTextResponse(f"{count} requests of {peer} are being answered; ask again later", 503)
             await refusal(scope, receive, send_and_count)
             return
         self._answering[peer] += 1
+        self._looks += look
         try:
             await self._app(scope, receive, send_and_count)
         finally:
             self._answering -= Counter([peer])  # keeps no zeros
+            self._looks -= look
 
 
 def _address(client: tuple[str, int] | None) -> str:

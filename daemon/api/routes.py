@@ -2,7 +2,8 @@
 
 Each request carries a MUNGE credential of its user, who is shown what Slurm's PrivateData allows; without one a request
 learns only that sodad lives. Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs
-serves all who ask within a second or, where it is long, a few; that of cores serves all who ask the same within a cycle.
+serves all who ask within a second or, where it is long, a few, and so does a status all who ask the same; the list of cores
+serves all who ask the same within a cycle. A user with many questions on the status waits between them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -21,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import Viewer, ViewerRights
 from slurm_soda.daemon.clock import Clock
@@ -43,9 +47,15 @@ MAX_FITS = 5000
 MAX_JOB_ID = 2**32 - 1
 MAX_GPUS = 1_000_000
 JOB_LIST_MAX_AGE_S = 1.0
-"""The list of all jobs may be this old, or"""
+"""The list of all jobs, and a status, may be this old, or"""
 JOB_LIST_MAX_AGE_RATIO = 10
 """this many times older than it took to make: a tenth of sodad's time at most."""
+MAX_STATUS_WAIT_S = 1.0
+"""Longest time between two answers on the status that are made for one user."""
+STATUS_SINCE_STEP_S = 60.0
+"""Instants from which a status counts changes are rounded down to this: all who ask of the last hour ask the same."""
+MAX_KEPT_STATUSES = 16
+"""Answers on the status that are kept: 160 kB each at 2000 nodes."""
 MAX_KEPT_JOB_LISTS = 2
 """Lists of all jobs: for operators, and for users where PrivateData names other things than jobs."""
 PRIVATE_WITH_FITS = frozenset({"jobs", "usage", "users"})
@@ -62,30 +72,6 @@ Model = Annotated[str, Query(min_length=1, max_length=MODEL_MAX_BYTES)]
 Batch = Annotated[int, Query(ge=0, lt=10 ** COUNT_MAX_DIGITS["batch_size"])]
 Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
 GpuType = Annotated[str, Query(max_length=64)]
-
-
-class _KeptAnswers:
-    """Answers that serve everybody who asks the same while they are fresh. They are made one at a time."""
-
-    def __init__(self, clock: Clock, most: int) -> None:
-        self._clock, self._most = clock, most
-        self._making = asyncio.Lock()
-        self._kept: dict[Hashable, tuple[float, Response]] = {}
-        """Until when each is fresh, by what was asked; oldest first."""
-
-    async def get(
-        self, asked: Hashable, make: Callable[[], Awaitable[Response]], max_age_s: Callable[[float], float]
-    ) -> Response:
-        """The answer; ``max_age_s`` says how old it may become, given the time that it took to make."""
-        async with self._making:
-            began_s = self._clock.elapsed_s()
-            if asked not in self._kept or began_s >= self._kept[asked][0]:
-                answer = await make()
-                self._kept.pop(asked, None)
-                self._kept[asked] = began_s + max_age_s(self._clock.elapsed_s() - began_s), answer
-                if len(self._kept) > self._most:
-                    del self._kept[next(iter(self._kept))]
-            return _json(bytes(self._kept[asked][1].body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +117,8 @@ class ViewRoutes:
         self._settings, self._cycle_error = settings, cycle_error
         self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
         self._pairing = asyncio.Lock()
-        self._job_lists, self._fits = _KeptAnswers(clock, MAX_KEPT_JOB_LISTS), _KeptAnswers(clock, MAX_KEPT_FITS)
+        self._statuses, self._turns = KeptAnswers(clock, MAX_KEPT_STATUSES), UserTurns(clock, _rest_s)
+        self._job_lists, self._fits = KeptAnswers(clock, MAX_KEPT_JOB_LISTS), KeptAnswers(clock, MAX_KEPT_FITS)
 
     def routes(self) -> APIRouter:
         """The routes, under ``/v1``."""
@@ -153,11 +140,18 @@ class ViewRoutes:
     async def status(self, request: Request, cycles: CycleCount = 1, since_s: float = 0.0) -> Response:
         """How sodad fares: an :class:`~slurm_soda.daemon.api.views.StatusView`."""
         viewer = _viewer(request)
-        return await self._answer(
-            lambda session: views.status_view(
-                session, self._head(session, viewer), cycles=cycles, since_s=since_s, viewer=viewer
-            )
-        )
+        if math.isfinite(since_s):
+            since_s -= since_s % STATUS_SINCE_STEP_S
+        who = viewer.private if viewer.sees_all_jobs else viewer
+        asked = who, cycles, repr(since_s), self._store_loss()  # a loss is told at once
+
+        def read_status(session: Session) -> views.StatusView:
+            head = self._head(session, viewer)
+            return views.status_view(session, head, cycles=cycles, since_s=since_s, viewer=viewer)
+
+        turn = nullcontext() if self._statuses.has(asked) else self._turns.of(viewer.user)
+        async with turn:
+            return await self._statuses.get(asked, lambda: self._answer(read_status), _max_age_s)
 
     async def jobs(self, request: Request) -> Response:
         """The live jobs that this user may see: :class:`~slurm_soda.daemon.api.views.JobListView`, up to
@@ -170,11 +164,7 @@ class ViewRoutes:
 
         if not viewer.sees_all_jobs:
             return await self._answer(read_list)
-        return await self._job_lists.get(
-            viewer.private,
-            lambda: self._answer(read_list),
-            lambda took_s: max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s),
-        )
+        return await self._job_lists.get(viewer.private, lambda: self._answer(read_list), _max_age_s)
 
     async def job(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
@@ -260,17 +250,31 @@ class ViewRoutes:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, store_now_s(session, self._clock.now_s()), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
-        try:
-            self._store.check_in_place()
-        except StoreError as error:  # what can still be read is from before
-            alive, stall = False, str(error)
+        if loss := self._store_loss():  # what can still be read is from before
+            alive, stall = False, loss
         head = views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)
         return replace(head, private=sorted(viewer.private))
+
+    def _store_loss(self) -> str:
+        """Why the store is not the one that was opened; empty if it is."""
+        try:
+            self._store.check_in_place()
+        except StoreError as error:
+            return str(error)
+        return ""
 
     async def _admit(self, request: Request) -> None:
         if not self._settings().api.public and not _is_same_host(request):
             raise HTTPException(403, "api.public is false in sodad's configuration; ask on sodad's own host")
         request.state.viewer = await self._access.viewer(request)
+
+
+def _max_age_s(took_s: float) -> float:
+    return max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s)
+
+
+def _rest_s(took_s: float) -> float:
+    return min(JOB_LIST_MAX_AGE_RATIO * took_s, MAX_STATUS_WAIT_S)
 
 
 def _viewer(request: Request) -> Viewer:

@@ -32,13 +32,13 @@ def check_ranges(text: str) -> None:
     Raises:
         SlurmReplyError: ``text`` is no host list, or has more than :data:`MAX_RANGES` ranges.
     """
-    count = text.count(",") + 1
-    for parts in parse_hosts(text) if count <= MAX_RANGES else ():
+    pieces_listed, count = text.count(",") + 1, 0
+    for parts in parse_hosts(text) if pieces_listed <= MAX_RANGES else ():
         before, pieces, _ = _split_at_range(parts)
-        count += count_names(before) * max(len(pieces), 1) - 1
+        count += count_names(before) * max(len(pieces), 1)
         if count > MAX_RANGES:
             break
-    if count > MAX_RANGES:
+    if max(pieces_listed, count) > MAX_RANGES:
         raise SlurmReplyError(f"host list {text[:_SHOWN]!r} has more than {MAX_RANGES} ranges; name fewer hosts")
 
 

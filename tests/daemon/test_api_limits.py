@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -215,6 +216,31 @@ def test_requests_of_one_host_that_nobody_waits_for_are_bounded(
         other.request("GET", "/v1/status", headers=signed(site.munged, "/v1/status"))
         assert other.getresponse().status == 200
     assert len(begun) < 30
+
+
+def test_an_agent_is_served_while_users_of_its_node_look_as_often_as_they_can(
+    serve: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> dict[str, str]:
+        over.wait(20)
+        return {}
+
+    monkeypatch.setattr(routes.views, "status_view", slow)
+    site = serve(ConnectionLimits(per_peer=12))
+    looking = [site.connect(site.status_request()) for _ in range(12)]
+    refused = [connection.recv(100) for connection in looking[9:]]
+    body = json.dumps(NodeReport("n1", "a", 1, 1.0).to_dict()).encode()
+    try:
+        answer = httpx.post(
+            f"http://127.0.0.1:{site.server.port}/v1/reports", content=body,
+            headers={CREDENTIAL_HEADER: Munge(run=site.munged).encode(body)}, trust_env=False, verify=False,
+        )  # fmt: skip
+    finally:
+        over.set()
+    assert answer.status_code == 200
+    assert {said.split()[1] for said in refused} == {b"503"}
 
 
 def test_refusals_are_counted_and_not_logged_one_by_one(serve: Callable[..., Site], capfd: Any) -> None:

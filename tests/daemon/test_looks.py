@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.api import routes
+from slurm_soda.daemon.api.kept_answers import UserTurns
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view, encode_view
 from slurm_soda.daemon.api.views import MAX_CHANGES, JobDetailView, JobListView, StatusView, ViewHeader
@@ -121,6 +123,70 @@ def test_all_jobs_are_listed_once_a_second(site: Site) -> None:
     assert listed() == []
     site.clock.at_s += routes.JOB_LIST_MAX_AGE_S
     assert listed() == [7]
+
+
+def test_a_status_is_made_once_a_second_for_all_who_ask_the_same(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], routes.views.status_view
+    monkeypatch.setattr(routes.views, "status_view", lambda *args, **more: made.append(1) or make(*args, **more))
+
+    def states(query: str = "?cycles=1&since_s=3600.5") -> dict[str, int]:
+        return dict(decode_view(StatusView, site.get(f"/v1/status{query}").content).states)
+
+    assert states() == {}
+    site.submit(7)
+    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S / 2
+    assert [states(), states("?since_s=3601.25")] == [{}, {}]
+    assert len(made) == 1
+    assert states("?cycles=2") == {"PENDING": 1}
+    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S
+    assert states() == {"PENDING": 1}
+    assert len(made) == 3
+
+
+def test_many_questions_of_one_user_are_answered_one_at_a_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, most, make = [0], [0], routes.views.status_view
+    monkeypatch.setattr(routes, "MAX_STATUS_WAIT_S", 0.0)
+
+    def slow(*args: Any, **more: Any) -> StatusView:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        now[0] -= 1
+        return make(*args, **more)
+
+    monkeypatch.setattr(routes.views, "status_view", slow)
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app=site.app, client=(site.client, 1234))
+        async with httpx.AsyncClient(transport=transport, base_url="http://10.0.0.1:6830") as client:
+            paths = [f"/v1/status?cycles={count}" for count in range(6)]
+            asked = [client.get(path, headers=signed(site.munged, path)) for path in paths]
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [200] * 6
+    assert most == [1]
+
+
+def test_a_user_waits_for_his_own_turn_and_rest_and_for_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slept = FakeClock(), list[float]()
+    turns = UserTurns(clock, lambda took_s: 10 * took_s)
+
+    async def sleep(wait_s: float) -> None:
+        slept.append(wait_s)
+
+    async def take() -> None:
+        async with turns.of("eve"):
+            async with turns.of("alice"):
+                pass
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(turns.of("eve").__aenter__(), 0.05)
+            clock.at_s += 0.5
+        async with turns.of("alice"), turns.of("eve"):
+            pass
+
+    monkeypatch.setattr("slurm_soda.daemon.api.kept_answers.asyncio.sleep", sleep)
+    asyncio.run(take())
+    assert slept == [0.0, 0.0, 0.0, 5.0]
 
 
 def test_answers_are_bounded(site: Site) -> None:

@@ -72,6 +72,19 @@ def test_a_list_of_many_ranges_is_refused(text: str) -> None:
         check_ranges(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[" + ",".join(map(str, range(0, 2 * MAX_RANGES, 2))) + "]",
+        ",".join(f"n{number}" for number in range(10, 10 + MAX_RANGES)),
+        "n[1-10]x[1-2,4,6,8,9,11-12,14,16,18,20]",
+        "n[1-100]x1",
+    ],
+)
+def test_a_list_of_as_many_ranges_as_there_may_be_is_read(text: str) -> None:
+    assert len(find_ranges(text)) == MAX_RANGES
+
+
 def reply_asking_for(*lists: str) -> bytes:
     """Squeue's list of as many jobs."""
     first, *_ = FRAMING.records(reply(VERSIONS[0], "squeue"), len(FIELDS), "squeue's list")
