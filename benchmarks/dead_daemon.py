@@ -183,7 +183,7 @@ def clear(cluster: ContainerCluster) -> None:
     for user in USERS:
         cluster.exec("root", ("scancel", f"--user={user}"))
     cluster.wait_until(lambda: not cluster.exec("root", ("squeue", "--noheader")).stdout.strip(), "the queue is empty")
-    cluster.exec("root", ("sh", "-c", "rm -f /var/lib/slurm-soda/soda.db*")).check()
+    cluster.exec("root", ("sh", "-c", "rm -f /var/lib/slurm-soda/soda.db* /var/lib/slurm-soda/sodad.lock")).check()
     cluster.start_daemon(CONFIGURATION)
 
 

@@ -62,7 +62,7 @@ _SET_CLOCK = f"echo TO >{CLOCK}.new; mv {CLOCK}.new {CLOCK}"
 
 _SECOND = {
     # Status 3: refused, because the first one has the lock. Where that one has ended meanwhile there is no second one.
-    "same": "flock -n /var/lib/slurm-soda/sodad.lock true && exit 0; first=$(cat /var/lib/slurm-soda/sodad.lock);"
+    "same": "flock -n /var/lib/slurm-soda/sodad.lock true && exit 0; first=$(head -n 1 /var/lib/slurm-soda/sodad.lock);"
     " setpriv --reuid slurm --regid slurm --init-groups timeout {for_s} /opt/slurm-soda/bin/sodad >/dev/null 2>&1;"
     " [ $? = 3 ] || ! kill -0 $first",
     "other-lock": "install -d -o slurm /run/campaign/second; sed -e '1i state_dir = \"/run/campaign/second\"'"

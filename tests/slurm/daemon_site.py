@@ -11,7 +11,7 @@ from benchmarks import slurm_repairs
 from slurm_soda.containers.cluster import ContainerCluster
 
 PYTHON = "/opt/slurm-soda/bin/python"
-STORE = "/var/lib/slurm-soda/soda.db"
+STORE, LOCK = "/var/lib/slurm-soda/soda.db", "/var/lib/slurm-soda/sodad.lock"
 
 ENFORCE = """
 mode = "enforce"
@@ -68,7 +68,7 @@ class DaemonSite:
     def start(self, configuration: str = ENFORCE) -> None:
         """Start an enforcing sodad with an empty store and wait for its first cycle."""
         # An earlier test may have left a mode or a policy in the store, which would override the configuration.
-        self.cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
+        self.cluster.exec("root", ("sh", "-c", f"rm -f {STORE}* {LOCK}")).check()
         self.cluster.start_daemon(configuration)
         newest = "(select max(id) from epoch where ended_s is null)"
         alive = f"select 1 from cycle where epoch_id = {newest} and length(error) = 0"

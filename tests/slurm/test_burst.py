@@ -12,7 +12,7 @@ import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.demo.cpu_burst.burst_runs import add_scheduler_parameters
-from tests.slurm.daemon_site import STORE, DaemonSite
+from tests.slurm.daemon_site import LOCK, STORE, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -39,7 +39,7 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
         undo.callback(lambda: cluster.copy_in(conf, "/etc/slurm/slurm.conf"))
         cluster.copy_in(add_scheduler_parameters(conf.decode()).encode(), "/etc/slurm/slurm.conf")
         cluster.exec("root", ("scontrol", "reconfigure")).check()
-        cluster.exec("root", ("sh", "-c", f"rm -f {STORE} {STORE}-wal {STORE}-shm")).check()
+        cluster.exec("root", ("sh", "-c", f"rm -f {STORE}* {LOCK}")).check()
         undo.callback(lambda: cluster.exec("root", ("sodactl", "pools", "revert", "--wait"), timeout_s=120).check())
         undo.callback(found.clear)
         cluster.exec("root", ("sodactl", "pools", "apply", "--cpu-cores", "8")).check()
