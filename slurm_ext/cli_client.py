@@ -116,7 +116,12 @@ class CliSlurmClient:
         request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive)
         if request.peculiar:
             return request
-        script = parse_script(self._read(show_script_command(job_id), framing), framing, job_id)
+        try:
+            script = parse_script(self._read(show_script_command(job_id), framing), framing, job_id)
+        except SlurmCommandError as error:
+            if error.status is None:
+                raise
+            return replace(request, peculiar="a script that cannot be read")
         return replace(request, peculiar=steps_own_cpus(script, request.tasks))
 
     def partition_limits(self) -> dict[str, PartitionLimits]:

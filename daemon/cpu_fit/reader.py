@@ -42,7 +42,7 @@ from slurm_soda.slurm_ext.read.node_capacity import CandidateNodes
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 
 MAX_QUERIES_PER_CYCLE = 50
-"""Jobs whose request is read in detail in one cycle; each costs a call to Slurm, two on 26.05, of some 10 ms."""
+"""Jobs whose request is read in detail in one cycle; each costs two calls to Slurm, three on 26.05, of some 10 ms."""
 
 LIMITS_FOR_S = 60.0
 """What partitions and nodes allow is read again after this long."""

@@ -32,7 +32,7 @@ ACCOUNTING_DELAY_S = 2.0
 ACCOUNTING_TIMEOUT_S = 3600.0
 """A job that accounting, when it answers, does not know this long after its end stays without its figures."""
 
-MAX_JOBS_WITHOUT_ANSWER = 50_000
+MAX_JOBS_WITHOUT_ANSWER = 20_000
 """While accounting does not answer, so many ended jobs wait for it, about 6 KiB each; older ones stay without figures."""
 
 MAX_JOBS_PER_QUERY = 200

@@ -74,9 +74,10 @@ def steps_own_cpus(script: str, tasks: int) -> str:
         return "a variable for srun in its script"
     if _BINDING.search(text):
         return "cores that its script binds to"
-    known = _known_options(tasks)
-    for found in _SRUN.finditer(text):
+    known, at = _known_options(tasks), 0
+    while found := _SRUN.search(text, at):
         options = known.match(text, found.end())
         if options is None or not _COMMAND.match(text, options.end()):
             return "options of srun in its script"
+        at = options.end()
     return ""

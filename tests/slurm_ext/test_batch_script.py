@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read import batch_script
 from slurm_soda.slurm_ext.read.batch_script import MAX_SCRIPT_CHARACTERS, steps_own_cpus
 from tests.slurm_ext.test_exclusive_nodes import FRAMING, reply
 from tests.slurm_ext.test_requests import told
@@ -78,6 +80,20 @@ def test_any_text_gets_an_answer(script: str) -> None:
     assert isinstance(steps_own_cpus(script, TASKS), str)
 
 
+def test_options_that_name_srun_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    pattern = batch_script._SRUN
+
+    class Counted:
+        def search(self, text: str, at: int) -> re.Match[str] | None:
+            searched.append(at)
+            return pattern.search(text, at)
+
+    monkeypatch.setattr(batch_script, "_SRUN", Counted())
+    assert steps_own_cpus("srun " + "-e srun " * 1000 + "./train", TASKS) == ""
+    assert len(searched) == 2
+
+
 @pytest.mark.parametrize(
     ("script", "peculiar"),
     [(b"#!/bin/sh\nsrun -c 8 ./train", "options of srun in its script"), (b"#!/bin/sh\n./train \xff", "")],
@@ -86,10 +102,13 @@ def test_a_request_is_read_with_its_script(script: bytes, peculiar: str) -> None
     replies = {"batch_script": script + FRAMING.end.encode(), "--json": reply("24.11.5", "allocation-10055")}
 
     def slurm(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
-        return CompletedCommand(tuple(argv), 0, next(said for word, said in replies.items() if word in argv), b"")
+        said = next((said for word, said in replies.items() if word in argv), None)
+        return CompletedCommand(tuple(argv), 0 if said else 1, said or b"", b"" if said else b"invalid job id")
 
     client = CliSlurmClient(slurm, nonce=lambda: FRAMING.nonce)
     assert client.request(10055).peculiar == peculiar
+    del replies["batch_script"]  # purged, or not for this user: that job keeps its request, and others are read
+    assert client.request(10055).peculiar == "a script that cannot be read"
     replies["batch_script"] = script
     with pytest.raises(SlurmReplyError, match="script of job 10055 was cut short"):
         client.request(10055)

@@ -273,7 +273,7 @@ class VainPreemption(Base):
     gpu_type: Mapped[str] = mapped_column(RawText)
     times: Mapped[int]
     """Vain attempts in a row."""
-    job_id: Mapped[int]
+    job_id: Mapped[JobId]
     """Job that did not start, of the last one."""
     noted_s: Mapped[float]
     until_s: Mapped[float]

@@ -185,7 +185,7 @@ def _create_action_tables() -> None:
         sa.Column("gpus_per_node", sa.Integer(), nullable=False),
         sa.Column("gpu_type", RawText(), nullable=False),
         sa.Column("times", sa.Integer(), nullable=False),
-        sa.Column("job_id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("noted_s", sa.Double(), nullable=False),
         sa.Column("until_s", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_vain_preemption")),
