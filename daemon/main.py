@@ -51,6 +51,7 @@ from slurm_soda.daemon.store.engine import (
     StoreMissingError,
     StoreUnusableError,
     open_store,
+    store_path,
 )
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
@@ -138,8 +139,10 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) -> int:
-    store = _open_store(settings, lock, create=arguments.new_store or not lock.had_store)
-    lock.note_store()
+    store = _open_store(
+        settings, lock, create=arguments.new_store or not lock.had_store(store_path(settings.store.url))
+    )
+    lock.note_store(None if store.file is None else store.file.path)
     if arguments.new_store:
         store.close()
         sys.stderr.write(f"sodad: store {store.url} is ready\n")

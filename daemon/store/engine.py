@@ -189,6 +189,15 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     return Store(engine, shown, file=file)
 
 
+def store_path(url: str) -> Path | None:
+    """Where the database at ``url`` is a file; ``None`` for one on a server or in memory.
+
+    Raises:
+        StoreError: the URL is wrong.
+    """
+    return sqlite_path(_parse(url))
+
+
 def version_of(engine: Engine) -> str | None:
     """Revision that the database is at; ``None`` for one without our tables."""
     with engine.connect() as connection:

@@ -186,6 +186,19 @@ def test_a_start_without_the_store_that_was_makes_no_empty_one(
     assert sodad("--once")[0] == 1
 
 
+@pytest.mark.parametrize("mark", ["store", "store {site}/soda.db"])
+def test_another_store_than_the_one_that_was_is_no_loss(
+    site: Path, sodad: Callable[..., tuple[int, str]], mark: str
+) -> None:
+    (site / "sodad.lock").write_text(f"1\n{mark.format(site=site)}\n")
+    remove_store(site)
+    assert sodad("--once")[0] == EXIT_STORE_UNUSABLE
+    config = (site / "soda.toml").read_text()
+    (site / "soda.toml").write_text(config.replace("soda.db", "other.db"))
+    assert "no-action" in sodad("--once")[1]
+    assert (site / "sodad.lock").read_text().endswith(f"\nstore {site}/other.db\n")
+
+
 def test_a_first_start_that_could_not_make_its_store_is_no_loss(
     site: Path, sodad: Callable[..., tuple[int, str]]
 ) -> None:
