@@ -35,6 +35,7 @@ from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.cycle.release_stamp import forget_release
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
     make_accounting_query,
@@ -147,6 +148,7 @@ def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) ->
         store.close()
         sys.stderr.write(f"sodad: store {store.url} is ready\n")
         return 0
+    forget_release(Path(settings.state_dir))
     with store.explained():
         return _schedule(settings, arguments, store, lock)
 

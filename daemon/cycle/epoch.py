@@ -138,7 +138,7 @@ def _names(mark: bytes, path: Path | None, state_dir: Path) -> bool:
     if not mark or path is None:
         return False
     named = os.fsdecode(mark.partition(b" ")[2]) or state_dir / _UNNAMED_STORE
-    return os.path.abspath(named) == os.path.abspath(path)
+    return Path(named).absolute() == path.absolute()
 
 
 def _lock_lines(state_dir: Path) -> list[bytes]:
