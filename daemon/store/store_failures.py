@@ -100,7 +100,7 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
 
 
 def new_store_command(path: Path) -> str:
-    """What root runs to make an empty store at ``path``: sodad, which is on no PATH, as SlurmUser, who owns its directory."""
+    """What root runs to make an empty store at ``path``: sodad, which is on no PATH, as SlurmUser, who owns the folder."""
     try:
         user = _user_name(path.parent.stat().st_uid)
     except OSError:
