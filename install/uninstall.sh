@@ -77,4 +77,4 @@ for folder in include share bin libexec lib lib64; do
 done
 [ ! -L "$prefix/lib64" ] || [ -e "$prefix/lib64" ] || rm -f "$prefix/lib64"
 rmdir "$prefix" 2>/dev/null || echo "left: $prefix, which holds other files than those of slurm-soda"
-echo "removed $prefix and its units; configuration and history are left in /etc/slurm-soda and /var/lib/slurm-soda"
+echo "removed slurm-soda from $prefix, and its units; configuration and history are left in /etc/slurm-soda and /var/lib/slurm-soda"
