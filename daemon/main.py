@@ -35,6 +35,7 @@ from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.cycle.release_stamp import forget_release
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
     make_accounting_query,
@@ -51,6 +52,7 @@ from slurm_soda.daemon.store.engine import (
     StoreMissingError,
     StoreUnusableError,
     open_store,
+    store_path,
 )
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
@@ -138,12 +140,15 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) -> int:
-    store = _open_store(settings, lock, create=arguments.new_store or not lock.had_store)
-    lock.note_store()
+    store = _open_store(
+        settings, lock, create=arguments.new_store or not lock.had_store(store_path(settings.store.url))
+    )
+    lock.note_store(None if store.file is None else store.file.path)
     if arguments.new_store:
         store.close()
         sys.stderr.write(f"sodad: store {store.url} is ready\n")
         return 0
+    forget_release(Path(settings.state_dir))
     with store.explained():
         return _schedule(settings, arguments, store, lock)
 

@@ -101,7 +101,7 @@ class SiteAccess:
             if pid := self.local_daemon_pid():
                 because = f"sodad (pid {pid}) runs: it was removed under it, and sodad changes nothing more"
                 raise error.as_lost(because) from error
-            if had_store(Path(self.settings.state_dir)):
+            if had_store(Path(self.settings.state_dir), error.path):
                 raise error.as_lost("sodad has had a store here: it was removed") from error
             raise
         try:

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,12 @@ from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, TAKE_OVER_AFTER
 from slurm_soda.slurm_ext.errors import SodaError
 
 LOCK_NAME = "sodad.lock"
-_MOST_LOCK_BYTES = 32
+_MOST_LOCK_BYTES = 4200
+"""More than a process id and the longest path."""
 _HAD_STORE = b"store"
-"""Second line of the lock file, after the process id, once a sodad has had its store open."""
+"""First word of the lock file's second line, once a sodad has had a store open that is a file; its path follows."""
+_UNNAMED_STORE = "soda.db"
+"""In the state directory: the store of a mark without a path, which earlier versions wrote."""
 
 # Statements of each cycle, on the table and built once: on the class and built anew they take several times as long.
 _EPOCHS = cast("Table", Epoch.__table__)
@@ -82,17 +85,20 @@ class HostLock:
             raise AnotherDaemonError(
                 f"another sodad (pid {owner}) is active and holds {self.path}; this one refuses to act, stop that one first"
             ) from error
-        self.had_store = _HAD_STORE in os.pread(self._fd, _MOST_LOCK_BYTES, 0).split(b"\n")
-        """A sodad has had its store open here: one that is missing now was lost."""
+        self._mark = _store_mark(os.pread(self._fd, _MOST_LOCK_BYTES, 0).split(b"\n"))
         self._write()
 
-    def note_store(self) -> None:
-        """Remember that there is a store, for the next one to hold this lock."""
-        self.had_store = True
+    def had_store(self, path: Path | None) -> bool:
+        """Whether a sodad has last had this store open here: if it is missing now, it was lost; ``None`` is no file."""
+        return _names(self._mark, path, self.path.parent)
+
+    def note_store(self, path: Path | None) -> None:
+        """Remember which store there is, for the next one to hold this lock; ``None`` is no file, as on a server."""
+        self._mark = b"" if path is None else b"%b %b" % (_HAD_STORE, os.fsencode(path.absolute()))
         self._write()
 
     def _write(self) -> None:
-        text = b"%d\n%b\n" % (os.getpid(), _HAD_STORE if self.had_store else b"")
+        text = b"%d\n%b\n" % (os.getpid(), self._mark)
         os.pwrite(self._fd, text, 0)
         os.ftruncate(self._fd, len(text))
 
@@ -118,9 +124,21 @@ def lock_owner(state_dir: Path) -> int | None:
     return int(first) if first.isdigit() else None
 
 
-def had_store(state_dir: Path) -> bool:
-    """Whether a sodad of this host has had its store open, by the lock file: one that is missing now was lost."""
-    return _HAD_STORE in _lock_lines(state_dir)
+def had_store(state_dir: Path, path: Path) -> bool:
+    """Whether a sodad of this host has last had this store open, by the lock file: if it is missing now, it was lost."""
+    return _names(_store_mark(_lock_lines(state_dir)), path, state_dir)
+
+
+def _store_mark(lines: Sequence[bytes]) -> bytes:
+    """The line of a lock file that tells of a store; empty if none does."""
+    return next((line for line in lines if line.split(b" ", 1)[0] == _HAD_STORE), b"")
+
+
+def _names(mark: bytes, path: Path | None, state_dir: Path) -> bool:
+    if not mark or path is None:
+        return False
+    named = os.fsdecode(mark.partition(b" ")[2]) or state_dir / _UNNAMED_STORE
+    return Path(named).absolute() == path.absolute()
 
 
 def _lock_lines(state_dir: Path) -> list[bytes]:

@@ -20,7 +20,14 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import open_server, shown_url
 from slurm_soda.daemon.store.sqlite_engine import open_sqlite
-from slurm_soda.daemon.store.store_failures import explain_failure, first_line, is_damaged, is_denied, rights_remedy
+from slurm_soda.daemon.store.store_failures import (
+    explain_failure,
+    first_line,
+    is_damaged,
+    is_denied,
+    new_store_command,
+    rights_remedy,
+)
 from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
 from slurm_soda.slurm_ext.errors import SodaError
 
@@ -56,8 +63,10 @@ class StoreRemovedError(StoreUnusableError):
     """The store was removed or replaced under sodad, or since: nobody would see what is written now."""
 
     def __init__(self, found: str, path: Path) -> None:
-        new = "systemctl stop sodad; sodad --new-store; systemctl start sodad"
-        super().__init__(found, f"put a backup at {path} and restart sodad, or, to begin with an empty store: {new}")
+        new = f"systemctl stop sodad; {new_store_command(path)}; systemctl start sodad"
+        super().__init__(
+            found, f"put a backup at {path} and restart sodad, or, to begin with an empty store, as root: {new}"
+        )
 
 
 class StoreMissingError(StoreError):
@@ -187,6 +196,15 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
         engine.dispose()
         raise
     return Store(engine, shown, file=file)
+
+
+def store_path(url: str) -> Path | None:
+    """Where the database at ``url`` is a file; ``None`` for one on a server or in memory.
+
+    Raises:
+        StoreError: the URL is wrong.
+    """
+    return sqlite_path(_parse(url))
 
 
 def version_of(engine: Engine) -> str | None:

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -88,11 +89,7 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
         file for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")) if file.exists()
     ]
     found, folder = [file.stat() for file in files], path.parent.stat()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
-    commands = []
+    user, commands = _user_name(uid), []
     if folder.st_uid != uid:
         commands.append(f"chown {user}: {path.parent}")
     if any(one.st_uid != uid for one in found):
@@ -100,6 +97,23 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
     if any(one.st_mode & 0o600 != 0o600 for one in found):
         commands.append(f"chmod u+rw {path}*")
     return commands
+
+
+def new_store_command(path: Path) -> str:
+    """What root runs to make an empty store at ``path``: sodad, which is on no PATH, as SlurmUser, who owns the folder."""
+    try:
+        user = _user_name(path.parent.stat().st_uid)
+    except OSError:
+        user = "slurm"
+    return f"runuser -u {user} -- {sys.prefix}/bin/sodad --new-store"
+
+
+def _user_name(uid: int) -> str:
+    """As ``chown`` takes it; the number where the user has no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def first_line(error: BaseException) -> str:
@@ -113,6 +127,7 @@ def _code(error: SQLAlchemyError) -> int:
 
 def _replacement_remedy(path: Path) -> str:
     return (
-        f"stop sodad, restore the backup of {path} or move {path}* aside and run `sodad --new-store`, and start sodad; "
+        f"stop sodad, restore the backup of {path} or move {path}* aside and run `{new_store_command(path)}` as root, and "
+        "start sodad; "
         "lost without a backup: mode and policy set by sodactl, history, attained service, old values of changed requests"
     )

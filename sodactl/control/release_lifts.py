@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, supersede_daemon
+from slurm_soda.daemon.cycle.release_stamp import forget_release, is_release_stamped, stamp_release
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.server import store_now_s
@@ -127,6 +129,11 @@ class _Release:
             "changes": rows,
         }
 
+    @property
+    def state_dir(self) -> Path:
+        """Of sodad."""
+        return Path(self.site.settings.state_dir)
+
     def _pass(self, *, first: bool) -> int:
         """Take back what Slurm shows now; how many changes that were."""
         jobs = self.client.jobs()
@@ -152,9 +159,9 @@ class _Release:
         return []
 
     def _once_lifted(self, changes: Sequence[JobChange]) -> list[JobChange]:
-        """Those whose last recorded SiteFactor is not 0; all where nothing is recorded."""
+        """Those whose last recorded SiteFactor is not 0; where nothing is recorded all, but only once."""
         if self.store is None:
-            return list(changes)
+            return [] if is_release_stamped(self.state_dir) else list(changes)
         try:
             with self.store.read() as session:
                 recorded = queries.last_site_factors(session, [change.job_id for change in changes])
@@ -184,7 +191,9 @@ class _Release:
             return False
         # What Slurm refused and shows no more has started or ended.
         self.results = {key: result for key, result in self.results.items() if not result.error}
-        if self.store is not None and self.epoch is not None:
+        if self.store is None:
+            stamp_release(self.state_dir)
+        elif self.epoch is not None:
             with suppress(StoreError, SQLAlchemyError), self.store.write() as session:
                 epoch = session.get_one(Epoch, self.epoch.epoch_id)
                 epoch.ended_s = epoch.ended_s or store_now_s(session, self.site.now_s())
@@ -205,6 +214,7 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
 
     try:
         store = stack.enter_context(site.store())
+        forget_release(Path(site.settings.state_dir))
         with store.read() as session:
             now_s = store_now_s(session, now_s)
             leaving = may_lack_requeue(session, since_s=now_s - WATCH_S, now_s=now_s)

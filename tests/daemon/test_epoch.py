@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch, had_store
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.slurm_ext.errors import SodaError
 
@@ -38,6 +38,17 @@ def test_the_lock_is_no_link_to_another_file(tmp_path: Path, link: Callable[[Pat
     with pytest.raises(SodaError, match=r"sodad\.lock is .*remove it"):
         HostLock(tmp_path)
     assert not target.exists() or target.read_text() == "root:x:0:0"
+
+
+def test_a_store_on_a_server_leaves_no_file_to_be_lost(tmp_path: Path) -> None:
+    with HostLock(tmp_path) as lock:
+        lock.note_store(tmp_path / "soda.db")
+    with HostLock(tmp_path) as lock:
+        assert lock.had_store(tmp_path / "soda.db")
+        assert not lock.had_store(tmp_path / "new.db")
+        assert not lock.had_store(None)
+        lock.note_store(None)
+    assert not had_store(tmp_path, tmp_path / "soda.db")
 
 
 def test_the_lock_goes_with_the_process_however_it_dies(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.epoch import HostLock
+from slurm_soda.daemon.cycle.release_stamp import is_release_stamped, stamp_release
 from slurm_soda.daemon.logs import LOGGER
 from slurm_soda.daemon.main import EXIT_STORE_UNUSABLE, main, use_settings
 from tests.daemon.fake_slurm import FakeSlurm
@@ -184,6 +185,27 @@ def test_a_start_without_the_store_that_was_makes_no_empty_one(
     status, stderr = sodad("--new-store")
     assert (status, stderr) == (0, f"sodad: store sqlite:///{site}/soda.db is ready\n")
     assert sodad("--once")[0] == 1
+
+
+@pytest.mark.parametrize("mark", ["store", "store {site}/soda.db"])
+def test_another_store_than_the_one_that_was_is_no_loss(
+    site: Path, sodad: Callable[..., tuple[int, str]], mark: str
+) -> None:
+    (site / "sodad.lock").write_text(f"1\n{mark.format(site=site)}\n")
+    remove_store(site)
+    assert sodad("--once")[0] == EXIT_STORE_UNUSABLE
+    config = (site / "soda.toml").read_text()
+    (site / "soda.toml").write_text(config.replace("soda.db", "other.db"))
+    assert "no-action" in sodad("--once")[1]
+    assert (site / "sodad.lock").read_text().endswith(f"\nstore {site}/other.db\n")
+
+
+def test_a_sodad_that_starts_forgets_that_lifts_were_taken_back(
+    site: Path, sodad: Callable[..., tuple[int, str]]
+) -> None:
+    stamp_release(site)
+    sodad("--once")
+    assert not is_release_stamped(site)
 
 
 def test_a_first_start_that_could_not_make_its_store_is_no_loss(

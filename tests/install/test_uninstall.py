@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +46,10 @@ def machine(tmp_path: Path) -> Machine:
         folder.mkdir(parents=True)
     for file in (
         made.prefix / "lib/soda_spank.so",
-        made.prefix / "libexec/prolog",
         tmp_path / "units/soda-agent.service",
     ):
         file.touch()
+    (made.prefix / "libexec/prolog").write_text("#!/bin/sh\n# slurm-soda's prolog\n")
     made.slurm_shows("Prolog                  = (null)", "Epilog[0]               = /site/epilog")
     made.command("systemctl", "exit 3")
     (made.conf / "slurm.conf").write_text(f"# Prolog={made.prefix}/libexec/prolog\nClusterName=c\n")
@@ -112,3 +113,41 @@ def test_a_daemon_of_ours_runs(machine: Machine) -> None:
 def test_a_prefix_that_is_not_ours_stays(machine: Machine) -> None:
     (machine.prefix / "lib" / "soda_spank.so").unlink()
     assert "holds no slurm-soda" in refused(machine, "FORCE=1")
+
+
+def test_a_shared_prefix_keeps_what_is_of_others(machine: Machine) -> None:
+    others = [machine.prefix / name for name in ("bin/tool", "lib/libother.so", "libexec/epilog", "share/doc")]
+    for file in others:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("the site's\n")
+    done = machine.uninstall()
+    assert (done.returncode, [file for file in others if not file.exists()]) == (0, [])
+    assert not (machine.prefix / "lib/soda_spank.so").exists()
+    assert not (machine.prefix / "libexec/prolog").exists()
+    assert f"left: {machine.prefix}" in done.stdout
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_virtual_environment_goes_if_it_is_ours(machine: Machine, ours: bool) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", machine.prefix], check=True)
+    (site,) = machine.prefix.glob("lib/python3*/site-packages")
+    (machine.prefix / "bin/sodad").touch()
+    (site / ("slurm_soda" if ours else "other")).mkdir()
+    (site / "x.dist-info").mkdir()
+    (site / "x.dist-info/RECORD").write_text("../../../bin/sodad,sha256=x,1\nx/__init__.py,,\n")
+    assert machine.uninstall().returncode == 0
+    assert machine.left() == ([] if ours else ["slurm-soda"])
+    assert (machine.prefix / "bin/sodad").exists() != ours
+
+
+@pytest.mark.parametrize("form", ["{}//", "{}/../link/", "{}/../link//"])
+def test_slurm_names_the_prefix_in_another_form(machine: Machine, form: str) -> None:
+    (machine.top / "link").symlink_to(machine.prefix)
+    machine.slurm_shows(f"Prolog[0]               = {machine.prefix}/libexec/prolog")
+    assert "Slurm still uses" in refused(machine, f"PREFIX={form.format(machine.prefix)}")
+
+
+def test_systemd_forgets_the_units_that_were_removed(machine: Machine) -> None:
+    machine.command("systemctl", f'echo "$*" >>{machine.top}/asked; exit 3')
+    assert machine.uninstall().returncode == 0
+    assert (machine.top / "asked").read_text().splitlines()[-1] == "daemon-reload"

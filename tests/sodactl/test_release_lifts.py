@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
+from slurm_soda.daemon.cycle.release_stamp import STAMP_NAME
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
@@ -208,6 +209,27 @@ def test_results_that_cannot_be_recorded_send_nothing_twice(site: Bench) -> None
     assert document["warnings"] == ["the changes are sent, and what became of them is not recorded: full"]
     assert (document["complete"], [update.job_id for update in site.slurm.sent]) == (True, [7, 8, 11])
     assert site.slurm.factors == {7: 0, 8: 0, 11: 0}
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_without_a_store_what_slurm_hides_is_reset_once(site: Bench, tmp_path: Path, writable: bool) -> None:
+    """The timer runs it every 10 s until a person has brought the store back."""
+    config = site.config.read_text()
+    site.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    if not writable:
+        (tmp_path / STAMP_NAME).symlink_to(tmp_path / "elsewhere")
+    hidden = [11, 12]
+    assert site(*AUTOMATIC).document["complete"] is True
+    assert sorted(released(site)) == [7, 8, *hidden]
+    site.slurm.sent.clear()
+    site.slurm.factors[8] = 5
+    assert site(*AUTOMATIC).document["complete"] is True
+    assert sorted(released(site)) == [8, *([] if writable else hidden)]
+    assert not (tmp_path / "elsewhere").exists()
+    if writable:
+        site.config.write_text(f'state_dir = "{tmp_path}"\n{config}')
+        site(*AUTOMATIC)  # with the store, from which lifts may come again
+        assert not (tmp_path / STAMP_NAME).exists()
 
 
 @pytest.mark.parametrize("during", ["jobs", "update"])

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import pwd
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from sqlalchemy.exc import DatabaseError
 
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
 from slurm_soda.daemon.store import store_file
-from slurm_soda.daemon.store.store_failures import rights_remedy
+from slurm_soda.daemon.store.store_failures import explain_failure, rights_remedy
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.sodactl.checks import daemon_and_agents
 from slurm_soda.sodactl.live import view_source
@@ -75,6 +77,16 @@ def test_without_sodad_a_store_that_was_here_is_lost(removed: Bench, tmp_path: P
     assert "not running" in found["sodad"]["found"]
 
 
+def test_the_remedy_runs_as_it_is_written(removed: Bench, tmp_path: Path) -> None:
+    """sodad is on no PATH, and a store that root makes belongs to the owner of its directory."""
+    removed.pids.clear()
+    (tmp_path / "sodad.lock").write_text("4242\nstore\n")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    command = f"runuser -u {user} -- {sys.prefix}/bin/sodad --new-store"
+    assert f"as root: systemctl stop sodad; {command}; systemctl start sodad" in findings(removed)["store"]["remedy"]
+    assert f"run `{command}` as root" in explain_failure(damage(), tmp_path / "soda.db")[1]
+
+
 @pytest.mark.parametrize("spoil", ["newer", "foreign"])
 def test_doctor_says_why_a_store_is_none_of_ours(soda: Bench, tmp_path: Path, spoil: str) -> None:
     soda.store.close()
@@ -96,6 +108,12 @@ def test_a_lock_file_with_anything_in_it(removed: Bench, tmp_path: Path, content
 
 def test_a_process_of_somebody_else_is_no_sodad() -> None:
     assert not CommandContext().pid_lives(1)
+
+
+def damage() -> DatabaseError:
+    cause = sqlite3.DatabaseError("database disk image is malformed")
+    cause.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return DatabaseError("SELECT 1", None, cause)
 
 
 CAUSE = "store sqlite:////var/soda.db cannot be used: disk I/O error on the disk of /var (mounted at /, 0 MiB free)"
