@@ -63,7 +63,7 @@ def test_nobody_is_preempted_for_jobs_that_could_not_start_there(site: DaemonSit
     assert site.shown(bob, "Restarts") == "0"
     assert not site.store("select * from preemption")
     fits = site.train("alice", 4, 3)
-    site.wait_completed([fits], within_s=40)
+    site.wait_completed([fits], within_s=90)
     assert site.shown(bob, "Restarts") == "1"
 
 

@@ -90,8 +90,7 @@ def test_what_ends_for_a_dead_sodad_is_requeued_exactly_once(idle: DaemonSite) -
     saved, cancelled = (int(site.cluster.exec(user, argv, input=SAVES).check().stdout) for user in ("alice", "bob"))
     site.wait_running([saved, cancelled])
     time.sleep(9)  # more service than the first queue's threshold: they must give way
-    for _ in range(2):
-        site.train("carol", 4, 300, consents=False)
+    site.train("carol", 4, 300, consents=False, asks=("--nodes=2",))  # both at once
     asked = "select 1 from preemption where phase = 'signalled'"
     site.wait(lambda: len(site.store(asked)) == 2, "both were asked to save their state")
     site.cluster.kill("sodad", restart=False)
