@@ -1,5 +1,5 @@
-"""Slurm's word on single waiting jobs: each costs two calls, for request and script (three on Slurm 26.05), so there are a few
-a cycle, and none of a job again too soon.
+"""Slurm's word on single waiting jobs: each costs two calls, for request and script (three on Slurm 26.05), so there are
+a few a cycle, and none of a job again too soon.
 
 A Slurm that does not answer makes a call last as long as its time limit. So the first such call of a cycle is its last, and
 after one that ran out of time there are none for a while. A job about which there is no answer is asked about again after a
