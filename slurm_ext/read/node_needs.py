@@ -121,9 +121,13 @@ def _replaced(
 
 def _bound_to(job: SlurmJob, detail: WaitingJob, sets: _NodeSets) -> int | None:
     named = job.req_node_names
-    if named and len(expand_hosts(named)) < job.nodes:
-        return None  # those and others: a set of nodes to choose from does not say so
-    return sets.number((named, detail.excluded_nodes, detail.features, _other_gres(job)))
+    try:
+        if named and len(expand_hosts(named)) < job.nodes:
+            return None  # those and others: a set of nodes to choose from does not say so
+        other_gres = _other_gres(job)
+    except SlurmReplyError:
+        return None
+    return sets.number((named, detail.excluded_nodes, detail.features, other_gres))
 
 
 def _other_gres(job: SlurmJob) -> tuple[tuple[str, int], ...]:

@@ -171,3 +171,17 @@ def test_jobs_on_several_nodes(
     nodes = [NODES[0], replace(NODES[1], cpus_allocated=6 if stays_on_n2 else 4)]
     plan = decide(alice(**fields), other, *([stays] if stays_on_n2 else []), nodes=nodes, **detail)
     assert sorted(one.job_id for one in plan.preempts) == preempted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tres_per_node": "gres/cog:99999999999"}, {"tres_per_job": "gres/cog:99999999999"}],
+)
+def test_numbers_that_cannot_be_read_bar_that_job_alone(fields: dict[str, Any]) -> None:
+    other = job(4, gpus=4, gpus_per_node=4, cpus=4, reason="Resources")
+    jobs = {each.job_id: each for each in (BOB, FULL, alice(**fields), other)}
+    waiting = {number: WaitingJob(number, True, False, 1) for number in (3, 4)}
+    snapshot = build_snapshot(NOW, list(jobs.values()), NODES, {}, {}, {})
+    table = with_node_needs(snapshot, jobs, NODES, waiting).jobs
+    assert dict(zip(table.job_id.tolist(), table.may_preempt.tolist(), strict=True))[3] is False
+    assert dict(zip(table.job_id.tolist(), table.may_preempt.tolist(), strict=True))[4] is True
