@@ -53,7 +53,8 @@ class SlurmState:
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
     waiting: Mapping[int, WaitingJob] | None = None
-    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them."""
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them. Nobody is preempted
+    for a job that is missing either: for none where Slurm did not answer."""
 
     def snapshot(
         self,
@@ -116,6 +117,8 @@ class SlurmReader:
     _tiers_of: Set[str] = frozenset()
     """Lists of partitions that jobs named when the tiers were read."""
     _tiers_until_s: float = float("-inf")
+    _waiting_failed: bool = False
+    """The last question about waiting jobs was not answered, and the log says so."""
 
     def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True) -> SlurmState:
         """Read everything once; without ``asks`` nothing that matters for a decision alone.
@@ -134,8 +137,20 @@ class SlurmReader:
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
-            waiting = self.client.waiting_jobs() if asks and _may_preempt(jobs) else None
+            waiting = self._waiting() if asks and _may_preempt(jobs) else None
         return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting)
+
+    def _waiting(self) -> Mapping[int, WaitingJob]:
+        """Nothing of any job where Slurm does not answer: the cycle goes on, and preempts no one."""
+        try:
+            waiting = self.client.waiting_jobs()
+        except SlurmError as error:
+            if not self._waiting_failed:
+                log(logging.WARNING, "waiting-jobs-not-read", error=error)
+            self._waiting_failed = True
+            return {}
+        self._waiting_failed = False
+        return waiting
 
     def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
         """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""

@@ -97,7 +97,7 @@ def with_node_needs(
         if waiting is None:
             continue
         detail = waiting.get(job.job_id)
-        number = None if detail is None or detail.reservation else _bound_to(job, detail, sets)
+        number = None if detail is None or detail.reservation or detail.cut else _bound_to(job, detail, sets)
         if detail is None or number is None:
             barred[row] = True
             continue

@@ -58,6 +58,7 @@ def test_without_anything_peculiar_the_job_is_preempted() -> None:
     ("fields", "detail", "preempts"),
     [
         ({}, {"excluded_nodes": "n1"}, False),
+        ({}, {"excluded_nodes": "n3", "cut": True}, False),
         ({}, {"excluded_nodes": "n2"}, True),
         ({"req_node_names": "n2"}, {}, False),
         ({"req_node_names": "n1"}, {}, True),
