@@ -17,7 +17,7 @@ from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preempti
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.read.node_needs import with_node_needs
+from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -53,7 +53,9 @@ class SlurmState:
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
     waiting: Mapping[int, WaitingJob] | None = None
-    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them."""
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them.
+    Nobody is preempted for a job that is missing either: for none where Slurm did not answer."""
+    node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
 
     def snapshot(
         self,
@@ -84,7 +86,7 @@ class SlurmState:
             self.allocations,
             requeued=requeued,
         )
-        snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting)
+        snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting, self.node_flags)
         table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
@@ -116,6 +118,9 @@ class SlurmReader:
     _tiers_of: Set[str] = frozenset()
     """Lists of partitions that jobs named when the tiers were read."""
     _tiers_until_s: float = float("-inf")
+    _node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
+    _waiting_failed: bool = False
+    """The last question about waiting jobs was not answered, and the log says so."""
 
     def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True) -> SlurmState:
         """Read everything once; without ``asks`` nothing that matters for a decision alone.
@@ -134,8 +139,22 @@ class SlurmReader:
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
-            waiting = self.client.waiting_jobs() if asks and _may_preempt(jobs) else None
-        return SlurmState(at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting)
+            waiting = self._waiting() if asks and _may_preempt(jobs) else None
+        return SlurmState(
+            at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags
+        )
+
+    def _waiting(self) -> Mapping[int, WaitingJob]:
+        """Nothing of any job where Slurm does not answer: the cycle goes on, and preempts no one."""
+        try:
+            waiting = self.client.waiting_jobs()
+        except SlurmError as error:
+            if not self._waiting_failed:
+                log(logging.WARNING, "waiting-jobs-not-read", error=error)
+            self._waiting_failed = True
+            return {}
+        self._waiting_failed = False
+        return waiting
 
     def _partition_tiers(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> Mapping[str, int]:
         """Asked for once a minute, and when a job names a new partition; never where all jobs wait in one."""

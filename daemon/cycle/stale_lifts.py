@@ -9,16 +9,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
-from slurm_soda.daemon.cycle.lease import LeaseLapsedError
+from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 
 LEASES_WITHOUT_CYCLE = 3
@@ -44,7 +40,8 @@ class StaleLifts:
         self._complete_s, self._tried_s, self._said = self.context.clock.elapsed_s(), float("-inf"), ""
 
     def take_back(self) -> str:
-        """Take all lifts back if no cycle has been complete for too long; again once a lease while that lasts.
+        """Take all lifts back if no cycle has been complete for too long; again once a lease while that lasts, and in
+        the next cycle where the limits on changes left some.
 
         Returns:
             What became of the lifts, for people; empty while they stand.
@@ -59,18 +56,23 @@ class StaleLifts:
         since = f"no cycle was complete for {now_s - self._complete_s:.0f} s"
         try:
             jobs = {job.job_id: job for job in self.context.client.jobs()}
-            results = self.actor.send_outside_plan(self._changes(list(jobs.values()), since), jobs)
-        except (SlurmError, LeaseLapsedError, StoreError, SQLAlchemyError) as error:
+            wanted = self._changes(list(jobs.values()), since)
+            results = self.actor.send_outside_plan(wanted, jobs)
+        except SupersededError:
+            raise
+        except Exception as error:  # noqa: BLE001 - called where a cycle has failed already: nothing may end the daemon there
             log(logging.ERROR, "lifts-not-ended", cause=since, error=error)
             return self._said
-        refused = sum(bool(result.error) for result in results)
-        if results:
-            log(logging.ERROR, "lifts-ended", cause=since, ended=len(results) - refused, refused=refused)
-        self._said = (
-            f"Slurm did not take {refused} of {len(results)} lifts back; this is tried again"
-            if refused
-            else "lifts are taken back until a cycle is complete again"
-        )
+        refused, left = sum(bool(result.error) for result in results), len(wanted) - len(results)
+        if wanted:
+            log(logging.ERROR, "lifts-ended", cause=since, ended=len(results) - refused, refused=refused, left=left)
+        if left:
+            self._tried_s = float("-inf")  # the limits on changes allow more in the next cycle
+        open_ends = [
+            *([f"Slurm did not take {refused} of {len(wanted)} lifts back; this is tried again"] if refused else []),
+            *([f"{left} of {len(wanted)} lifts are left for the next cycle"] if left else []),
+        ]
+        self._said = "; ".join(open_ends) or "lifts are taken back until a cycle is complete again"
         return self._said
 
     def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:

@@ -19,13 +19,16 @@ from slurm_soda.policies.engine.vain_preemptions import bar_rows
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.hostlist import count_hosts, expand_hosts
 from slurm_soda.slurm_ext.read.job_states import lacks_only_resources
 from slurm_soda.slurm_ext.read.slurm_values import parse_other_gres
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 _PLAIN_FEATURES = re.compile(r"[^&|\[\]()*,:!]+(?:(?:&[^&|\[\]()*,:!]+)*|(?:\|[^&|\[\]()*,:!]+)*)")
 """Features that must all be there, or of which one must; everything else is a matter of Slurm's."""
+
+MAX_REQUESTS = 200
+"""Different requests for nodes in one cycle, those of the most urgent jobs; each is compared with all nodes."""
 
 _Words = tuple[str, str, str, tuple[tuple[str, int], ...]]
 """Nodes by name, nodes that are excluded, features, other generic resources on each node."""
@@ -36,16 +39,58 @@ class _UnknownNodesError(Exception):
 
 
 @dataclass(slots=True)
+class KeptNodeFlags:
+    """Which nodes would do by name and features, kept from one cycle to the next while these stay as they are."""
+
+    _shown: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    _row: dict[str, int] = field(default_factory=dict)
+    _last: dict[tuple[str, str, str], BoolColumn] = field(default_factory=dict)
+    _now: dict[tuple[str, str, str], BoolColumn] = field(default_factory=dict)
+
+    def begin(self, nodes: Sequence[SlurmNode]) -> None:
+        """A cycle begins: what the last one did not use is dropped."""
+        shown = [(node.name, node.features) for node in nodes]
+        if shown != self._shown:
+            self._shown, self._row, self._now = shown, {name: row for row, (name, _) in enumerate(shown)}, {}
+        self._last, self._now = self._now, {}
+
+    def of(self, named: str, excluded: str, features: str) -> BoolColumn:
+        """One flag for each node; not to be changed.
+
+        Raises:
+            SlurmReplyError: a host list cannot be read.
+        """
+        key = named, excluded, features
+        flags = self._last.get(key)
+        if flags is None:
+            does = _has_features(features)
+            flags = np.fromiter((does(have) for _, have in self._shown), np.bool_, len(self._shown))
+            if named:
+                flags &= self._named(named)
+            flags &= ~self._named(excluded)
+        self._now[key] = flags
+        return flags
+
+    def _named(self, hosts: str) -> BoolColumn:
+        flags = np.zeros(len(self._shown), dtype=np.bool_)
+        flags[[self._row[name] for name in expand_hosts(hosts) if name in self._row]] = True
+        return flags
+
+
+@dataclass(slots=True)
 class _NodeSets:
     """Sets of nodes, each once."""
 
     nodes: Sequence[SlurmNode]
+    kept: KeptNodeFlags
     columns: dict[bytes, tuple[int, BoolColumn]] = field(default_factory=dict)
-    _by_words: dict[_Words, int | None] = field(default_factory=dict)
+    _by_words: dict[_Words, int | None] = field(default_factory=lambda: {("", "", "", ()): ANY_NODE})
 
     def number(self, words: _Words) -> int | None:
-        """Number of the set that a request is bound to; ``None``: unknown."""
+        """Number of the set that a request is bound to; ``None``: unknown, or beyond :data:`MAX_REQUESTS`."""
         if words not in self._by_words:
+            if len(self._by_words) > MAX_REQUESTS:
+                return None
             try:
                 self._by_words[words] = self._number(words)
             except (_UnknownNodesError, SlurmReplyError):
@@ -54,15 +99,10 @@ class _NodeSets:
 
     def _number(self, words: _Words) -> int:
         named, excluded, features, gres = words
-        will_do = [_has_features(features), *(_has_free(name, count) for name, count in gres)]
-        only, never = frozenset(expand_hosts(named)), frozenset(expand_hosts(excluded))
-        flags = np.array(
-            [
-                (not only or node.name in only) and node.name not in never and all(does(node) for does in will_do)
-                for node in self.nodes
-            ],
-            dtype=np.bool_,
-        )
+        flags = self.kept.of(named, excluded, features)
+        for name, count in gres:
+            free = _has_free(name, count)
+            flags = flags & np.fromiter((free(node) for node in self.nodes), np.bool_, len(self.nodes))
         if flags.all():
             return ANY_NODE
         return self.columns.setdefault(flags.tobytes(), (len(self.columns), flags))[0]
@@ -73,6 +113,7 @@ def with_node_needs(
     jobs: Mapping[int, SlurmJob],
     nodes: Sequence[SlurmNode],
     waiting: Mapping[int, WaitingJob] | None,
+    kept: KeptNodeFlags | None = None,
 ) -> ClusterSnapshot:
     """The snapshot with what waiting GPU jobs need of nodes, and with the jobs for whom no one may be preempted.
 
@@ -84,20 +125,24 @@ def with_node_needs(
         jobs: by id.
         nodes: as Slurm shows them.
         waiting: what else it shows of waiting jobs; ``None``: nobody asked, as no job may be preempted.
+        kept: from the last cycle.
     """
     table = snapshot.jobs
-    rows = np.flatnonzero((table.state == JobState.PENDING) & (table.gpus > 0)).tolist()
+    rows = np.flatnonzero((table.state == JobState.PENDING) & (table.gpus > 0))
+    rows = rows[np.lexsort((table.job_id[rows], -table.priority[rows]))]  # most urgent first
     barred = np.zeros(len(table), dtype=np.bool_)
     node_set = np.full(len(table), ANY_NODE, dtype=np.int64)
     whole, least_cpus = np.zeros(len(table), dtype=np.bool_), np.zeros(len(table), dtype=np.int64)
-    sets = _NodeSets(nodes)
-    for row in rows:
+    kept = kept or KeptNodeFlags()
+    kept.begin(nodes)
+    sets = _NodeSets(nodes, kept)
+    for row in rows.tolist():
         job = jobs[int(table.job_id[row])]
         barred[row] = not lacks_only_resources(job.reason) and job.reason != "BeginTime"
         if waiting is None:
             continue
         detail = waiting.get(job.job_id)
-        number = None if detail is None or detail.reservation else _bound_to(job, detail, sets)
+        number = None if detail is None or detail.reservation or detail.cut else _bound_to(job, detail, sets)
         if detail is None or number is None:
             barred[row] = True
             continue
@@ -121,9 +166,13 @@ def _replaced(
 
 def _bound_to(job: SlurmJob, detail: WaitingJob, sets: _NodeSets) -> int | None:
     named = job.req_node_names
-    if named and len(expand_hosts(named)) < job.nodes:
-        return None  # those and others: a set of nodes to choose from does not say so
-    return sets.number((named, detail.excluded_nodes, detail.features, _other_gres(job)))
+    try:
+        if named and count_hosts(named) < job.nodes:
+            return None  # those and others: a set of nodes to choose from does not say so
+        other_gres = _other_gres(job)
+    except SlurmReplyError:
+        return None
+    return sets.number((named, detail.excluded_nodes, detail.features, other_gres))
 
 
 def _other_gres(job: SlurmJob) -> tuple[tuple[str, int], ...]:
@@ -145,11 +194,11 @@ def _has_free(name: str, count: int) -> Callable[[SlurmNode], bool]:
     return does
 
 
-def _has_features(text: str) -> Callable[[SlurmNode], bool]:
+def _has_features(text: str) -> Callable[[Sequence[str]], bool]:
     if not text:
-        return lambda _node: True
+        return lambda _have: True
     if not _PLAIN_FEATURES.fullmatch(text):
         raise _UnknownNodesError
     together = all if "|" not in text else any
     words = re.split(r"[&|]", text)
-    return lambda node: together(word in node.features for word in words)
+    return lambda have: together(word in have for word in words)

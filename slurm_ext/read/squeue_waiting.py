@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
@@ -14,6 +14,9 @@ from slurm_soda.slurm_ext.read.slurm_values import count_or_zero, parse_integer,
 _FIELDS = (
     "JobID", "BatchFlag", *EXCLUSIVE_FIELDS, "MinCpus", "Reservation", "MaxNodes", "Feature", "ExcNodes", "cpus-per-tres",
 )  # fmt: skip
+_WIDTHS = {"Feature": 100, "ExcNodes": 200}
+"""Bytes of a user's own text, cut and padded by squeue, which prints it for each task of an array. A value that fills its
+width may be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class WaitingJob:
     """``--exclude``, as a host list."""
     cpus_per_tres: str = ""
     """``--cpus-per-gpu``, such as ``gres/gpu:8``."""
+    cut: bool = False
+    """Features or excluded nodes are so long that squeue may not have told all of them."""
 
 
 def read_waiting_jobs(
@@ -64,36 +69,47 @@ def read_waiting_jobs(
 def _format(framing: ReplyFraming) -> str:
     """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
     separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
-    return ",".join(f"{name}:{separator}" for name, separator in zip(_FIELDS, separators, strict=True))
+    fields = zip(_FIELDS, separators, strict=True)
+    return ",".join(f"{name}:{_WIDTHS.get(name, '')}{separator}" for name, separator in fields)
 
 
 def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
-    """The jobs of a reply. One whose use of nodes this version does not understand is left out: it stays where it is.
+    """The jobs of a reply. One that this version cannot read or does not understand is left out: it stays where it is.
 
     Raises:
-        SlurmReplyError: it is cut short, a record cannot be read, or there are jobs and none is understood.
+        SlurmReplyError: it is cut short or out of form, or there are jobs and none can be read.
     """
     found: dict[int, WaitingJob] = {}
-    unknown: SlurmReplyError | None = None
+    unreadable: SlurmReplyError | None = None
     for cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
-        job_id, batch, oversubscribe, exclusive, cpus, reservation, most_nodes, features, excluded, per_tres = cells
-        number = parse_integer(job_id, "job id")
         try:
-            nodes = parse_exclusive(oversubscribe, exclusive, f"job {number}")
+            job = _parse_job(cells)
         except SlurmReplyError as error:
-            unknown = error
+            unreadable = error
             continue
-        found[number] = WaitingJob(
-            number,
-            batch == "1",
-            nodes.whole_nodes,
-            scaled_count(cpus, f"CPUs of job {number}"),
-            text_or_empty(reservation),
-            count_or_zero(most_nodes),
-            text_or_empty(features),
-            text_or_empty(excluded),
-            text_or_empty(per_tres),
-        )
-    if unknown and not found:
-        raise unknown
+        found[job.job_id] = job
+    if unreadable and not found:
+        raise unreadable
     return found
+
+
+def _parse_job(cells: Sequence[str]) -> WaitingJob:
+    job_id, batch, oversubscribe, exclusive, cpus, reservation, most_nodes, features, excluded, per_tres = cells
+    number = parse_integer(job_id, "job id")
+    features, excluded = features.rstrip(" "), excluded.rstrip(" ")
+    return WaitingJob(
+        number,
+        batch == "1",
+        parse_exclusive(oversubscribe, exclusive, f"job {number}").whole_nodes,
+        scaled_count(cpus, f"CPUs of job {number}"),
+        text_or_empty(reservation),
+        count_or_zero(most_nodes),
+        text_or_empty(features),
+        text_or_empty(excluded),
+        text_or_empty(per_tres),
+        cut=_fills(features, "Feature") or _fills(excluded, "ExcNodes"),
+    )
+
+
+def _fills(cell: str, name: str) -> bool:
+    return len(cell.encode("utf-8", "surrogateescape")) >= _WIDTHS[name]

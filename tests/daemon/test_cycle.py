@@ -254,3 +254,17 @@ def test_tiers_are_asked_for_where_several_partitions_have_waiting_jobs() -> Non
     slurm.silent.add("partition_tiers")
     assert reader.read(Instant(61.0, 61.0), watch).tiers == slurm.tiers, "as they were, while Slurm does not tell"
     assert slurm.calls.count("partition_tiers") == 3
+
+
+def test_nobody_is_preempted_while_slurm_does_not_tell_of_waiting_jobs(
+    slurm: FakeSlurm, daemon: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [record(1, "RUNNING", start_s=0.0, gpus=1), record(2, gpus=1)]
+    slurm.jobs = lambda: jobs  # type: ignore[method-assign]
+    slurm.silent.add("waiting_jobs")
+    reader, watch = SlurmReader(slurm), Stopwatch(slurm.clock)
+    for now_s in (10.0, 20.0):
+        state = reader.read(Instant(now_s, now_s), watch)
+    table = state.snapshot(JobCache(daemon().store), leaving=(), requeued=(), refused=()).jobs
+    assert table.may_preempt[table.job_id.tolist().index(2)].item() is False
+    assert sum("waiting-jobs-not-read" in entry.getMessage() for entry in caplog.records) == 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 
@@ -94,5 +97,42 @@ def test_what_slurm_refuses_is_said_and_tried_again(slurm: FakeSlurm, daemon: St
     live(sodad, SILENT_S + 5)
     assert "Slurm did not take 1 of 1 lifts back" in sodad.last_cycle().error
     slurm.silent = {"nodes"}
+    live(sodad, 40)
+    assert factors(slurm) == {}
+
+
+def test_what_the_change_limits_hold_back_is_said_and_sent_in_the_next_cycle(slurm: FakeSlurm, daemon: Start) -> None:
+    sodad = daemon(change_limits={"min_change_interval_s": 0.0, "max_changes_per_cycle": 2})
+    sodad.run()
+    slurm.submit(1, gpus=4, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    slurm.silent = {"nodes"}
+    live(sodad, SILENT_S - 5)
+    for job_id in range(2, 7):
+        slurm.submit(job_id, gpus=1).site_factor = 9000
+    left = []
+    for _ in range(4):
+        live(sodad, 5)
+        left.append(len(factors(slurm)))
+        if left[-1] == 3:
+            assert "3 of 5 lifts are left for the next cycle" in sodad.last_cycle().error
+    assert sorted(set(left) - {5}, reverse=True) == [3, 1, 0]
+    assert "left" not in sodad.last_cycle().error
+
+
+def test_whatever_goes_wrong_there_does_not_end_sodad(
+    slurm: FakeSlurm, daemon: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lifted(slurm)
+    sodad = daemon()
+    sodad.run()
+    slurm.silent = {"nodes"}
+
+    def fail(*_args: object, **_more: object) -> None:
+        raise KeyError(2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlanExecutor, "send_outside_plan", fail)
+        live(sodad, SILENT_S + 5)
     live(sodad, 40)
     assert factors(slurm) == {}

@@ -117,6 +117,23 @@ def test_text_of_users_cannot_forge_a_job_and_a_half_reply_is_none() -> None:
         parse_waiting(reply, framing)
 
 
+def test_a_record_that_cannot_be_read_is_left_out_and_a_long_text_counts_as_cut() -> None:
+    framing = ReplyFraming("Recorded")
+    rows = [
+        ["7", "1", "OK", "", "1", "(null)", "2", "a".ljust(100), "n[1-2]".ljust(200), "N/A"],
+        ["6", "1", "OK", "", "1", "(null)", "2", "(null)".ljust(100), " " * 200, "N/A"],
+        ["8", "1", "OK", "", "many", "(null)", "2", "", "", "N/A"],
+        ["x", "1", "OK", "", "1", "(null)", "2", "", "", "N/A"],
+        ["9", "1", "OK", "", "1", "(null)", "2", "ä" * 50, "", "N/A"],
+        ["10", "1", "OK", "", "1", "(null)", "2", "", "n" * 200, "N/A"],
+    ]
+    reply = "".join(f"{framing.field.join(cells)}{framing.record}\n" for cells in rows) + framing.end
+    found = parse_waiting(reply.encode(), framing)
+    assert {number: of.cut for number, of in found.items()} == {7: False, 6: False, 9: True, 10: True}
+    assert (found[7].features, found[7].excluded_nodes) == ("a", "n[1-2]")
+    assert (found[6].features, found[6].excluded_nodes) == ("", "")
+
+
 def test_squeue_that_fails_is_an_error() -> None:
     scontrol = Scontrol()
     scontrol._squeue = lambda env: (1, "", "Unable to contact slurm controller")  # type: ignore[method-assign]

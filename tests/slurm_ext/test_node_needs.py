@@ -13,7 +13,9 @@ from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
-from slurm_soda.slurm_ext.read.node_needs import with_node_needs
+from slurm_soda.slurm_ext.read import node_needs
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
 from slurm_soda.slurm_ext.read.slurm_values import parse_other_gres
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -58,6 +60,7 @@ def test_without_anything_peculiar_the_job_is_preempted() -> None:
     ("fields", "detail", "preempts"),
     [
         ({}, {"excluded_nodes": "n1"}, False),
+        ({}, {"excluded_nodes": "n3", "cut": True}, False),
         ({}, {"excluded_nodes": "n2"}, True),
         ({"req_node_names": "n2"}, {}, False),
         ({"req_node_names": "n1"}, {}, True),
@@ -171,3 +174,41 @@ def test_jobs_on_several_nodes(
     nodes = [NODES[0], replace(NODES[1], cpus_allocated=6 if stays_on_n2 else 4)]
     plan = decide(alice(**fields), other, *([stays] if stays_on_n2 else []), nodes=nodes, **detail)
     assert sorted(one.job_id for one in plan.preempts) == preempted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tres_per_node": "gres/cog:99999999999"}, {"tres_per_job": "gres/cog:99999999999"}],
+)
+def test_numbers_that_cannot_be_read_bar_that_job_alone(fields: dict[str, Any]) -> None:
+    other = job(4, gpus=4, gpus_per_node=4, cpus=4, reason="Resources")
+    jobs = {each.job_id: each for each in (BOB, FULL, alice(**fields), other)}
+    waiting = {number: WaitingJob(number, True, False, 1) for number in (3, 4)}
+    snapshot = build_snapshot(NOW, list(jobs.values()), NODES, {}, {}, {})
+    table = with_node_needs(snapshot, jobs, NODES, waiting).jobs
+    assert dict(zip(table.job_id.tolist(), table.may_preempt.tolist(), strict=True))[3] is False
+    assert dict(zip(table.job_id.tolist(), table.may_preempt.tolist(), strict=True))[4] is True
+
+
+def test_requests_beyond_the_bound_preempt_no_one_and_the_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_needs, "MAX_REQUESTS", 2)
+    urgency = {3: 10, 4: 40, 5: 30, 6: 5}
+    waits = [job(n, gpus=4, gpus_per_node=4, reason="Resources", priority=urgent) for n, urgent in urgency.items()]
+    jobs = {each.job_id: each for each in (BOB, FULL, *waits)}
+    waiting = {n: WaitingJob(n, True, False, 1, excluded_nodes=f"n{n}" if n < 6 else "") for n in urgency}
+    snapshot = build_snapshot(NOW, list(jobs.values()), NODES, {}, {}, {})
+    kept = KeptNodeFlags()
+    seen: list[str] = []
+
+    def counted(hosts: str) -> tuple[str, ...]:
+        seen.append(hosts)
+        return expand_hosts(hosts)
+
+    monkeypatch.setattr(node_needs, "expand_hosts", counted)
+    for _ in range(2):
+        table = with_node_needs(snapshot, jobs, NODES, waiting, kept).jobs
+        barred = [n for n, may in zip(table.job_id.tolist(), table.may_preempt.tolist(), strict=True) if not may]
+        assert barred == [3], "the least urgent that names nodes; 6 takes any"
+    assert [hosts for hosts in seen if hosts] == ["n4", "n5"]
+    with_node_needs(snapshot, jobs, [replace(NODES[0], features=("z",)), NODES[1]], waiting, kept)
+    assert [hosts for hosts in seen if hosts] == ["n4", "n5"] * 2, "the nodes changed"
