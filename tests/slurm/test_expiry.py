@@ -95,14 +95,14 @@ def test_what_ends_for_a_dead_sodad_is_requeued_exactly_once(idle: DaemonSite) -
     site.wait(lambda: len(site.store(asked)) == 2, "both were asked to save their state")
     site.cluster.kill("sodad", restart=False)
     site.cluster.exec("bob", ("scancel", str(cancelled))).check()
-    site.wait(lambda: site.states([saved, cancelled]) == ["FAILED", "CANCELLED"], "both have ended")
+    site.wait(lambda: site.states([saved, cancelled]) == ["CANCELLED", "FAILED"], "both have ended")
     assert site.shown(saved, "Restarts") == "0"
 
     at_once = "sodactl release-lifts --unless-alive & lifts=$!; sodactl release-all && wait $lifts"
     for _ in range(2):
         site.cluster.exec("root", ("sh", "-c", at_once)).check()
         assert [site.shown(job, "Restarts") for job in (saved, cancelled)] == ["1", "0"]
-    assert site.states([saved, cancelled]) == ["PENDING", "CANCELLED"]
+    assert site.states([saved, cancelled]) == ["CANCELLED", "PENDING"]
     sent = site.store("select job_id from action where kind = 'requeue' and state = 'done'")
     assert [row["job_id"] for row in sent] == [saved]
 
