@@ -123,7 +123,7 @@ def test_uninstalling_in_the_middle_of_a_checkpoint_loses_no_job(cluster: Contai
     argv = ("sbatch", "--parsable", *flags.split())
     jobs = [int(site.cluster.exec("alice", argv, input=SAVES_SLOWLY).check().stdout) for _ in range(2)]
     site.wait_running(jobs)
-    site.train("bob", 4, 60)
+    site.train("bob", 4, 60, asks=("--job-name=waits",))  # of a name that has attained no service
     signalled = "select job_id from preemption"
     site.wait(lambda: bool(site.store(signalled)), "a job was asked for its checkpoint")
     asked = site.store(signalled)[0]["job_id"]
