@@ -57,12 +57,13 @@ def test_nobody_is_preempted_for_jobs_that_could_not_start_there(site: DaemonSit
     cores = site.train("carol", 1, 300, consents=False, asks=("--gres=none", "--nodelist=n1"))
     site.wait_running([cores])
     for asks in (("--exclude=n1",), ("--nodelist=n2",), ("--exclusive",), ("--begin=now+60",)):
-        site.train("alice", 4, 3, asks=asks)
+        # A name for each: a job inherits the service of a cancelled one of its name.
+        site.train("alice", 4, 3, asks=(*asks, f"--job-name={asks[0].strip('-')}"))
     last = site.cycles()[-1]["id"]
     site.wait(lambda: len(site.cycles(last)) >= 12, "twelve more cycles")
     assert site.shown(bob, "Restarts") == "0"
     assert not site.store("select * from preemption")
-    fits = site.train("alice", 4, 3)
+    fits = site.train("alice", 4, 3, asks=("--job-name=fits",))
     site.wait_completed([fits], within_s=90)
     assert site.shown(bob, "Restarts") == "1"
 
