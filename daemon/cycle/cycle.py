@@ -6,14 +6,17 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
-from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader
+from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader, ModeChangedError
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.observation import SnapshotReader
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
@@ -21,8 +24,13 @@ from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_r
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.logs import log
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
+
+
+def _any_mode(_session: Session) -> None:
+    """What a cycle sends that began nothing, but ends what was begun, holds in each mode."""
 
 
 class CycleRunner:
@@ -83,6 +91,10 @@ class CycleRunner:
             return self._run(watch, effective)
         except SupersededError:
             raise
+        except ModeChangedError as error:
+            log(logging.INFO, "decides-anew", cause=error)
+            self._stale = True
+            return self.run()
         except SlurmError as error:
             return self._failed(watch, effective, error)
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes: it says so, and begins anew from the store
@@ -103,8 +115,9 @@ class CycleRunner:
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
             result = actor.prepare(state, slurm_state, snapshot, plan, cpu_proposals, acts=acts)
-            recorded = self._recorder.intend(result, state, effective, at)
-            actor.send(state, recorded, result, watch)
+            still_wanted = self._settings_reader.check_enforces if acts else _any_mode
+            recorded = self._recorder.intend(result, state, effective, at, still_wanted)
+            actor.send(state, recorded, result, watch, still_wanted)
         with watch("record"):
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
             self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())

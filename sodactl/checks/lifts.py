@@ -26,6 +26,9 @@ def check_site_factors(session: Session | None, site: SiteAccess, config: SlurmC
         return CheckResult("lifts", "skip", "Slurm does not tell SiteFactors")
     recorded = {} if session is None else queries.last_site_factors(session, list(found))
     unexplained = sorted(job_id for job_id, factor in found.items() if recorded.get(job_id) != str(factor))
+    if not unexplained and found and session is not None and not _enforces(session, site):
+        remedy = "end them: sodactl release-all"
+        return CheckResult("lifts", "fail", f"{len(found)}, and in this mode sodad ends none of them", remedy)
     if not unexplained:
         return CheckResult("lifts", "ok", f"{len(found)}, all of them recorded")
     more = f" and {len(unexplained) - _MAX_SHOWN} more" if len(unexplained) > _MAX_SHOWN else ""
@@ -36,3 +39,7 @@ def check_site_factors(session: Session | None, site: SiteAccess, config: SlurmC
         "if the site does not set SiteFactors itself, they are lifts of a sodad whose store was lost: "
         "`sodactl release-all` resets them, and so does a sodad that enforces",
     )
+
+
+def _enforces(session: Session, site: SiteAccess) -> bool:
+    return queries.setting_values(session).get("mode", site.settings.mode) == "enforce"
