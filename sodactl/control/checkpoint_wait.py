@@ -26,8 +26,6 @@ _LATE_S = 120.0
 
 _POLL_S, _TELL_EVERY_S = 1.0, 10.0
 
-_MAX_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCheckpoints:
@@ -36,11 +34,6 @@ class UnfinishedCheckpoints:
     job_ids: tuple[int, ...] = ()
     left_s: float = 0.0
     """How long the longest of their graces still lasts."""
-
-    def names(self) -> str:
-        """The first few ids, for people."""
-        more = f" and {len(self.job_ids) - _MAX_SHOWN} more" if len(self.job_ids) > _MAX_SHOWN else ""
-        return ", ".join(map(str, self.job_ids[:_MAX_SHOWN])) + more
 
 
 def find_unfinished(
@@ -97,7 +90,8 @@ def wait_for_checkpoints(
     most_s, waited_s = found.left_s + _AFTER_GRACE_S, 0.0
     while found.job_ids and waited_s < most_s:
         if waited_s % _TELL_EVERY_S == 0.0:
-            output.warn(f"waiting for jobs that save their state ({found.names()}): {most_s - waited_s:.0f} s at most")
+            jobs = output.format_first(found.job_ids)
+            output.warn(f"waiting for jobs that save their state ({jobs}): {most_s - waited_s:.0f} s at most")
         site.context.sleep(_POLL_S)
         waited_s += _POLL_S
         found = look()
