@@ -19,6 +19,8 @@ from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, S
 from slurm_soda.policies.pools.kinds import choose_pool_kind
 from slurm_soda.slurm_ext.hints.flags import CATEGORIES
 
+MAX_FITS = 5000
+"""Jobs in one report that sodad sends."""
 MAX_MEASUREMENTS = 2000
 """A job that runs for months may have been searched hundreds of times, on many nodes."""
 
