@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import ColumnElement, Table, func, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.preemption.state_machine import ACTIVE_PHASES
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
 from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import (
@@ -28,9 +29,6 @@ from slurm_soda.daemon.store.tables.scheduling import (
     Standby,
     VainPreemption,
 )
-
-ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
-"""Phases of a preemption that is not over."""
 
 _ROWS_AT_A_TIME = 500
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import UNDO_KIND, ChangeOutcome, UnsettledChange
 from slurm_soda.daemon.store.id_lists import split_list
@@ -132,7 +131,7 @@ def _took_effect(unsettled: UnsettledChange, job: SlurmJob, shown: Mapping[str, 
     if change.kind == "signal":
         return _moved_on(unsettled, job) or job.state not in ("RUNNING", "SUSPENDED")
     if "StartTime" in change.new:
-        return not (job.state == "PENDING" and waits_for_begin_time(job, now_s))
+        return not (job.state == "PENDING" and job.waits_for_begin_time(now_s))
     return is_shown(change.new, shown)
 
 
