@@ -24,7 +24,7 @@ UNCHANGED_CYCLES = 10
 SUBMIT = """
 for g in 4 2 1; do
   for i in $(seq $(($1 / 6))); do
-    sbatch --quiet --output=/dev/null --gres=gpu:$g --time=600 --wrap='sleep 36000'
+    sbatch --quiet --output=/dev/null --gres=gpu:$g --time=600 --soda-checkpoint=TERM --wrap='sleep 36000'
   done
 done
 """

@@ -226,7 +226,7 @@ def traits_of_record(record: SlurmJob) -> SubmissionTraits:
 
 
 def traits_of_job(job: Job) -> SubmissionTraits:
-    """The same, as the store has it."""
+    """What a job's run time is predicted from, as the store has it."""
     return SubmissionTraits(job.user, job.gpus, job.partition, job.name, str(job.hints.get("model", "")))
 
 
