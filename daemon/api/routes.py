@@ -39,7 +39,7 @@ from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 
 MAX_CONCURRENT_VIEWS = 4
-"""Looks being taken; the threads are those that take reports too."""
+"""Views that are made at the same time, in threads that take reports as well."""
 
 MAX_JOBS = 20_000
 MAX_CYCLES = 100

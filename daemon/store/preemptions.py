@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.preemption.state_machine import ActivePreemption, PreemptionPhase
+from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, ActivePreemption, PreemptionPhase
 from slurm_soda.daemon.preemption.vain_preemptions import FORGOTTEN_AFTER_S, VainAttempts, VainPreemptions
 from slurm_soda.daemon.store.queries import active_preemptions
 from slurm_soda.daemon.store.tables.scheduling import Action, Preemption, VainPreemption
@@ -37,6 +37,11 @@ def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
         )
         for row in active_preemptions(session)
     ]
+
+
+def load_leaving(session: Session, at: Instant) -> list[ActivePreemption]:
+    """Of :func:`load_preemptions` those whose job may not have left its places yet."""
+    return [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
 
 
 def refused_runs(session: Session, since_s: float) -> list[tuple[int, int, float]]:

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
-from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, ActivePreemption, lacks_requeue
+from slurm_soda.daemon.preemption.state_machine import ActivePreemption, lacks_requeue
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.daemon.store.preemptions import load_leaving
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.sodactl import output
@@ -49,7 +49,7 @@ def find_unfinished(
     """
     now_s = store_now_s(session, site.now_s())
     at, alive = Instant(now_s, now_s), is_daemon_alive(session, queries.latest_epoch(session), site)
-    leaving = [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
+    leaving = load_leaving(session, at)
     boot_s = read_boot_s(client, leaving, jobs)
     found = [each for each in leaving if _goes_on(each, jobs.get(each.job_id), at, boot_s, alive=alive)]
     ends_s = [_grace_end_s(preemption, site) for preemption in found]
