@@ -222,6 +222,11 @@ def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str
     return found
 
 
+def recorded_lifts(session: Session, job_ids: Sequence[int]) -> set[int]:
+    """Which of these jobs have a lift as far as the record of changes tells."""
+    return {job_id for job_id, factor in last_site_factors(session, job_ids).items() if factor != "0"}
+
+
 def later_actions(session: Session, action: Action) -> Sequence[Action]:
     """Changes of the same job that were made after this one and still stand, oldest first."""
     query = select(Action).where(

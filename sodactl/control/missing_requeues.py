@@ -35,14 +35,14 @@ def missing_requeues(
     leaving = load_leaving(session, at)
     boot_s = read_boot_s(client, leaving, jobs)
     found = [each for each in leaving if lacks_requeue(each, jobs.get(each.job_id), at, boot_s)]
-    lifts = queries.last_site_factors(session, [preemption.job_id for preemption in found])
+    lifted = queries.recorded_lifts(session, [preemption.job_id for preemption in found])
     changes: list[ManualChange] = []
     for preemption in found:
         job_id, submit_s = preemption.job_id, preemption.submit_s
         reason = f"{why}: it saved its state and ended ({jobs[job_id].exit_code}) for: {preemption.reason}"
         requeue = requeue_change(job_id, reason, ended=True)
         changes.append(ManualChange(requeue, submit_s, preemption_id=preemption.pk))
-        if lifts.get(job_id, "0") != "0":
+        if job_id in lifted:
             changes.append(ManualChange(lift_end_change(job_id, why), submit_s))
     return changes
 

@@ -164,10 +164,10 @@ class _Release:
             return [] if is_release_stamped(self.state_dir) else list(changes)
         try:
             with self.store.read() as session:
-                recorded = queries.last_site_factors(session, [change.job_id for change in changes])
+                lifted = queries.recorded_lifts(session, [change.job_id for change in changes])
         except SQLAlchemyError:
             return list(changes)
-        return [change for change in changes if recorded.get(change.job_id, "0") != "0"]
+        return [change for change in changes if change.job_id in lifted]
 
     def _check(self) -> None:
         if self.store is None or self.epoch is None:
