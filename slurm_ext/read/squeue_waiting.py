@@ -58,20 +58,13 @@ def read_waiting_jobs(
     argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING"]
     if partitions is not None:
         argv.append(f"--partition={','.join(partitions)}")
-    env = {**SLURM_ENVIRONMENT, **framing.env, "SQUEUE_FORMAT2": _format(framing)}
+    env = {**SLURM_ENVIRONMENT, **framing.env, **framing.squeue_env(_FIELDS, _WIDTHS)}
     said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:
         raise SlurmCommandError(
             tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
         )
     return parse_waiting(said.stdout, framing)
-
-
-def _format(framing: ReplyFraming) -> str:
-    """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
-    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
-    fields = zip(_FIELDS, separators, strict=True)
-    return ",".join(f"{name}:{_WIDTHS.get(name, '')}{separator}" for name, separator in fields)
 
 
 def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
