@@ -105,8 +105,8 @@ class LocalCommandRunner:
                 os.killpg(process.pid, signal.SIGKILL)
                 stdout, stderr = process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
-        status = _own_status(process.returncode, stderr) if bound else process.returncode
-        return CompletedCommand(tuple(argv), status, stdout, stderr)
+        own_status = _own_status(process.returncode, stderr) if bound else process.returncode
+        return CompletedCommand(tuple(argv), own_status, stdout, stderr)
 
 
 def _own_status(status: int, stderr: bytes) -> int | None:
