@@ -175,25 +175,30 @@ def _still_running(
 def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant, boot_s: float) -> PreemptionDecision:
     """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
     ours = active_preemption.phase in ("signalled", "requeued") or not _requeue_sends_checkpoint_signal(job)
-    earliest_s, latest_s = _our_ends(active_preemption, at, boot_s)
-    if job.state in _STATES_AFTER_CHECKPOINT and ours and earliest_s <= job.end_s <= latest_s:
+    if job.state in _STATES_AFTER_CHECKPOINT and ours and _ended_in_time(active_preemption, job, at, boot_s):
         return PreemptionDecision(
             active_preemption.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})"
         )
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
-def _our_ends(active_preemption: ActivePreemption, at: Instant, boot_s: float) -> tuple[float, float]:
-    """Between which instants of Slurm's clock our signal or requeue can have ended the run.
+def _ended_in_time(active_preemption: ActivePreemption, job: SlurmJob, at: Instant, boot_s: float) -> bool:
+    """Whether our signal or requeue can have ended the run, by when it ended.
 
-    A job whose grace was over long before it ended ignored the signal. What ended while slurmctld was down, it dates later.
+    What Slurm took came before the end, and an end that is seen soon after the grace was in time, whatever clocks say. For
+    others Slurm's date decides: a job whose grace was over long before it ended ignored the signal. What ended while
+    slurmctld was down, it dates later.
     """
     created_s, created_steady_s = active_preemption.created_s, active_preemption.created_steady_s
     # After the clock was set, Slurm's word on the end may be by another clock than ours on the beginning.
     by_both_clocks = (created_s, at.wall(created_steady_s))
+    if active_preemption.phase == "intended" and job.end_s < min(by_both_clocks) - SLURM_TICK_S:
+        return False
+    noted_within_s = NODES_REPORT_WITHIN_S + MOST_CLOCK_DIFFERENCE_S
+    if at.steady_s <= active_preemption.deadline_s + noted_within_s:
+        return True
     grace_over_s = max(by_both_clocks) + (active_preemption.deadline_s - created_steady_s)
-    noted_by_s = max(grace_over_s, boot_s) + NODES_REPORT_WITHIN_S + MOST_CLOCK_DIFFERENCE_S
-    return min(by_both_clocks) - SLURM_TICK_S, noted_by_s
+    return job.end_s <= max(grace_over_s, boot_s) + noted_within_s
 
 
 def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None, at: Instant, boot_s: float) -> bool:

@@ -19,7 +19,7 @@ def site(soda: Bench) -> Bench:
     Slurm does not tell the SiteFactor of 9 to 12.
     """
     soda.slurm.queue = [
-        record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=NOW_S + 100),
+        record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=SUBMIT_S + 121),
         record(10, reason="BeginTime", eligible_s=NOW_S + 9000), record(11, reason="JobHeldUser", priority=0),
         record(12, reason="JobHeldAdmin", priority=0), record(13, state="RUNNING"),
     ]  # fmt: skip
