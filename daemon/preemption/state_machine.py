@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -21,6 +21,8 @@ PreemptionPhase = Literal["intended", "signalled", "requeued", "released", "done
 PreemptionCommand = Literal["signal", "requeue", "requeue-ended", "start-now"]
 
 FINAL_PHASES: frozenset[str] = frozenset({"done", "lost"})
+ACTIVE_PHASES: frozenset[str] = frozenset(get_args(PreemptionPhase)) - FINAL_PHASES
+"""Of a preemption that is not over."""
 LEAVING_PHASES: frozenset[str] = frozenset({"intended", "signalled", "requeued"})
 
 PHASE_AFTER: dict[PreemptionCommand, PreemptionPhase] = {
@@ -216,7 +218,7 @@ def _after_requeue(
     owners_time = job.eligible_s - job.submit_s > MAX_REQUEUE_WAIT_S
     if job.state != "PENDING" or owners_time:
         return PreemptionDecision("done", why="its owner has said when it may start" if owners_time else "")
-    if not waits_for_begin_time(job, context.at.now_s):
+    if not job.waits_for_begin_time(context.at.now_s):
         unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
     if _left_just_now(job, context.at.now_s):
@@ -264,11 +266,6 @@ def _left_just_now(job: SlurmJob, now_s: float) -> bool:
     A submit time that lies ahead by more than machines differ is of before the clock was set back.
     """
     return -MOST_CLOCK_DIFFERENCE_S <= now_s - job.submit_s < MIN_RESTART_GAP_S
-
-
-def waits_for_begin_time(job: SlurmJob, now_s: float) -> bool:
-    """Whether Slurm makes a requeued job wait (121 s); a hold or a dependency is not ours to end."""
-    return job.reason == "BeginTime" or (job.eligible_s > now_s and not job.reason.startswith(("JobHeld", "Depend")))
 
 
 def _requeue_sends_checkpoint_signal(job: SlurmJob) -> bool:

@@ -242,10 +242,11 @@ def _draw(document: Document) -> None:
     for line in document["warnings"]:
         output.warn(line)
     rows, dry_run = document["changes"], document["dry_run"]
-    if unfinished := UnfinishedCheckpoints(tuple(document["unfinished"])).names():
+    if unfinished := document["unfinished"]:
         output.warn(
-            f"asked to save their state, and not over yet: {unfinished}. Once they have ended run `sodactl release-all` "
-            "again, before Slurm forgets them (MinJobAge): it requeues those that a stopped sodad has not"
+            f"asked to save their state, and not over yet: {output.format_first(unfinished)}. Once they have ended "
+            "run `sodactl release-all` again, before Slurm forgets them (MinJobAge): it requeues those that a stopped sodad "
+            "has not"
         )
     if document["mode_set"]:
         output.print_line("mode observe: sodad will change nothing more")
