@@ -6,7 +6,6 @@ daemon, or this one after an error, reads the store again and goes on from what 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_r
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
-from slurm_soda.daemon.logs import log
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -91,8 +89,7 @@ class CycleRunner:
             return self._run(watch, effective)
         except SupersededError:
             raise
-        except ModeChangedError as error:
-            log(logging.INFO, "decides-anew", cause=error)
+        except ModeChangedError:
             self._stale = True
             return self.run()
         except SlurmError as error:
