@@ -38,8 +38,11 @@ _SIGNAL = """date +%s.%N
 for name in {names}; do
     {before}pid=$(cat /run/cluster/$name.pid)
     {group}kill -{signal} $pid 2>/dev/null
-    {after}
 done; true"""
+_START = """for name in {names}; do
+    pgrep -f "[d]aemonctl supervise $name" >/dev/null || rmdir /run/cluster/$name.supervised 2>/dev/null
+    daemonctl start $name
+done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,7 @@ class FaultRounds:
             time.sleep(self._random.uniform(0, 3))
             self._signal(daemons, "CONT")
         if fault == "kill":
-            for daemon in daemons:
-                self.pair.cluster.start(daemon)
+            self.pair.shell(_START.format(names=" ".join(daemons)))
         if hit and fault == "pause":
             with suppress(ClusterError):
                 self._wait(lambda: len(self._ends()) > len(ends), "the paused sodad has ended", 60)
@@ -167,9 +169,6 @@ class FaultRounds:
             signal=signal,
             before="rm -f /run/cluster/$name.keep; " if signal == "KILL" else "",
             group=_OF_BOTH.format(whole="yes" if len(daemons) > 1 else "no", signal=signal),
-            after='kill -0 -"$group" 2>/dev/null || rmdir /run/cluster/$name.supervised 2>/dev/null'
-            if signal == "KILL" and len(daemons) > 1
-            else ":",
         )
         return float(self.pair.shell(script).split()[0])
 

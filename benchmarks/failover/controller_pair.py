@@ -251,12 +251,11 @@ class ControllerPair:
         """Both slurmctlds answer, and jobs can run on every node."""
         said = self.cluster.exec("root", ("scontrol", "ping"), node=BACKUP_CONTROLLER, timeout_s=25).stdout
         states = self.cluster.node_states()
-        return (
-            said.count(" is UP") == 2 and len(states) == self.cluster.spec.nodes and not set(states.values()) - _USABLE
-        )
+        bad = [state for state in states.values() if any(word in state for word in _UNUSABLE)]
+        return said.count(" is UP") == 2 and len(states) == self.cluster.spec.nodes and not bad
 
 
-_USABLE = {"idle", "mixed", "allocated", "completing"}
+_UNUSABLE = ("down", "drain", "unknown", "*")
 
 
 def _quoted(script: str) -> str:
