@@ -68,13 +68,14 @@ def page(found: Found, jobs: str, command: str, day: str) -> str:
     slurm = ", ".join(f"`{name}={value}`" for name, value in SLURM_TIMES_S.items())
     return f"""# Fail-over between two controllers
 
-`{command}`, {day}: a primary and a backup slurmctld (24.11.5) with one `StateSaveLocation`, each in a
-container with a sodad beside it, one store on PostgreSQL, two nodes with 8 GPUs. Jobs of some seconds come all the time, more
-than can run. At a random instant slurmctld, sodad or both of the primary are killed (SIGKILL) or stopped (SIGSTOP); what was
-stopped goes on (SIGCONT) when the other sodad leads or acts, or after 10 to 40 s. Both are hit together with what
-supervises them, as when a host fails. Shortened: {slurm}, `cycle.interval_s` {CYCLE_S:g},
-`cycle.lease_s` {LEASE_S:g}, `slurm.write_timeout_s` {WRITE_S:g}, `slurm.read_timeout_s` {READ_S:g}: a sodad of another
-host may begin {LEASE_S + WRITE_S + 4:g} s after the last heartbeat.
+`{command}`, {day}:
+a primary and a backup slurmctld (24.11.5) with one `StateSaveLocation`, each in a container with a sodad beside it, one
+store on PostgreSQL, two nodes with 8 GPUs. Jobs of some seconds come all the time, more than can run. At a random instant
+slurmctld, sodad or both of the primary are killed (SIGKILL) or stopped (SIGSTOP); what was stopped goes on (SIGCONT) when
+the other sodad leads or acts, or after 10 to 40 s. Both are hit together with what supervises them, as when a host fails.
+Shortened: {slurm}, `cycle.interval_s` {CYCLE_S:g},
+`cycle.lease_s` {LEASE_S:g}, `slurm.write_timeout_s` {WRITE_S:g}, `slurm.read_timeout_s` {READ_S:g}: a sodad of another host
+may begin {LEASE_S + WRITE_S + 4:g} s after the last heartbeat.
 
 {table(found)}
 {jobs}

@@ -28,7 +28,7 @@ from slurm_soda.containers.wheels import ContainerPython, ensure_wheels, lock_fo
 from slurm_soda.daemon.store.engine import Store, open_store
 
 TOP = Path(__file__).parents[2]
-CYCLE_S, LEASE_S, WRITE_S, READ_S = 2.0, 12.0, 12.0, 15.0
+CYCLE_S, LEASE_S, WRITE_S, READ_S = 2.0, 15.0, 12.0, 12.0
 SLURM_CONF = "/etc/slurm/slurm.conf"
 SLURM_TIMES_S = {"SlurmctldTimeout": 10, "MessageTimeout": 10}
 """After so long the backup takes over (Slurm's default is 120), and a command gives up (Slurm's default)."""
