@@ -141,10 +141,13 @@ class FaultRounds:
                 time.sleep(self._random.uniform(0, 10))
             else:
                 time.sleep(self._random.uniform(10, 40))
+            old = self._epoch(old.id)  # one that goes on writes when it ends
             self._signal(daemons, "CONT")
         self._wait(lambda: self.pair.answers(at_s), "Slurm answers")
         acting = self._acting(old, hit=hit)
         self._wait(lambda: self._done(acting().id, at_s), "a sodad acts")
+        if "slurmctld" not in daemons or fault == "kill":
+            old = self._epoch(old.id)
         if fault == "pause" and "slurmctld" not in daemons:
             time.sleep(self._random.uniform(0, 3))
             self._signal(daemons, "CONT")
@@ -236,7 +239,6 @@ class FaultRounds:
         old, new = epochs
         hit, answers = "sodad" in daemons, self.pair.answers(at_s)
         answers_s = answers[0].ended_s
-        old = self._epoch(old.id)
         free_s = old.heartbeat_s + old.take_over_after_s
         may_s = max(answers_s, free_s) if hit else answers_s
         over_s = new.started_s if hit else at_s
