@@ -220,12 +220,21 @@ class FaultRounds:
 
     # What Slurm says
 
-    def _stale_lifts(self) -> list[int]:
+    def _stale_lifts(self) -> set[int]:
+        """Jobs whose SiteFactor is not the last recorded one, at look after look: a sodad records before it sends."""
+        looks = self._unrecorded_lifts()
+        until_s = time.monotonic() + SETTLES_WITHIN_S
+        while looks and time.monotonic() < until_s:
+            time.sleep(1.0)
+            looks &= self._unrecorded_lifts()
+        return looks
+
+    def _unrecorded_lifts(self) -> set[int]:
         said = self.pair.cluster.exec("root", SPRIO_COMMAND, node=BACKUP_CONTROLLER).check().stdout
         lifts = {job: factor for job, factor in parse_sprio_lines(said).items() if factor}
         with self.pair.store.read() as session:
             recorded = queries.last_site_factors(session, list(lifts))
-        return [job for job, factor in lifts.items() if recorded.get(job) != str(factor)]
+        return {job for job, factor in lifts.items() if recorded.get(job) != str(factor)}
 
     def _started(self, after_s: float) -> list[float]:
         """Starts of jobs since then, of those that Slurm still shows."""
@@ -246,12 +255,11 @@ class FaultRounds:
         assert first is not None
         for condition, what in (
             (lambda: not self._unsettled(old.id, over_s), "all is settled"),
-            (lambda: not self._stale_lifts(), "lifts are those that were recorded"),
             (lambda: self._started(answers_s), "jobs start"),
         ):
             with suppress(ClusterError):
                 self._wait(condition, what, SETTLES_WITHIN_S)
-        started = self._started(answers_s)
+        started, stale = self._started(answers_s), self._stale_lifts()
         chunks = [chunk for chunk in self.pair.chunks() if (chunk.host, chunk.sender) == (old.host, old.pid)]
         late = [chunk for chunk in chunks if hit and chunk.began_s > over_s]
         return ControllerFault(
@@ -270,7 +278,7 @@ class FaultRounds:
             lifted_for_s=max(
                 (one.ended_s - at_s for one in answers if one.lifts and one.ended_s < over_s), default=0.0
             ),
-            stale_lifts=len(self._stale_lifts()),
+            stale_lifts=len(stale),
             job_started_after_s=started[0] - answers_s if started else inf,
         )
 
