@@ -14,7 +14,6 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -51,11 +50,9 @@ def _measure_controllers(times: int, seed: int, name: str, page_path: Path | Non
     try:
         pair.start_load()
         rounds = FaultRounds(pair, seed)
-        # An interrupt ends it after the faults so far.
-        with suppress(KeyboardInterrupt):
-            for number, (daemons, fault) in enumerate(order[:times]):
-                found.append(rounds.run(daemons, fault))
-                click.echo(f"fault {number}: {found[-1]} {found[-1].violations() or 'holds'}", err=True)
+        for number, (daemons, fault) in enumerate(order[:times]):
+            found.append(rounds.run(daemons, fault))
+            click.echo(f"fault {number}: {found[-1]} {found[-1].violations() or 'holds'}", err=True)
         jobs = pair.end_load()
     finally:
         if found:
