@@ -20,6 +20,7 @@ from pathlib import Path
 
 import docker
 
+from benchmarks.failover.controller_load import ACCEPTED, DRAINED_WITHIN_S, MEND, MENDED, SUBMIT, JobCounts
 from benchmarks.postgresql import PostgresqlServer
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import BACKUP_CONTROLLER, CONTROLLER, LABEL, ClusterError
@@ -71,18 +72,6 @@ ASK = f"""while sleep 0.5; do
 done"""
 """On the backup: when Slurm answered, and how many jobs had a lift."""
 
-ACCEPTED = "/home/alice/accepted"
-MOST_QUEUED = 70
-DRAINED_WITHIN_S = 300.0
-SUBMIT = f"""while sleep 0.$((RANDOM % 9 + 1)); do
-    queued=$(squeue --noheader --user=alice --format=%i 2>/dev/null) || continue
-    [ "$(echo "$queued" | wc -l)" -lt {MOST_QUEUED} ] || continue
-    for gpus in $((RANDOM % 4 + 1)) 1; do
-        options="--parsable --output=/dev/null --time=10 --gres=gpu:$gpus"
-        job=$(sbatch $options --wrap="sleep $((RANDOM % 8 + 1))" 2>/dev/null) && echo "$job $(date +%s)" >>{ACCEPTED}
-    done
-done"""
-
 _UPDATE = re.compile(r"JobId=(\d+) .*\bSiteFactor=(-?\d+)")
 
 
@@ -123,21 +112,6 @@ def parse_chunks(host: str, text: str) -> list[SentChunk]:
         SentChunk(host, int(sender), float(began), ends[0] if ends else None, tuple(updates))
         for (began, sender), (updates, ends) in sorted(found.items())
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class JobCounts:
-    """What became of the jobs that sbatch said were submitted."""
-
-    accepted: int
-    states: dict[str, int]
-    """Number of jobs by state in accounting."""
-    left: tuple[str, ...]
-    """Lines of squeue, of jobs that do not end."""
-
-    def text(self) -> str:
-        states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items(), key=lambda one: -one[1]))
-        return f"Of {self.accepted} jobs that sbatch accepted: {states}; {len(self.left)} left in the queue."
 
 
 class ControllerPair:
@@ -190,6 +164,7 @@ class ControllerPair:
     def start_load(self) -> None:
         """Submit until the cluster goes."""
         self.shell(f"touch {ACCEPTED}; setsid bash -c {_quoted(SUBMIT)} >/dev/null 2>&1 </dev/null &", "n1", "alice")
+        self.shell(f"touch {MENDED}; setsid bash -c {_quoted(MEND)} >/dev/null 2>&1 </dev/null &", "n2")
 
     def end_load(self) -> JobCounts:
         """Submit no more, wait until the queue is empty or nothing moves any more, and count."""
@@ -201,7 +176,8 @@ class ControllerPair:
         lines = self.shell("sacct -nPXa --starttime=now-1day --format=JobIDRaw,State").splitlines()
         states = dict(line.split("|", 1) for line in lines)
         counts = Counter(states.get(job, "unknown to Slurm") for job in accepted)
-        return JobCounts(len(accepted), dict(counts), tuple(left))
+        mended = Counter(self.shell(f"cat {MENDED}", "n2").splitlines())
+        return JobCounts(len(accepted), dict(counts), tuple(left), dict(mended))
 
     def _set_up(self, say: Callable[[str], None]) -> None:
         gateway, network = self._network()
