@@ -14,6 +14,8 @@ Found = Sequence[ControllerFault]
 def _times(value: Callable[[ControllerFault], float]) -> Callable[[Found], str]:
     def show(found: Found) -> str:
         seconds = sorted(value(one) for one in found)
+        if len(seconds) == 1:
+            return f"{seconds[0]:.1f} s"
         return f"{median(seconds):.1f} s, {seconds[-1]:.1f} s"
 
     return show
