@@ -42,7 +42,7 @@ def fresh_heartbeat(last: Epoch, site: SiteAccess, now_s: float) -> str:
         return ""
     if last.host == site.context.host() and not site.context.pid_lives(last.pid):
         return ""
-    return f"sodad lives (pid {last.pid} on {last.host}): its heartbeat is {now_s - last.heartbeat_s:.0f} s old"
+    return f"sodad lives (pid {last.pid} on {last.host}): its heartbeat is {_age_text(last.heartbeat_s, now_s)} old"
 
 
 def watched_heartbeat(store: Store, site: SiteAccess, now_s: float) -> str:
@@ -96,9 +96,14 @@ def dated_lock(site: SiteAccess) -> str:
     pid = site.local_daemon_pid()
     if pid is None or not _is_fresh(at_s, site, site.now_s()):
         return ""
-    return f"sodad lives (pid {pid}): it dated {LOCK_NAME} {site.now_s() - at_s:.0f} s ago"
+    return f"sodad lives (pid {pid}): it dated {LOCK_NAME} {_age_text(at_s, site.now_s())} ago"
 
 
 def _is_fresh(heartbeat_s: float, site: SiteAccess, now_s: float) -> bool:
     """A heartbeat that the clock, once set back, takes for one of the future is none."""
     return abs(now_s - heartbeat_s) < site.settings.cycle.lease_s
+
+
+def _age_text(at_s: float, now_s: float) -> str:
+    """An age in whole seconds; the sign of life may have come after the look at the clock."""
+    return f"{max(0.0, now_s - at_s):.0f} s"
