@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
-from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
 from slurm_soda.simulator.sharing.sharing_record import SharingRecorder
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.sharing.true_slowdowns import DOES_NOT_FIT

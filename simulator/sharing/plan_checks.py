@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.co_runner_slowdowns import GpuPlacement
-from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
 
 
 @dataclass(slots=True)

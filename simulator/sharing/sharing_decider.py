@@ -153,7 +153,7 @@ class SharingDecider(SnapshotDecider):
     def _snapshot(self, now_s: float) -> SharingSnapshot:
         jobs = self._table(now_s)
         rows = np.array(self._present, dtype=np.int64)
-        held_start, held = self._held.rows(self._present)
+        held_start, held = self._held.compressed_rows(self._present)
         return SharingSnapshot(
             now_s=now_s,
             jobs=jobs,
