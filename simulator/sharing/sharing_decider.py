@@ -48,7 +48,7 @@ class SharingDecider(SnapshotDecider):
         """
         super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
         self._slowdowns, self._held = slowdowns, slowdowns.devices
-        _, self._kinds, self._learned = together
+        self._kinds = together.kinds
         self._most = most
         self._starts_only = isinstance(policy, StartsOnlyPolicy)
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
@@ -131,7 +131,7 @@ class SharingDecider(SnapshotDecider):
                 raise draft.fault(row, f"job {label(one)} is leaving that GPU")
         for device in place.devices:
             there = [kinds[kinds.running(one, int(self._sub_batch[one]))] for one in draft.on(device) if one != row]
-            if there and self._learned.never_fits((kinds[mine], *there)):
+            if there and self._slowdowns.learner.known.never_fits((kinds[mine], *there)):
                 raise draft.fault(row, f"it is known not to fit into GPU {device} beside {', '.join(map(str, there))}")
 
     def _check_nodes(self, draft: SharingPlanCheck, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
@@ -169,5 +169,5 @@ class SharingDecider(SnapshotDecider):
                 shares=self._workload.shares[rows],
                 max_slowdown=self._workload.max_slowdown[rows],
             ),
-            known=self._learned,
+            known=self._slowdowns.learner.known,
         )

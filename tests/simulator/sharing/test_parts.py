@@ -10,9 +10,9 @@ import pytest
 
 from slurm_soda.policies.sharing.job_kinds import JobKind as Kind
 from slurm_soda.policies.sharing.job_kinds import Source, TimeSlicingPrior
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.sharing.job_kinds import WorkloadKinds
-from slurm_soda.simulator.sharing.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.stand_in_models import ANY_MODEL, POLLUX_STAND_INS, StandInModel, load_model_map
 from slurm_soda.simulator.sharing.true_slowdowns import (
@@ -128,7 +128,7 @@ def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) ->
     before = learned.xi(B, (A16,))
     assert before is not None
     assert (before.value, before.source) == (2.0, Source.PRIOR)
-    learned.observe(B, A16, 1.25)
+    learned = learned.with_pair(B, A16, 1.25)
     seen, both = learned.xi(B, (A16,)), learned.xi(B, (A16, A32))
     assert seen is not None
     assert both is not None
@@ -140,7 +140,7 @@ def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) ->
 def test_who_did_not_fit_once_never_does(truth: MeasuredSlowdowns) -> None:
     learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)), certain=False)
     assert learned.fits((BIG, A32)) is None
-    learned.part(gang(BIG, 2), A32)
+    learned = learned.with_apart(gang(BIG, 2), A32)
     assert learned.fits((A32, B, BIG)) is False
     assert learned.never_fits((A32, BIG))
     assert learned.fits((A16, BIG)) is None
