@@ -112,6 +112,11 @@ class KindProfiles:
         found = self.fits_by(together)
         return None if found is None else found[0]
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        """As :meth:`.KindEstimates.never_fits`: what a model predicts is a guess."""
+        found = self.fits_by(together)
+        return found is not None and not found[0] and found[1] <= Source.IMPORTED
+
     def fits_by(self, together: Sequence[JobKind]) -> tuple[bool, Source] | None:
         """Whether they fit and who says so: by what was seen of pairs, else by memory, where that of jobs and GPU is known,
         else by the trained model. Of several values the least trusted one is named.

@@ -33,6 +33,10 @@ class KindEstimates(Protocol):
         """Whether these fit into the memory of one GPU at once."""
         ...
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        """Whether these are known, not guessed, to need more memory than one GPU has."""
+        ...
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         """What a kind does to one GPU when it is alone there."""
         ...

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
+from slurm_soda.policies.sharing.engine.plan_check import GpuPlacement
 from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import SlowdownLearner, WatchedJob
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.sharing.sharing_record import SharingRecorder
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.sharing.true_slowdowns import DOES_NOT_FIT
-
-
-class GpuPlacement(NamedTuple):
-    """Where a job that starts goes, and with which sub-batch (0: its whole batch)."""
-
-    devices: tuple[int, ...]
-    sub_batch: int = 0
 
 
 @dataclass(slots=True)

@@ -85,7 +85,7 @@ class SharingRules:
         return SharingInputs(
             truth,
             kinds,
-            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), known), certain=False),
+            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), known)),
         )
 
     def _truth(self) -> TrueSlowdowns:

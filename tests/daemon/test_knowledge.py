@@ -111,6 +111,7 @@ def test_memory_says_who_fits_where_nobody_tried() -> None:
     tried = KindProfiles([gpu, *memory, value("fits", 0.0, Source.IMPORTED, R50, R18)])
     assert tried.fits([R18, R50]) is False
     assert KindProfiles(memory).fits([R50, R18]) is None
+    assert [knowledge.never_fits(pair) for pair in ([R50, R18], [R50, LM])] == [False, True]
 
 
 class FitsGuess(Guess):
@@ -125,7 +126,8 @@ def test_who_says_that_two_fit_is_told() -> None:
     assert KindProfiles([gpu, *memory]).fits_by([R50, R18]) == (True, Source.IMPORTED)
     assert KindProfiles([gpu, *memory, told]).fits_by([R50, R18]) == (True, Source.SET)
     assert KindProfiles([gpu, *memory]).fits_by([R50, LM]) is None
-    assert KindProfiles([gpu, *memory], guess=FitsGuess()).fits_by([R50, LM]) == (False, Source.PREDICTED)
+    guessed = KindProfiles([gpu, *memory], guess=FitsGuess())
+    assert (guessed.fits_by([R50, LM]), guessed.never_fits([R50, LM])) == ((False, Source.PREDICTED), False)
 
 
 def test_throughput_and_memory_are_lines_over_batches_and_flat_with_one() -> None:

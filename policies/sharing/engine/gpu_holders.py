@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import IntColumn
+from slurm_soda.policies.sharing.snapshot import GpuDevices
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 
 class GpuHolders:
@@ -18,15 +19,11 @@ class GpuHolders:
     def __init__(self, gpus: IntColumn) -> None:
         """``gpus``: of each node."""
         self.first: IntColumn = np.concatenate(([0], np.cumsum(gpus))).astype(np.int64)
-        self.node: list[int] = np.repeat(np.arange(len(gpus)), gpus).tolist()
-        """Row of each GPU's node."""
-        self.free: IntColumn = gpus.copy()
-        """GPUs of each node that nobody holds."""
-        self._holders: list[list[int]] = [[] for _ in self.node]
+        self._holders: list[list[int]] = [[] for _ in range(int(self.first[-1]))]
         self._held: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self.node)
+        return len(self._holders)
 
     def holders(self, device: int) -> Sequence[int]:
         """The jobs on a GPU, in the order in which they came."""
@@ -44,8 +41,6 @@ class GpuHolders:
         """A job starts."""
         self._held[job] = devices
         for device in devices:
-            if not self._holders[device]:
-                self.free[self.node[device]] -= 1
             self._holders[device].append(job)
 
     def release(self, job: int) -> tuple[int, ...]:
@@ -53,13 +48,16 @@ class GpuHolders:
         devices = self._held.pop(job)
         for device in devices:
             self._holders[device].remove(job)
-            if not self._holders[device]:
-                self.free[self.node[device]] += 1
         return devices
 
-    def compressed_rows(self, jobs: Iterable[int]) -> tuple[IntColumn, IntColumn]:
-        """What these jobs hold: starts, then GPUs, as :class:`.GpuDevices` has them."""
+    def devices(self, jobs: Iterable[int], memory_mib: FloatColumn) -> GpuDevices:
+        """All GPUs, and what these jobs hold, which are the rows of a job table.
+
+        ``memory_mib``: of each GPU.
+        """
         held = [self._held.get(job, ()) for job in jobs]
         start = np.zeros(len(held) + 1, dtype=np.int64)
         np.cumsum([len(devices) for devices in held], out=start[1:])
-        return start, np.array([device for devices in held for device in devices], dtype=np.int64)
+        return GpuDevices(
+            self.first, memory_mib, start, np.array([device for devices in held for device in devices], dtype=np.int64)
+        )

@@ -25,6 +25,10 @@ class PredictedSlowdowns:
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         return self._guess.fits(together) if isinstance(self._guess, TellsFits) else None
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        del together
+        return False
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         return self._alone.profile(kind)
 
@@ -43,9 +47,8 @@ class LearnedSlowdowns:
     later values for which they still hold.
     """
 
-    def __init__(self, before: KindEstimates, *, certain: bool = True) -> None:
-        """``certain``: what ``before`` says of memory is so, and no guess."""
-        self._before, self._certain = before, certain
+    def __init__(self, before: KindEstimates) -> None:
+        self._before = before
         self._measured: dict[tuple[JobKind, JobKind], Estimate] = {}
         self._apart: frozenset[frozenset[JobKind]] = frozenset()
         self._xi: dict[JobKind, dict[tuple[JobKind, tuple[JobKind, ...]], Estimate | None]] = {}
@@ -95,8 +98,7 @@ class LearnedSlowdowns:
         return self._fits[key]
 
     def never_fits(self, together: Sequence[JobKind]) -> bool:
-        """Whether these are known, not guessed, to need more memory than a GPU has."""
-        return self.fits(together) is False and (self._certain or self._were_apart(together))
+        return self._were_apart(together) or self._before.never_fits(together)
 
     def _were_apart(self, together: Sequence[JobKind]) -> bool:
         workers = [self._worker(kind) for kind in together]

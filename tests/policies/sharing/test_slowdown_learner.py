@@ -11,9 +11,7 @@ A, B, C = (JobKind(model, 16, "v100") for model in "ABC")
 
 
 def learner(*, observes: bool = True) -> SlowdownLearner:
-    return SlowdownLearner(
-        LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), Table()), certain=False), observes=observes
-    )
+    return SlowdownLearner(LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), Table())), observes=observes)
 
 
 def value(known: LearnedSlowdowns, slowed: JobKind, other: JobKind) -> tuple[float, Source]:

@@ -124,7 +124,7 @@ def test_cpu_jobs_have_no_kind(truth: MeasuredSlowdowns) -> None:
 
 
 def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) -> None:
-    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)))
     before = learned.xi(B, (A16,))
     assert before is not None
     assert (before.value, before.source) == (2.0, Source.PRIOR)
@@ -138,7 +138,7 @@ def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) ->
 
 
 def test_who_did_not_fit_once_never_does(truth: MeasuredSlowdowns) -> None:
-    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)))
     assert learned.fits((BIG, A32)) is None
     learned = learned.with_apart(gang(BIG, 2), A32)
     assert learned.fits((A32, B, BIG)) is False
@@ -153,7 +153,7 @@ def test_a_guess_about_memory_forbids_nothing(truth: MeasuredSlowdowns) -> None:
             del together
             return False
 
-    learned = LearnedSlowdowns(PredictedSlowdowns(Timid(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(Timid(), PerfectKnowledge(truth)))
     assert learned.fits((A16, B)) is False
     assert not learned.never_fits((A16, B))
 
