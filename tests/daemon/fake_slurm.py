@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
@@ -214,7 +214,7 @@ class FakeSlurm:
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer("allocations")
-        return {i: [("n1", self.all[i].gpus, self.all[i].gpus)] for i in job_ids}
+        return {i: [HeldOnNode("n1", self.all[i].gpus, self.all[i].gpus)] for i in job_ids}
 
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")

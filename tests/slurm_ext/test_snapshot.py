@@ -163,7 +163,7 @@ def test_what_running_jobs_hold() -> None:
         running(5, "gone", gpus=1),
     ]
     nodes = [node("n1"), node("n2"), node("n3")]
-    snapshot = build_snapshot(NOW, jobs, nodes, {}, {}, {2: [("n1", 1, 2), ("n2", 2, 2)]})
+    snapshot = build_snapshot(NOW, jobs, nodes, {}, {}, {2: [HeldOnNode("n1", 1, 2), HeldOnNode("n2", 2, 2)]})
     assert [snapshot.jobs.alloc(row) for row in range(5)] == [
         [(1, 2, 8)], [(0, 1, 2), (1, 2, 2)], [(0, 2, 2), (1, 2, 2), (2, 1, 2)], [], [],
     ]  # fmt: skip
