@@ -96,7 +96,7 @@ class CycleRunner:
         # A Slurm that fails is not asked for details which nothing would come of.
         asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
-            slurm_state = observer.read(state, at, watch, asks=asks)
+            slurm_state = observer.read(state, at, watch, self.settings.sharing, asks=asks)
         with watch("decide"):
             snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)

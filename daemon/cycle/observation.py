@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.config import Settings, SharingSettings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -22,16 +23,20 @@ class SnapshotReader:
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
 
-    def read(self, state: DaemonState, at: Instant, watch: Stopwatch, *, asks: bool) -> SlurmState:
+    def read(
+        self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
+    ) -> SlurmState:
         """Read Slurm once, and take it in; with ``asks`` also what matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(at, watch, asks=asks), state.job_cache
+        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=bool(sharing.partitions))
+        job_cache = state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
+            job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(
                 job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)

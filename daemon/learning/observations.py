@@ -84,7 +84,7 @@ def record_observations(
 
 def _observed(job: Job, kind: JobKind, runs: Sequence[JobRun], usage: Sequence[JobNodeUsage]) -> ObservedJob | None:
     run_s = math.fsum(run.end_s - run.start_s for run in runs if run.end_s is not None and run.end_s > run.start_s)
-    if run_s < MIN_RUN_S:
+    if run_s < MIN_RUN_S or any(run.shared for run in runs):
         return None
     own = [record for record in usage if record.gpu_count and belongs_to(record.first_s, job)]
     iterations = codec.hints_from_dict(job.hints).iterations

@@ -195,7 +195,7 @@ class RunTimePredictor:
         self._learned = set(recent)
 
     def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:
-        run_s = _run_s(runs)
+        run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
         if run_s and job.state in STATES_LEARNED_FROM:
             self.forecast.ended(traits_of_job(job), run_s)
 
