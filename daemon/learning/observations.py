@@ -13,7 +13,7 @@ from statistics import median
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind, row_columns
+from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals, usage_by_job
 from slurm_soda.daemon.store.queries import belongs_to
@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.policies.run_times.owners import median_over_owners, weighted_median
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read import hostlist

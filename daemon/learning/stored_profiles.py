@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.daemon.learning.pair_view import PairView, pair_view
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind, value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.sharing.prediction.model_json import decode_model
 from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable

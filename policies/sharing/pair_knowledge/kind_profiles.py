@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from copy import copy
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
@@ -23,6 +22,7 @@ from slurm_soda.policies.sharing.job_kinds import (
     TimeSlicingPrior,
     most_trusted,
 )
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.sharing.snapshot import TellsFits
 
 PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
