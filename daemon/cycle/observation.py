@@ -11,6 +11,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
+from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -22,6 +23,7 @@ class SnapshotReader:
         self._accounting_lookup = context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
+        self._sharing = SharingSnapshotReader(context.store)
 
     def read(
         self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
@@ -53,12 +55,14 @@ class SnapshotReader:
         *,
         asks: bool,
         acts: bool,
+        shares: bool,
     ) -> ClusterSnapshot:
         """What the stages of the decision see.
 
         Args:
             asks: Slurm may be asked for details of single jobs.
             acts: changes may be sent, so that it matters what became of earlier ones.
+            shares: the policy may let jobs share GPUs, since nothing of what it decides is carried out.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
         preemptions = state.preemptions
@@ -76,7 +80,11 @@ class SnapshotReader:
             pools = state.pools.in_force(slurm_state, settings.pools, asks=asks)
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
-        return replace(snapshot, pools=pools, cpu_requests=requests)
+        snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
+        if not shares:
+            return snapshot
+        with watch("decide.sharing"):
+            return self._sharing.fill(snapshot, slurm_state, settings.sharing)
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -23,6 +23,12 @@ def read_iteration_times(session: Session) -> KindProfiles:
     return KindProfiles(value_from_row(row) for row in stored.all_values(session, "iteration_s"))
 
 
+def read_kind_profiles(session: Session) -> KindProfiles:
+    """Everything that is known of kinds of jobs, with the trained model."""
+    values = [value_from_row(row) for row in stored.all_values(session)]
+    return KindProfiles(values, guess=read_slowdown_model(session))
+
+
 def read_pair_view(session: Session, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")) -> PairView:
     """What is known of a new job's kind with a running one's: :func:`.pair_view`, reading no more than it takes.
 

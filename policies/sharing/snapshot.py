@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
@@ -64,6 +66,8 @@ class GpuDevices:
     """Memory of each device; infinite where nobody says."""
     held_start: IntColumn
     held: IntColumn
+    unavailable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Devices that nobody can be given though no job of the table holds them: nobody knows who does. Empty: none."""
 
     def __len__(self) -> int:
         return len(self.memory_mib)

@@ -201,10 +201,11 @@ class FakeSlurm:
     def nodes(self) -> list[SlurmNode]:
         self._answer("nodes")
         used = self.gpus - self.free()
+        in_use = tuple(sorted(at for j in self._holding() if not j.guest for at in j.devices))
         return [
             SlurmNode(
                 "n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",),
-                gpus_in_use=tuple(sorted(at for j in self._holding() if not j.guest for at in j.devices)),
+                gpus_in_use=in_use if len(in_use) == used else None,
                 shareable=tuple(range(self.gpus)),
             ),
         ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind
+from slurm_soda.policies.snapshot_file.identifiers import ModelName, Sentence, UserName, Word
 from slurm_soda.policies.tiresias.model_skews import normalise_model_name
 
 
@@ -13,7 +14,7 @@ class ProfileSubject:
     """What a value is about: a kind of job, or one with another on the same GPU."""
 
     kind: JobKind
-    partner: str = ""
+    partner: ModelName = ""
     """Model of the other job; empty: alone."""
     partner_batch: int = 0
 
@@ -35,10 +36,10 @@ class ProfileValue:
     """One value with its source."""
 
     subject: ProfileSubject
-    quantity: str
+    quantity: Word
     estimate: Estimate
     observations: int = 0
-    origin: str = ""
+    origin: Sentence = ""
     at_s: float = 0.0
-    owner: str = ""
+    owner: UserName = ""
     """Whose jobs it is of; empty: it holds for everybody."""
