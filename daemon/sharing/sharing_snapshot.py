@@ -101,6 +101,8 @@ def find_devices(
         if held:
             holders.take(record.job_id, tuple(sorted(held)))
     unavailable = np.zeros(len(holders), dtype=np.bool_)
+    told = {gpu_type: known.device_mib(gpu_type) for gpu_type in {node.gpu_type for node in nodes}}
+    by_type = {gpu_type: math.inf if found is None else found.value for gpu_type, found in told.items()}
     memory_mib = np.full(len(holders), np.inf)
     for row, node in enumerate(nodes):
         span = slice(first[row], first[row + 1])
@@ -108,9 +110,7 @@ def find_devices(
             unavailable[span] = True
         else:
             unavailable[[first[row] + index for index in node.gpus_in_use]] = True
-        device = known.device_mib(node.gpu_type) if node.gpus else None
-        if device is not None:
-            memory_mib[span] = device.value
+        memory_mib[span] = by_type[node.gpu_type]
     devices = holders.devices(snapshot.jobs.job_id.tolist(), memory_mib)
     unavailable[devices.held] = False
     return replace(devices, unavailable=unavailable)
@@ -126,13 +126,21 @@ def describe_jobs(
     """What the jobs of the table are, and whether their owners let them share. No job runs with a sub-batch yet."""
     gpu_types = {node.name: node.gpu_type for node in nodes if node.gpus}
     kinds: dict[JobKind, int] = {}
+    alike: dict[tuple[object, ...], int] = {}
+    """Codes by all that tells a kind: few differ among many jobs, and each takes a look at all nodes."""
     codes: list[int] = []
     for record in records:
-        kind = kind_of_listed_job(record, gpu_types) if record.gpus else None
-        codes.append(-1 if kind is None else kinds.setdefault(normalised_kind(kind), len(kinds)))
+        told = (record.hints.model, record.hints.batch_size, record.gpu_type, record.node_names, record.gpus)
+        if told not in alike:
+            kind = kind_of_listed_job(record, gpu_types) if record.gpus else None
+            alike[told] = -1 if kind is None else kinds.setdefault(normalised_kind(kind), len(kinds))
+        codes.append(alike[told])
     each_s = [found.value if (found := known.iteration_s(kind)) is not None else math.nan for kind in kinds]
     iteration_s = np.array([*each_s, math.nan], dtype=np.float64)[codes]
     batch = np.array([*(kind.batch for kind in kinds), 0], dtype=np.int64)[codes]
+    share = {
+        name: set(name.split(",")) <= set(settings.partitions) for name in {record.partition for record in records}
+    }
     slowest = [record.hints.max_slowdown for record in records]
     return SharingJobs(
         kinds=tuple(kinds),
@@ -140,7 +148,9 @@ def describe_jobs(
         batch=batch,
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
-        shares=np.array([_consents(record, settings) for record in records], dtype=np.bool_),
+        shares=np.array(
+            [share[record.partition] and _consents(record, settings) for record in records], dtype=np.bool_
+        ),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
     )
 
@@ -161,10 +171,8 @@ def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str
 
 
 def _consents(record: SlurmJob, settings: SharingSettings) -> bool:
-    """By its own word or the site's, in partitions that all share."""
-    if not record.gpus or not set(record.partition.split(",")) <= set(settings.partitions):
-        return False
-    return settings.consent_by_default if record.hints.share is None else record.hints.share
+    """By its owner's word, or the site's; a job may run in several partitions, which must all share."""
+    return record.gpus > 0 and (settings.consent_by_default if record.hints.share is None else record.hints.share)
 
 
 def _gpus_by_entry(jobs: JobTable, devices: GpuDevices) -> IntColumn:

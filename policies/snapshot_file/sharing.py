@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import Plan
@@ -137,7 +138,7 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
     count, rows = int(snapshot.nodes.gpus.sum()), len(snapshot.jobs)
     if devices.first.tolist() != np.concatenate(([0], np.cumsum(snapshot.nodes.gpus))).tolist():
         raise unexpected(f"{where}.first", devices.first.tolist(), "the sums of snapshot.nodes.gpus")
-    lengths = [
+    lengths: list[tuple[str, NDArray[Any], int]] = [
         (f"{where}.memory_mib", devices.memory_mib, count),
         (f"{where}.held_start", devices.held_start, rows + 1),
     ]
