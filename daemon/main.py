@@ -268,7 +268,7 @@ class _Site:
         store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
+        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
         cycles.problems = writer.problems
         server = _make_api_server(cycles, context, writer)
         shares = ShareSchedule(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.client import Allocation, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.wire.core_tuning import MAX_GUESTS, GuestGpus
 
 
 def find_sharing_jobs(jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]) -> set[int]:
@@ -33,6 +35,22 @@ def find_sharing_jobs(jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Al
             _meet(devices, guest) for node, devices in places[job.job_id].items() for guest in of_guests.get(node, ())
         )
     }
+
+
+@dataclass(slots=True)
+class GuestsByNode:
+    """The guests of the last cycle, for other threads: what is here is only ever replaced as a whole."""
+
+    by_node: Mapping[str, tuple[GuestGpus, ...]] = field(default_factory=dict)
+
+    def note(self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]) -> None:
+        """Take in one reading."""
+        found: dict[str, list[GuestGpus]] = defaultdict(list)
+        for job_id, held in allocations.items():
+            for on in held if jobs[job_id].shared_gpus else ():
+                if on.shared_indices:
+                    found[on.node].append(GuestGpus(job_id, jobs[job_id].restarts, on.shared_indices))
+        self.by_node = {node: tuple(guests[:MAX_GUESTS]) for node, guests in found.items()}
 
 
 def _holds(job: SlurmJob) -> bool:

@@ -74,11 +74,11 @@ def is_preemptible(job: SlurmJob) -> bool:
 
 
 def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:
-    """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes, or, where it
-    matters which ``devices`` it holds, has GPUs.
+    """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes, is a guest, or,
+    where it matters which ``devices`` jobs hold, has GPUs.
     """
-    several = job.nodes > 1 or (devices and job.gpus > 0)
-    return several and bool(job.node_names) and job.state not in ENDED_STATES
+    only_there = job.nodes > 1 or job.shared_gpus > 0 or (devices and job.gpus > 0)
+    return only_there and bool(job.node_names) and job.state not in ENDED_STATES
 
 
 def build_snapshot(  # noqa: PLR0917 - an instant has six sources

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
+from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.daemon.store.jobs.completed_services import completed_services_gpu_s
@@ -16,6 +18,9 @@ from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.wire.core_tuning import GuestGpus, ReportAnswer
+from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.records import NodeReport
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record
@@ -116,3 +121,31 @@ def test_jobs_that_may_be_with_a_guest_count_as_sharing() -> None:
     assert find_sharing_jobs(jobs, held) == {1, 2, 3, 8}  # type: ignore[arg-type]
     assert find_sharing_jobs({one: job for one, job in jobs.items() if one != 3}, held) == set()  # type: ignore[arg-type]
     assert find_sharing_jobs(jobs, {}) == {1, 2, 3, 5, 8}  # type: ignore[arg-type]
+
+
+def test_agents_are_told_which_gpus_guests_hold(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=2, work_s=1e6, devices=(0, 1))
+    slurm.submit(3, gpus=1, work_s=1e6, devices=(1,), guest=True)
+    slurm.tick()
+    sodad = daemon(policy={"name": "sjf"})
+    guests = sodad.cycles._context.guests
+    writer = ReportWriter(sodad.store, slurm.clock, lambda: None, guests=guests)
+    try:
+        assert writer.submit(NodeReport("n1", "a", 1, 1.0)).result(30).guests == ()
+        sodad.run()
+        answer = writer.submit(NodeReport("n1", "a", 2, 1.0)).result(30)
+        assert answer.guests == (GuestGpus(3, 0, (1,)),)
+        assert writer.submit(NodeReport("n2", "a", 1, 1.0)).result(30).guests == ()
+    finally:
+        writer.close()
+    assert ReportAnswer.from_json(json.dumps(answer.to_dict()).encode()) == answer
+    slurm.all[3].state = "CANCELLED"
+    sodad.run()
+    assert guests.by_node == {}
+
+
+@pytest.mark.parametrize("odd", [{"job_id": 0}, {"gpus": [70_000]}, {"gpus": "0"}, {"restart": -1}, 3])
+def test_odd_guests_are_refused(odd: object) -> None:
+    guest = {"job_id": 3, "restart": 0, "gpus": [1]} | odd if isinstance(odd, dict) else odd
+    with pytest.raises(RecordError):
+        ReportAnswer.from_json(json.dumps({"node": "n1", "seq": 1, "guests": [guest]}).encode())

@@ -41,7 +41,7 @@ def test_jobs_have_the_gpus_that_they_share() -> None:
     assert {number: found[number] for number in (HOST, OWNER, GUEST, MIXED, WAITING)} == {
         HOST: (2, 0, 2), OWNER: (1, 0, 1), GUEST: (2, 2, 2), MIXED: (2, 1, 2), WAITING: (1, 1, 1),
     }  # fmt: skip
-    assert [needs_allocation(jobs[number]) for number in (HOST, GUEST)] == [False, False]
+    assert [needs_allocation(jobs[number]) for number in (HOST, GUEST, WAITING)] == [False, True, False]
     assert [needs_allocation(jobs[number], devices=True) for number in (HOST, GUEST, WAITING)] == [True, True, False]
 
 
