@@ -27,7 +27,6 @@ _SETTINGS = {
     "full_page_writes": "off",
     "shared_buffers": "16MB",
     "max_connections": "100",
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
 }
 
@@ -61,8 +60,13 @@ def _dying_with_us() -> list[str]:
 class PostgresqlServer:
     """A running server, and databases in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "", network: str = "") -> None:
         """Make it in an empty folder.
+
+        Args:
+            folder: where.
+            address: another one of this machine's, on which it listens as well.
+            network: whose machines may connect there, such as ``172.20.0.0/16``.
 
         Raises:
             PostgresqlMissingError: there is no PostgreSQL on this machine.
@@ -78,9 +82,13 @@ class PostgresqlServer:
         password.chmod(0o644)
         options = ("--auth=scram-sha-256", "--username=soda", f"--pwfile={password}", "--encoding=UTF8", "--locale=C")
         self._run([_program("initdb"), "--no-sync", *options, "-D", str(self._data)])
+        if network:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all soda {network} scram-sha-256\n")
+        addresses = {"listen_addresses": ",".join(filter(None, ("127.0.0.1", address)))}
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in (_SETTINGS | addresses).items()]
         self.process = subprocess.Popen(
             [*_dying_with_us(), _program("postgres"), "-D", str(self._data), f"--port={self.port}", *settings],
             user=self._user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

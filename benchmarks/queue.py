@@ -1,9 +1,10 @@
 """How long a cycle takes over a long queue on real Slurm: ``python -m benchmarks.queue``.
 
 64 nodes with 4 GPUs each in one container, so many jobs that nearly all of them wait, and sodad enforcing. Three kinds of
-cycle are told apart: the first ordering, cycles in which nothing changed, and the cycle after a few submissions. The
-default policy is ``smallest`` with jobs of 4, 2 and 1 GPUs submitted in this order: the worst case, since Slurm's own order
-is the reverse of the one wanted and every place must be written.
+cycle are told apart: the first ordering, cycles in which nothing changed, and the cycle after a few submissions. Jobs may be
+preempted, so that sodad asks Slurm all that it ever asks in a cycle. The default policy is ``smallest`` with jobs of 4, 2
+and 1 GPUs submitted in this order: the worst case, since Slurm's own order is the reverse of the one wanted and every place
+must be written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ UNCHANGED_CYCLES = 10
 SUBMIT = """
 for g in 4 2 1; do
   for i in $(seq $(($1 / 6))); do
-    sbatch --quiet --output=/dev/null --gres=gpu:$g --time=600 --wrap='sleep 36000'
+    sbatch --quiet --output=/dev/null --gres=gpu:$g --time=600 --soda-checkpoint=TERM --wrap='sleep 36000'
   done
 done
 """

@@ -43,7 +43,7 @@ class CycleSettings(_Section):
     interval_s: float = Field(default=10.0, gt=0)
     """Longest time between two cycles when nothing wakes the daemon."""
     busy_interval_s: float = Field(default=0.5, gt=0)
-    """The same while a preemption is on its way."""
+    """Longest time between two cycles while a preemption is on its way."""
     retry_s: float = Field(default=2.0, gt=0)
     """Time to the next attempt after a cycle that failed."""
     debounce_s: float = Field(default=0.1, ge=0)
@@ -138,7 +138,7 @@ class ApiSettings(_Section):
     report_host: str = ""
     """Where agents report; empty: :attr:`host`."""
     report_port: int | None = Field(default=None, ge=0, le=65535)
-    """The same; ``None``: :attr:`port`."""
+    """Port where agents report; ``None``: :attr:`port`."""
     report_uids: list[int] = Field(default_factory=lambda: [0])
     """Users whose reports are believed."""
     max_report_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)

@@ -5,25 +5,18 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from slurm_soda.daemon.api.credential_checks import CredentialChecks
-from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
-from slurm_soda.daemon.api.server import ApiServer, check_address
-from slurm_soda.daemon.api.viewers import ViewerRights
+from slurm_soda.daemon.api.server import check_address, make_api_server
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
@@ -36,6 +29,7 @@ from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, Supersed
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
 from slurm_soda.daemon.cycle.release_stamp import forget_release
+from slurm_soda.daemon.cycle.signal_flags import SignalFlags
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
     make_accounting_query,
@@ -57,7 +51,6 @@ from slurm_soda.daemon.store.engine import (
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.wire.munge import Munge
 from slurm_soda.wire.systemd import SystemdNotifier
 
 EXIT_ERROR = 1
@@ -72,29 +65,6 @@ EXIT_STORE_UNUSABLE = 5
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 """A loop that events keep awake rests as long as its last cycle took, up to this: slurmctld has others to serve."""
-
-
-@dataclass(slots=True)
-class SignalFlags:
-    """What signals asked for."""
-
-    waker: WakeEvent
-    stop: bool = False
-    reload: bool = False
-
-    def listen(self) -> None:
-        """SIGTERM and SIGINT stop, SIGHUP reads the configuration again."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop = True
-        self.waker.call()
-
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload = True
-        self.waker.call()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -270,7 +240,7 @@ class _Site:
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
         writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
         cycles.problems = writer.problems
-        server = _make_api_server(cycles, context, writer)
+        server = make_api_server(store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error)
         shares = ShareSchedule(
             context,
             make_partition_client(cycles.settings.slurm, lease.keep),
@@ -315,19 +285,6 @@ class _Site:
         self.settings = settings
         log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
         return True
-
-
-def _make_api_server(cycles: CycleRunner, context: DaemonContext, writer: ReportWriter) -> ApiServer:
-    api_settings, munge, clock = cycles.settings.api, Munge(), context.clock
-    checks = CredentialChecks(munge, clock)
-    rights = ViewerRights(LocalCommandRunner(), clock)
-    # Whoever asks first shall not wait for it: sodactl waits for 2 s only.
-    threading.Thread(target=rights.read_privacy, args=(cycles.settings.slurm.read_timeout_s,), daemon=True).start()
-    views = ViewRoutes(
-        context.store, clock, ViewAccess(checks, rights), lambda: cycles.settings, lambda: cycles.last_error
-    )
-    reports = ReportRoutes(writer, munge, checks, api_settings)
-    return ApiServer(reports.routes(), views.routes(), api_settings)
 
 
 def use_settings(settings: Settings, cycles: CycleRunner, searches: MultiNodeSearches) -> None:

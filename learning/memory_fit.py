@@ -41,7 +41,7 @@ class MeasuredFits:
         return len(self.fits)
 
     def seen(self) -> tuple[SeenPairFit, ...]:
-        """The same, told by kinds."""
+        """The pairs, by their kinds instead of rows."""
         kinds = self.traits.kinds
         columns = zip(self.one.tolist(), self.other.tolist(), self.fits.tolist(), strict=True)
         return tuple(SeenPairFit(kinds[one], kinds[other], fits) for one, other, fits in columns)

@@ -100,6 +100,15 @@ class SlurmJob:
         """
         return self.submit_s == first_submit_s or (self.restarts > 0 and self.submit_s >= first_submit_s)
 
+    def waits_for_begin_time(self, now_s: float) -> bool:
+        """Whether this pending job waits for its begin time, as Slurm makes a requeued one (121 s).
+
+        Not if it is held or depends on other jobs: that is not ours to end.
+        """
+        if self.reason == "BeginTime":
+            return True
+        return self.eligible_s > now_s and not self.reason.startswith(("JobHeld", "Depend"))
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:

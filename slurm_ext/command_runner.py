@@ -105,12 +105,15 @@ class LocalCommandRunner:
                 os.killpg(process.pid, signal.SIGKILL)
                 stdout, stderr = process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
-        return CompletedCommand(tuple(argv), _own_status(process.returncode, bound=bound), stdout, stderr)
+        own_status = _own_status(process.returncode, stderr) if bound else process.returncode
+        return CompletedCommand(tuple(argv), own_status, stdout, stderr)
 
 
-def _own_status(status: int, *, bound: bool) -> int | None:
-    """A command's status as it is without other programs in between."""
-    if not bound or status in _EXEC_FAILED:
+def _own_status(status: int, stderr: bytes) -> int | None:
+    """A command's status as it is without other programs in between; what these may not do is no missing command."""
+    if status == NOT_FOUND and stderr.startswith(b"setpriv:"):
+        return CANNOT_RUN
+    if status in _EXEC_FAILED:
         return status
     if status == _STOPPED_BY_TIMEOUT:
         return None

@@ -159,6 +159,12 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def format_first(names: Sequence[object], most: int = 5) -> str:
+    """The first few of a list, and how many more there are: ``n1, n2 and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
 def format_percent(ratio: float | None) -> str:
     """A ratio for people."""
     return "-" if ratio is None else f"{ratio * 100:.0f} %"

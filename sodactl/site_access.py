@@ -20,6 +20,7 @@ from slurm_soda.daemon.cycle.epoch import had_store, lock_owner
 from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.sodactl.output import warn
 from slurm_soda.wire.munge import Munge
 
@@ -110,6 +111,11 @@ class SiteAccess:
                 yield store
         finally:
             store.close()
+
+    def partitions(self) -> ScontrolPartitions:
+        """Slurm's partitions."""
+        limits = self.settings.slurm
+        return ScontrolPartitions(self.context.runner(), read_s=limits.read_timeout_s, act_s=limits.write_timeout_s)
 
     def local_daemon_pid(self) -> int | None:
         """Process id of the sodad that runs on this host, by its lock file; ``None`` if none does."""

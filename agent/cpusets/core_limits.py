@@ -171,7 +171,7 @@ class JobCoreLimits:
             raise
 
     def holder(self, name: str) -> CoreLimitHolder:
-        """The same for one controller, under its name."""
+        """What one controller limits cores with, under its name."""
         return CoreLimitHolder(self, name)
 
     def _set(self, before: JobCoreRecord, held: JobCoreRecord) -> None:

@@ -25,7 +25,7 @@ class RunUsage:
     gpu_covered_s: float = 0.0
     """Time that GPU readings stand for."""
     gpu_busy_s: float = 0.0
-    """The same weighted with the utilisation."""
+    """:attr:`gpu_covered_s`, each second times the utilisation in it."""
     gpu_util_last_ratio: float = 0.0
     gpu_memory_peak_mib: float = 0.0
     memory_peak_mib: float = 0.0

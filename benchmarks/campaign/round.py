@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import slurm_repairs
@@ -168,12 +168,14 @@ class RoundRunner:
         self.record.most_lifts = max(
             self.record.most_lifts, sum(factor > 0 for factor in (seen.site_factors or {}).values())
         )
-        self._repair(seen)
-        self._violate(self._checks.check(seen))
+        released = self._repair(seen)
+        jobs = None if seen.jobs is None else tuple(job for job in seen.jobs if job.name not in released)
+        self._violate(self._checks.check(replace(seen, jobs=jobs)))
         return seen
 
-    def _repair(self, seen: Seen) -> None:
-        """As an admin would, after Slurm's daemons were killed."""
+    def _repair(self, seen: Seen) -> set[str]:
+        """As an admin would, after Slurm's daemons were killed; the jobs that were released just now."""
+        released: set[str] = set()
         if not self._book.hurt_s:
             found = [Violation("node drained", f"{node}: {reason}") for node, reason in seen.drained.items()]
             self._violate(found)
@@ -192,6 +194,8 @@ class RoundRunner:
                     known.held = True
                     self._book.forgive("release forgotten by a killed slurmctld")
                     self._owners.release(known)
+                    released.add(job.name)
+        return released
 
     def _violate(self, violations: Iterable[Violation]) -> None:
         for violation in violations:

@@ -32,7 +32,7 @@ class CheckLimits:
     """At once; after that :attr:`forgotten_of_host_per_s`."""
     forgotten_of_host_per_s: float = 1.0
     failures: int = 100
-    """The same of all hosts together."""
+    """At once, of all hosts together; after that :attr:`forgotten_per_s`."""
     forgotten_per_s: float = 20.0
     suspect_s: float = 60.0
     """While there are too many of all hosts, nothing is checked of those whose last one is so young."""

@@ -32,24 +32,23 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, read_cpu_fit_report
+from slurm_soda.daemon.store.cpu_fit_report import MAX_FITS, CpuFitFilters, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 
 MAX_CONCURRENT_VIEWS = 4
-"""Looks being taken; the threads are those that take reports too."""
+"""Views that are made at the same time, in threads that take reports as well."""
 
 MAX_JOBS = 20_000
 MAX_CYCLES = 100
-MAX_FITS = 5000
 MAX_JOB_ID = 2**32 - 1
 MAX_GPUS = 1_000_000
-JOB_LIST_MAX_AGE_S = 1.0
-"""The list of all jobs, and a status, may be this old, or"""
-JOB_LIST_MAX_AGE_RATIO = 10
-"""this many times older than it took to make: a tenth of sodad's time at most."""
+ANSWER_MAX_AGE_S = 1.0
+"""A kept list of all jobs, or status, serves for so long, and for longer if it took long to make:"""
+ANSWER_MAX_AGE_RATIO = 10
+"""as many times longer than that took, so that making answers takes a tenth of sodad's time at most."""
 MAX_STATUS_WAIT_S = 1.0
 """Longest time between two answers on the status that are made for one user."""
 STATUS_SINCE_STEP_S = 60.0
@@ -270,11 +269,11 @@ class ViewRoutes:
 
 
 def _max_age_s(took_s: float) -> float:
-    return max(JOB_LIST_MAX_AGE_S, JOB_LIST_MAX_AGE_RATIO * took_s)
+    return max(ANSWER_MAX_AGE_S, ANSWER_MAX_AGE_RATIO * took_s)
 
 
 def _rest_s(took_s: float) -> float:
-    return min(JOB_LIST_MAX_AGE_RATIO * took_s, MAX_STATUS_WAIT_S)
+    return min(ANSWER_MAX_AGE_RATIO * took_s, MAX_STATUS_WAIT_S)
 
 
 def _viewer(request: Request) -> Viewer:

@@ -8,15 +8,24 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits, LimitedApp, OpenConnections, RefusalCounts
-from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.report_routes import ReportRoutes
+from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.viewers import ViewerRights
+from slurm_soda.daemon.clock import Clock
+from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.munge import Munge
 
 ACCEPT_BACKLOG = 32
 """Connections that are accepted at once, before limits are looked at."""
@@ -118,6 +127,35 @@ class ApiServer:
 
     async def _log_refusals(self) -> None:
         self._refusals.log_counts()
+
+
+def make_api_server(
+    store: Store,
+    clock: Clock,
+    writer: ReportWriter,
+    settings: Callable[[], Settings],
+    cycle_error: Callable[[], str],
+) -> ApiServer:
+    """The server of a sodad.
+
+    Args:
+        store: what views are read from.
+        clock: sodad's.
+        writer: takes reports.
+        settings: the configuration now; where the server is to be found stays as it is at first.
+        cycle_error: why the last cycle failed; empty if it did not.
+
+    Raises:
+        SodaError: an address cannot be bound.
+    """
+    munge, at_first = Munge(), settings()
+    checks = CredentialChecks(munge, clock)
+    rights = ViewerRights(LocalCommandRunner(), clock)
+    # Whoever asks first shall not wait for it: sodactl waits for 2 s only.
+    threading.Thread(target=rights.read_privacy, args=(at_first.slurm.read_timeout_s,), daemon=True).start()
+    views = ViewRoutes(store, clock, ViewAccess(checks, rights), settings, cycle_error)
+    reports = ReportRoutes(writer, munge, checks, at_first.api)
+    return ApiServer(reports.routes(), views.routes(), at_first.api)
 
 
 def _bind_all(settings: ApiSettings) -> list[socket.socket]:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
-from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader
+from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader, ModeChangedError
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.observation import SnapshotReader
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
@@ -23,6 +25,10 @@ from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
+
+
+def _any_mode(_session: Session) -> None:
+    """What a cycle sends that began nothing, but ends what was begun, holds in each mode."""
 
 
 class CycleRunner:
@@ -83,6 +89,9 @@ class CycleRunner:
             return self._run(watch, effective)
         except SupersededError:
             raise
+        except ModeChangedError:
+            self._stale = True
+            return self.run()
         except SlurmError as error:
             return self._failed(watch, effective, error)
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes: it says so, and begins anew from the store
@@ -105,8 +114,9 @@ class CycleRunner:
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
             result = actor.prepare(state, slurm_state, snapshot, plan, cpu_proposals, acts=acts)
-            recorded = self._recorder.intend(result, state, effective, at)
-            actor.send(state, recorded, result, watch)
+            still_wanted = self._settings_reader.check_enforces if acts else _any_mode
+            recorded = self._recorder.intend(result, state, effective, at, still_wanted)
+            actor.send(state, recorded, result, watch, still_wanted)
         with watch("record"):
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
             self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())

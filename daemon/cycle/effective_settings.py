@@ -18,6 +18,12 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.slurm_ext.errors import SodaError
+
+
+class ModeChangedError(SodaError):
+    """An admin took the right to change Slurm from sodad while a cycle was deciding what to change."""
+
 
 LearnedParameters = Callable[[str], Mapping[str, Any]]
 """Parameters of a policy, by its name, that come from the site's own past."""
@@ -89,3 +95,14 @@ class EffectiveSettingsReader:
             self.daemon_epoch.check(session)
             learn = partial(self.learner.parameters, session, steady_s=steady_s)
             return effective_settings(settings, read_admin_settings(session), learn)
+
+    @staticmethod
+    def check_enforces(session: Session) -> None:
+        """What a cycle has decided in mode enforce may still be sent.
+
+        Raises:
+            ModeChangedError: another mode was set since.
+        """
+        mode = read_admin_settings(session).get("mode", "enforce")
+        if mode in MODES and mode != "enforce":
+            raise ModeChangedError(f"mode {mode} was set while this cycle was deciding")

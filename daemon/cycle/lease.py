@@ -135,8 +135,11 @@ class Lease:
             self.daemon_epoch.promise(session, promised.take_over_after_s)
         event.listen(session, "after_commit", committed, once=True)
 
-    def check(self) -> None:
+    def check(self, also: Callable[[Session], None] = lambda _session: None) -> None:
         """Before each chunk of changes: make sure that this daemon may still send what it decided.
+
+        Args:
+            also: looks at what else must still hold, and raises what it will if that is not so.
 
         Raises:
             SupersededError: a newer daemon has taken over, or somebody took the lifts back.
@@ -145,6 +148,7 @@ class Lease:
         self._extend()
         with self.store.read() as session:
             self.daemon_epoch.check(session)
+            also(session)
         self.check_age()  # a store that was long in answering told of the past
 
     def check_age(self) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
@@ -108,11 +111,17 @@ class PlanExecutor:
         )
 
     def send(
-        self, state: DaemonState, recorded: Sequence[RecordedChange], result: CycleResult, watch: Stopwatch
+        self,
+        state: DaemonState,
+        recorded: Sequence[RecordedChange],
+        result: CycleResult,
+        watch: Stopwatch,
+        still_wanted: Callable[[Session], None],
     ) -> None:
         """Send what is recorded, and take in what became of it.
 
         Raises:
+            ModeChangedError: by ``still_wanted``, which looks into the store before each chunk; nothing more is sent.
             SupersededError: a newer daemon has taken over; nothing more is sent, and it finds out what became of the rest.
             LeaseLapsedError: this daemon was paused; nothing more is sent.
         """
@@ -120,7 +129,7 @@ class PlanExecutor:
             return
         context, preemption_step_of = self._context, result.preemption_step_of
         with watch("act.send"):
-            outcomes = send_recorded_changes(context.client, recorded, context.lease.check)
+            outcomes = send_recorded_changes(context.client, recorded, partial(context.lease.check, still_wanted))
             for outcome, (_, change) in zip(outcomes, recorded, strict=True):
                 result.outcomes.append(outcome)
                 preemption_step = preemption_step_of.get(change.key)

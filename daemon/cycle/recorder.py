@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import CycleSettings
@@ -129,11 +130,17 @@ class CycleRecorder:
         self.pruner = StorePruner(self.context)
 
     def intend(
-        self, result: CycleResult, state: DaemonState, effective: EffectiveSettings, at: Instant
+        self,
+        result: CycleResult,
+        state: DaemonState,
+        effective: EffectiveSettings,
+        at: Instant,
+        still_wanted: Callable[[Session], None],
     ) -> list[RecordedChange]:
         """First transaction: everything known, and every change that is about to be sent.
 
         Raises:
+            ModeChangedError: by ``still_wanted``, which looks into the store; nothing was written.
             SupersededError: a newer daemon has taken over; nothing was written.
             LeaseLapsedError: this daemon was paused since it read Slurm; nothing was written.
         """
@@ -142,6 +149,7 @@ class CycleRecorder:
         with self.context.store.write() as session:
             if result.admitted.changes:
                 lease.check_age()
+                still_wanted(session)
             lease.renew_within(session)
             result.cycle_id = audit_log.open_cycle(
                 session,

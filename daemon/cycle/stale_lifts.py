@@ -81,5 +81,5 @@ class StaleLifts:
         changes = [replace(change, reason=f"{since}: lifts end") for change in shown if "SiteFactor" in change.new]
         hidden = [change.job_id for change in changes if not change.old]
         with self.context.store.read() as session:
-            recorded = queries.last_site_factors(session, hidden)
-        return [change for change in changes if change.old or recorded.get(change.job_id, "0") != "0"]
+            lifted = queries.recorded_lifts(session, hidden)
+        return [change for change in changes if change.old or change.job_id in lifted]

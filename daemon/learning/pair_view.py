@@ -33,7 +33,7 @@ class EstimateView:
 
     @classmethod
     def of(cls, estimate: Estimate) -> EstimateView:
-        """The same as an estimate."""
+        """An estimate as a view."""
         error = estimate.error if math.isfinite(estimate.error) else None
         return cls(estimate.value, error, estimate.source.name.lower())
 

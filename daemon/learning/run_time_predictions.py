@@ -22,6 +22,7 @@ from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
@@ -225,21 +226,16 @@ def traits_of_record(record: SlurmJob) -> SubmissionTraits:
 
 
 def traits_of_job(job: Job) -> SubmissionTraits:
-    """The same, as the store has it."""
+    """What a job's run time is predicted from, as the store has it."""
     return SubmissionTraits(job.user, job.gpus, job.partition, job.name, str(job.hints.get("model", "")))
 
 
 def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
     """Ended runs of jobs, by the key of the job."""
     found: dict[int, list[JobRun]] = {}
-    keys = [job.id for job in jobs]
-    for at in range(0, len(keys), 500):
-        query = (
-            select(JobRun)
-            .where(JobRun.job_pk.in_(keys[at : at + 500]), JobRun.end_s.is_not(None))
-            .order_by(JobRun.restart)
-        )
-        for run in session.scalars(query):
+    for keys in split_list([job.id for job in jobs]):
+        query = select(JobRun).where(JobRun.job_pk.in_(keys), JobRun.end_s.is_not(None))
+        for run in session.scalars(query.order_by(JobRun.restart)):
             found.setdefault(run.job_pk, []).append(run)
     return found
 

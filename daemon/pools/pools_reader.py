@@ -14,7 +14,6 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.own_partitions import OwnPartitionLookup
 from slurm_soda.daemon.pools.pool_runs import EXPLAINED_SOON_S, PoolRunTracker
 from slurm_soda.daemon.pools.refused_updates import RefusedPoolUpdates
-from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.pool_runs import load_pool_runs, save_pool_runs
 from slurm_soda.policies.pools.layout.partitions import PoolTable
@@ -171,7 +170,7 @@ def can_be_updated_alone(record: SlurmJob) -> bool:
 
 def startable_s(job: SlurmJob, now_s: float) -> float:
     """From when the wait after Slurm's requeue may be ended; NaN without one: a begin time further off is the user's."""
-    requeued = waits_for_begin_time(job, now_s) and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
+    requeued = job.waits_for_begin_time(now_s) and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
     return job.submit_s + MIN_RESTART_GAP_S if requeued else float("nan")
 
 

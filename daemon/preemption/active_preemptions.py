@@ -84,7 +84,7 @@ class ActivePreemptions:
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)
         starts = set() if plan is None else set(plan.starts.tolist())
-        waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)}
+        waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)} if self.by_job else set()
         preemption_steps: list[PreemptionStep] = []
         changed: list[ActivePreemption] = []
         for active_preemption in self.by_job.values():
@@ -92,11 +92,12 @@ class ActivePreemptions:
             context = PreemptionContext(
                 at, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s, boot_s
             )
-            if job is not None and is_back(active_preemption, job):
-                active_preemption.returned_s = returned_s(active_preemption, job, context)
+            back = job if is_back(active_preemption, job) else None
+            if back is not None:
+                active_preemption.returned_s = returned_s(active_preemption, back, context)
             step = decide_next_step(active_preemption, job, context)
-            if plan is not None and job is not None and is_back(active_preemption, job):
-                self._judge(active_preemption, job, step, context, jobs, starts)
+            if plan is not None and back is not None:
+                self._judge(active_preemption, back, step, context, jobs, starts)
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase

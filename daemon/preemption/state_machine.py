@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -21,6 +21,8 @@ PreemptionPhase = Literal["intended", "signalled", "requeued", "released", "done
 PreemptionCommand = Literal["signal", "requeue", "requeue-ended", "start-now"]
 
 FINAL_PHASES: frozenset[str] = frozenset({"done", "lost"})
+ACTIVE_PHASES: frozenset[str] = frozenset(get_args(PreemptionPhase)) - FINAL_PHASES
+"""Of a preemption that is not over."""
 LEAVING_PHASES: frozenset[str] = frozenset({"intended", "signalled", "requeued"})
 
 PHASE_AFTER: dict[PreemptionCommand, PreemptionPhase] = {
@@ -173,25 +175,30 @@ def _still_running(
 def _ended(active_preemption: ActivePreemption, job: SlurmJob, at: Instant, boot_s: float) -> PreemptionDecision:
     """Ended in the very run that we preempt. With SIGTERM only a requeue that Slurm took can have ended it."""
     ours = active_preemption.phase in ("signalled", "requeued") or not _requeue_sends_checkpoint_signal(job)
-    earliest_s, latest_s = _our_ends(active_preemption, at, boot_s)
-    if job.state in _STATES_AFTER_CHECKPOINT and ours and earliest_s <= job.end_s <= latest_s:
+    if job.state in _STATES_AFTER_CHECKPOINT and ours and _ended_in_time(active_preemption, job, at, boot_s):
         return PreemptionDecision(
             active_preemption.phase, send="requeue-ended", why=f"it saved its state and ended ({job.exit_code})"
         )
     return PreemptionDecision("lost", why=f"the job ended by itself: {job.state}")
 
 
-def _our_ends(active_preemption: ActivePreemption, at: Instant, boot_s: float) -> tuple[float, float]:
-    """Between which instants of Slurm's clock our signal or requeue can have ended the run.
+def _ended_in_time(active_preemption: ActivePreemption, job: SlurmJob, at: Instant, boot_s: float) -> bool:
+    """Whether our signal or requeue can have ended the run, by when it ended.
 
-    A job whose grace was over long before it ended ignored the signal. What ended while slurmctld was down, it dates later.
+    What Slurm took came before the end, and an end that is seen soon after the grace was in time, whatever clocks say. For
+    others Slurm's date decides: a job whose grace was over long before it ended ignored the signal. What ended while
+    slurmctld was down, it dates later.
     """
     created_s, created_steady_s = active_preemption.created_s, active_preemption.created_steady_s
     # After the clock was set, Slurm's word on the end may be by another clock than ours on the beginning.
     by_both_clocks = (created_s, at.wall(created_steady_s))
+    if active_preemption.phase == "intended" and job.end_s < min(by_both_clocks) - SLURM_TICK_S:
+        return False
+    noted_within_s = NODES_REPORT_WITHIN_S + MOST_CLOCK_DIFFERENCE_S
+    if at.steady_s <= active_preemption.deadline_s + noted_within_s:
+        return True
     grace_over_s = max(by_both_clocks) + (active_preemption.deadline_s - created_steady_s)
-    noted_by_s = max(grace_over_s, boot_s) + NODES_REPORT_WITHIN_S + MOST_CLOCK_DIFFERENCE_S
-    return min(by_both_clocks) - SLURM_TICK_S, noted_by_s
+    return job.end_s <= max(grace_over_s, boot_s) + noted_within_s
 
 
 def lacks_requeue(active_preemption: ActivePreemption, job: SlurmJob | None, at: Instant, boot_s: float) -> bool:
@@ -211,7 +218,7 @@ def _after_requeue(
     owners_time = job.eligible_s - job.submit_s > MAX_REQUEUE_WAIT_S
     if job.state != "PENDING" or owners_time:
         return PreemptionDecision("done", why="its owner has said when it may start" if owners_time else "")
-    if not waits_for_begin_time(job, context.at.now_s):
+    if not job.waits_for_begin_time(context.at.now_s):
         unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
     if _left_just_now(job, context.at.now_s):
@@ -259,11 +266,6 @@ def _left_just_now(job: SlurmJob, now_s: float) -> bool:
     A submit time that lies ahead by more than machines differ is of before the clock was set back.
     """
     return -MOST_CLOCK_DIFFERENCE_S <= now_s - job.submit_s < MIN_RESTART_GAP_S
-
-
-def waits_for_begin_time(job: SlurmJob, now_s: float) -> bool:
-    """Whether Slurm makes a requeued job wait (121 s); a hold or a dependency is not ours to end."""
-    return job.reason == "BeginTime" or (job.eligible_s > now_s and not job.reason.startswith(("JobHeld", "Depend")))
 
 
 def _requeue_sends_checkpoint_signal(job: SlurmJob) -> bool:

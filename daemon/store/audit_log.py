@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Preemption
 from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
 
@@ -25,8 +26,6 @@ STANDING_STATES = (*UNSETTLED_STATES, "done")
 
 UNDO_KIND = "undo"
 """Kind of a recorded change that takes another one back; not itself something to undo."""
-
-_IDS_PER_STATEMENT = 500
 
 # Statements of each cycle, on the table and built once: on the class and built anew they take several times as long.
 _CYCLES = cast("Table", Cycle.__table__)
@@ -116,9 +115,8 @@ def record_outcomes(session: Session, outcomes: Iterable[ChangeOutcome], now_s: 
     for (state, error), ids in groups.items():
         values = {"state": state, "error": error, "finished_s": None if state == "sent" else now_s}
         before = STANDING_STATES if state == "undone" else UNSETTLED_STATES
-        for at in range(0, len(ids), _IDS_PER_STATEMENT):
-            among = Action.id.in_(ids[at : at + _IDS_PER_STATEMENT])
-            session.execute(update(Action).where(among, Action.state.in_(before)).values(**values))
+        for part in split_list(ids):
+            session.execute(update(Action).where(Action.id.in_(part), Action.state.in_(before)).values(**values))
 
 
 def void_requeues(session: Session, preemption_ids: Collection[int], now_s: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, NodeEvent
@@ -22,8 +23,6 @@ REASONS_WITH_BEST_CORES = tuple(reason.name.lower() for reason in CONCLUSIVE)
 
 NEWEST_FITS = 500
 """Jobs of one owner that a start looks back to."""
-
-_IDS_PER_QUERY = 500
 
 
 def add_measurement(session: Session, record: CoreMeasurement) -> bool:
@@ -195,10 +194,9 @@ def proposal_of(session: Session, job_id: int, submit_s: float) -> CpuProposalRo
 
 
 def proposals_of(session: Session, job_ids: Sequence[int]) -> list[CpuProposalRow]:
-    """Thoughts about jobs with these ids."""
+    """The CPU-fit proposals for jobs with these ids."""
     rows: list[CpuProposalRow] = []
-    for at in range(0, len(job_ids), _IDS_PER_QUERY):
-        part = job_ids[at : at + _IDS_PER_QUERY]
+    for part in split_list(job_ids):
         rows += session.scalars(select(CpuProposalRow).where(CpuProposalRow.job_id.in_(part)))
     return rows
 
@@ -211,11 +209,10 @@ def newest_resizes(session: Session, submit_of: Mapping[int, float]) -> dict[int
         submit_of: first submission by job id.
     """
     found: dict[int, Action] = {}
-    ids = list(submit_of)
     among = Action.job_id.in_(bindparam("ids", expanding=True))
     query = select(Action).where(among, Action.kind == "rewrite", Action.state != "void").order_by(Action.id)
-    for at in range(0, len(ids), _IDS_PER_QUERY):
-        for action in session.scalars(query, {"ids": ids[at : at + _IDS_PER_QUERY]}):
+    for part in split_list(list(submit_of)):
+        for action in session.scalars(query, {"ids": part}):
             if "NumCPUs" in action.new and action.submit_s == submit_of[action.job_id]:
                 found[action.job_id] = action
     return found

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import REASONS_WITH_BEST_CORES, fits_of, measurements_of, past_fits, proposals_of
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals, usage_by_job
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.scheduling import Job
@@ -18,10 +19,10 @@ from slurm_soda.policies.cpu_fit.start_cores import CoreRequest, NodeCapacity, S
 from slurm_soda.policies.pools.kinds import choose_pool_kind
 from slurm_soda.slurm_ext.hints.flags import CATEGORIES
 
+MAX_FITS = 5000
+"""Jobs in one report that sodad sends."""
 MAX_MEASUREMENTS = 2000
 """A job that runs for months may have been searched hundreds of times, on many nodes."""
-
-_IDS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +173,9 @@ def _matches(filters: CpuFitFilters) -> Iterator[ColumnElement[bool]]:
 
 
 def _newest_fits(session: Session, jobs: Sequence[Job]) -> dict[tuple[int, float | None], CpuFitRow]:
-    ids = [job.job_id for job in jobs]
     newest: dict[tuple[int, float | None], CpuFitRow] = {}
-    for at in range(0, len(ids), _IDS_PER_QUERY):
-        query = select(CpuFitRow).where(CpuFitRow.job_id.in_(ids[at : at + _IDS_PER_QUERY]))
+    for part in split_list([job.job_id for job in jobs]):
+        query = select(CpuFitRow).where(CpuFitRow.job_id.in_(part))
         for fit in session.scalars(query.order_by(CpuFitRow.at_s, CpuFitRow.id)):
             newest[fit.job_id, fit.submit_s] = fit
     return newest

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.queries import never_shared
 from slurm_soda.daemon.store.tables.kind_profiles import (
     ObservedJob,
@@ -21,8 +22,6 @@ from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 KIND_COLUMNS = ("model", "batch", "gpu_type", "gpus")
 VALUE_KEY_COLUMNS = (*KIND_COLUMNS, "partner", "partner_batch", "quantity", "source", "owner")
 """Columns that name a value."""
-
-_IDS_PER_QUERY = 500
 
 
 def all_values(session: Session, quantity: str | None = None) -> Sequence[ProfileValueRow]:
@@ -101,8 +100,7 @@ def observed_jobs_of(session: Session, kind: Mapping[str, Any], owner: str, limi
 def already_observed(session: Session, keys: Sequence[int]) -> set[int]:
     """Which of these jobs were observed already."""
     found: set[int] = set()
-    for at in range(0, len(keys), _IDS_PER_QUERY):
-        part = keys[at : at + _IDS_PER_QUERY]
+    for part in split_list(keys):
         found.update(session.scalars(select(ObservedJob.job_pk).where(ObservedJob.job_pk.in_(part))))
     return found
 
@@ -163,8 +161,8 @@ def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> S
 def jobs_by_end(session: Session, keys: Sequence[int]) -> list[Job]:
     """These ended jobs, in the order in which they ended."""
     found: list[Job] = []
-    for at in range(0, len(keys), _IDS_PER_QUERY):
-        found += session.scalars(select(Job).where(Job.id.in_(keys[at : at + _IDS_PER_QUERY])))
+    for part in split_list(keys):
+        found += session.scalars(select(Job).where(Job.id.in_(part)))
     return sorted(found, key=lambda job: (job.end_s or 0.0, job.id))
 
 
@@ -176,8 +174,7 @@ def run_time_prediction_of(session: Session, job_pk: int) -> RunTimePrediction |
 def already_predicted(session: Session, keys: Sequence[int]) -> set[int]:
     """Of which of these jobs a run time was predicted."""
     found: set[int] = set()
-    for at in range(0, len(keys), _IDS_PER_QUERY):
-        part = keys[at : at + _IDS_PER_QUERY]
+    for part in split_list(keys):
         found.update(session.scalars(select(RunTimePrediction.job_pk).where(RunTimePrediction.job_pk.in_(part))))
     return found
 

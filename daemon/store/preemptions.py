@@ -9,8 +9,9 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES, ActivePreemption, PreemptionPhase
+from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, ActivePreemption, PreemptionPhase
 from slurm_soda.daemon.preemption.vain_preemptions import FORGOTTEN_AFTER_S, VainAttempts, VainPreemptions
+from slurm_soda.daemon.store.queries import active_preemptions
 from slurm_soda.daemon.store.tables.scheduling import Action, Preemption, VainPreemption
 from slurm_soda.policies.engine.vain_preemptions import MAX_PAUSE_S, GpuRequest
 
@@ -20,7 +21,6 @@ def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
 
     A deadline comes back no later than it was after its last change: the wall clock may have been set back since.
     """
-    rows = session.scalars(select(Preemption).where(Preemption.phase.not_in(FINAL_PHASES)).order_by(Preemption.id))
     return [
         ActivePreemption(
             job_id=row.job_id,
@@ -35,8 +35,13 @@ def load_preemptions(session: Session, at: Instant) -> list[ActivePreemption]:
             vain_for=tuple(row.vain_for),
             pk=row.id,
         )
-        for row in rows
+        for row in active_preemptions(session)
     ]
+
+
+def load_leaving(session: Session, at: Instant) -> list[ActivePreemption]:
+    """Of :func:`load_preemptions` those whose job may not have left its places yet."""
+    return [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
 
 
 def refused_runs(session: Session, since_s: float) -> list[tuple[int, int, float]]:

@@ -12,7 +12,9 @@ from sqlalchemy import ColumnElement, Integer, Table, func, select
 from sqlalchemy import cast as cast_column
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.preemption.state_machine import ACTIVE_PHASES
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import (
     NO_DAEMON,
     Action,
@@ -29,10 +31,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     VainPreemption,
 )
 
-ACTIVE_PHASES = ("intended", "signalled", "requeued", "released")
-"""Phases of a preemption that is not over."""
-
-_IDS_PER_QUERY = 500
+_ROWS_AT_A_TIME = 500
 
 # Of each cycle, on the table and built once: on the class and built anew it takes several times as long.
 _SETTINGS = cast("Table", AdminSetting.__table__)
@@ -129,8 +128,8 @@ def find_job(session: Session, job_id: int, submit_s: float | None = None) -> Jo
 
 def find_jobs(session: Session, job_ids: Sequence[int]) -> Iterator[Job]:
     """All jobs of these ids, ended ones included."""
-    for at in range(0, len(job_ids), _IDS_PER_QUERY):
-        yield from session.scalars(select(Job).where(Job.job_id.in_(job_ids[at : at + _IDS_PER_QUERY])))
+    for part in split_list(job_ids):
+        yield from session.scalars(select(Job).where(Job.job_id.in_(part)))
 
 
 def runs_of(session: Session, job: Job) -> Sequence[JobRun]:
@@ -198,7 +197,7 @@ def vain_preemptions_like(session: Session, job: Job) -> Sequence[VainPreemption
 def standing_actions(session: Session) -> Iterator[Action]:
     """Changes that Slurm took or may have taken and that were not taken back, newest first; none that takes another back."""
     query = select(Action).where(Action.state.in_(STANDING_STATES), Action.kind != UNDO_KIND)
-    yield from session.scalars(query.order_by(Action.id.desc()).execution_options(yield_per=_IDS_PER_QUERY))
+    yield from session.scalars(query.order_by(Action.id.desc()).execution_options(yield_per=_ROWS_AT_A_TIME))
 
 
 def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
@@ -207,8 +206,7 @@ def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
     Lists of partitions are left out: where a job may run is a matter of the pools, which stay.
     """
     found: list[Action] = []
-    for at in range(0, len(job_ids), _IDS_PER_QUERY):
-        part = job_ids[at : at + _IDS_PER_QUERY]
+    for part in split_list(job_ids):
         among = Action.job_id.in_(part)
         query = select(Action).where(Action.kind == "rewrite", Action.state.in_(STANDING_STATES), among)
         found += [action for action in session.scalars(query) if "Partition" not in action.new]
@@ -224,11 +222,15 @@ def newest_order(session: Session) -> int | None:
 def last_site_factors(session: Session, job_ids: Sequence[int]) -> dict[int, str]:
     """The newest SiteFactor that was recorded for each of these jobs, whatever became of it; by job id."""
     found: dict[int, str] = {}
-    for at in range(0, len(job_ids), _IDS_PER_QUERY):
-        part = job_ids[at : at + _IDS_PER_QUERY]
+    for part in split_list(job_ids):
         query = select(Action.job_id, Action.new).where(Action.job_id.in_(part)).order_by(Action.id)
         found |= {job_id: new["SiteFactor"] for job_id, new in session.execute(query) if "SiteFactor" in new}
     return found
+
+
+def recorded_lifts(session: Session, job_ids: Sequence[int]) -> set[int]:
+    """Which of these jobs have a lift as far as the record of changes tells."""
+    return {job_id for job_id, factor in last_site_factors(session, job_ids).items() if factor != "0"}
 
 
 def later_actions(session: Session, action: Action) -> Sequence[Action]:

@@ -12,20 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.preemption.state_machine import waits_for_begin_time
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import UNDO_KIND, ChangeOutcome, UnsettledChange
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS
 
 SETTLE_AFTER_S = 600.0
 """Nobody takes longer from recording a change to recording its outcome: what Slurm does not show by then, it never took."""
 
-_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", "MinMemoryNode", "MinMemoryCPU"})
+_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", *MEMORY_FIELDS})
 """A reading of all jobs does not tell of these; they go with the CPUs."""
-
-_IDS_PER_QUERY = 500
 
 _NOT_SHOWN = "Slurm does not show it; what is still wanted is sent again"
 _NOT_TOLD = "the job no longer waits, and of such a job Slurm does not tell"
@@ -133,7 +132,7 @@ def _took_effect(unsettled: UnsettledChange, job: SlurmJob, shown: Mapping[str, 
     if change.kind == "signal":
         return _moved_on(unsettled, job) or job.state not in ("RUNNING", "SUSPENDED")
     if "StartTime" in change.new:
-        return not (job.state == "PENDING" and waits_for_begin_time(job, now_s))
+        return not (job.state == "PENDING" and job.waits_for_begin_time(now_s))
     return is_shown(change.new, shown)
 
 
@@ -149,10 +148,9 @@ def _replaced_values(session: Session, unsettled: Sequence[UnsettledChange]) -> 
         return found
     job_ids = sorted({each.change.job_id for each in unsettled})
     later: dict[int, list[Action]] = {}
-    for at in range(0, len(job_ids), _IDS_PER_QUERY):
-        among = Action.job_id.in_(job_ids[at : at + _IDS_PER_QUERY])
-        query = select(Action).where(among, Action.id > unsettled[0].action_id).order_by(Action.id.desc())
-        for action in session.scalars(query):
+    for part in split_list(job_ids):
+        query = select(Action).where(Action.job_id.in_(part), Action.id > unsettled[0].action_id)
+        for action in session.scalars(query.order_by(Action.id.desc())):
             later.setdefault(action.job_id, []).append(action)
     for each in unsettled:
         for action in later.get(each.change.job_id, []):  # newest first, so that the next one after it wins

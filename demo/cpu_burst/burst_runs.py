@@ -50,7 +50,7 @@ class BurstResult:
     pools: dict[str, Any]
     """What ``sodactl pools`` said of the pools in force."""
     layout: PoolLayout
-    """The same, as the figures need it."""
+    """The pools in force, as the figures need them."""
     log: list[dict[str, Any]]
     """The store's log of each pool."""
     versions: dict[str, str]

@@ -40,7 +40,7 @@ class Drf:
         return True
 
     def session(self, jobs: RequestColumns, demand: Demand, nodes: NodeTable) -> DrfSession:
-        """The same from event to event."""
+        """This policy for a simulation, from event to event."""
         return DrfSession(jobs, demand, nodes, gpus_only=self.gpus_only)
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:

@@ -14,8 +14,8 @@ import numpy as np
 
 from slurm_soda.policies.snapshot import BoolColumn, JobState, JobTable
 
-FIRST_PAUSE = 10.0
-"""Times the wait for such a job: GPUs that are vacated in vain stand idle for a tenth of the time at most."""
+PAUSE_RATIO = 10.0
+"""First pause over the time that GPUs stood idle in vain: so they do for a tenth of the time at most."""
 MAX_PAUSE_S = 86_400.0
 
 
@@ -38,7 +38,7 @@ def compute_pause_s(vain_attempts: int, wait_s: float) -> float:
         vain_attempts: at least 1.
         wait_s: how long the last job could have started, and did not.
     """
-    return min(FIRST_PAUSE * wait_s * 2.0 ** min(vain_attempts - 1, 30), MAX_PAUSE_S)
+    return min(PAUSE_RATIO * wait_s * 2.0 ** min(vain_attempts - 1, 30), MAX_PAUSE_S)
 
 
 def bar_preemptions(jobs: JobTable, paused: Collection[GpuRequest]) -> JobTable:

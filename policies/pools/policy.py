@@ -58,8 +58,8 @@ class Coda:
         return self if self.shares else replace(self, shares=dict(shares))
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job that
-        which other jobs must be aborted.
+        """O(n log n) in jobs, and for each start O(log n) in nodes; a search over the nodes for each GPU job for
+        which others must be aborted.
         """
         division = divide_nodes(
             snapshot.nodes, cpu_cores=self.cpu_cores, large_nodes=self.large_nodes, shares=self.shares
@@ -68,7 +68,7 @@ class Coda:
         return _SnapshotDecision(self, decided, division).plan()
 
     def session(self, jobs: JobRequests, demand: Demand, nodes: NodeTable) -> MultiPoolSession:
-        """The same from event to event."""
+        """This policy for a simulation, from event to event."""
         division = divide_nodes(nodes, cpu_cores=self.cpu_cores, large_nodes=self.large_nodes, shares=self.shares)
         return MultiPoolSession(demand, add_pool_columns(nodes, division), division, max_aborts=self.max_aborts)
 

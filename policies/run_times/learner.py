@@ -28,9 +28,9 @@ many names of one owner's jobs make nobody else's past forgotten. Each takes abo
 _OWNER_HALF_LIFE = 1000.0
 """Jobs of an owner after which one counts half; people change what they do."""
 _SHAPE_HALF_LIFE = 100.0
-"""The same among his jobs of one shape."""
+"""Jobs of an owner and one shape after which one counts half."""
 _CLOSEST_HALF_LIFE = 50.0
-"""The same where name or model are fixed as well."""
+"""Jobs of an owner, one shape and one name or model after which one counts half."""
 
 
 @dataclass(slots=True)

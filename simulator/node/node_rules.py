@@ -49,5 +49,5 @@ class NodeRules:
 
     @property
     def network_is_safe(self) -> bool:
-        """The same of the network."""
+        """Whether training is shielded from contention for the network."""
         return self.eliminates == "all"

@@ -16,6 +16,6 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
 end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-    with_soda(function() soda.modify(job_desc, job_rec, modify_uid) end)
+    with_soda(function() soda.modify(job_desc, job_rec, modify_uid, part_list) end)
     return slurm.SUCCESS
 end

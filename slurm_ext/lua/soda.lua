@@ -56,12 +56,12 @@ end
 
 -- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment, and the job in its pool when its
 -- owner changes it. What root writes stays as it is, tag and partition too. The daemon never changes comments: for its
--- updates this is a look at a few fields.
-function M.modify(job_desc, job_rec, modify_uid)
+-- updates this is a look at a few fields. With the list of partitions no job is sent to one that Slurm does not have.
+function M.modify(job_desc, job_rec, modify_uid, part_list)
     if modify_uid ~= 0 then
         guarded(function()
             hints.modify(job_desc, job_rec)
-            routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment))
+            routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment), part_list)
         end)
     end
 end

@@ -244,6 +244,23 @@ local function bases_in(routes, list)
     return common or nil, pools and table.concat(bases, ",") or list
 end
 
+local missed_in
+
+-- Whether Slurm has all partitions of a list, as it should while pools are in force. It refuses a job that names another one.
+local function in_slurm(part_list, list, path)
+    for name in list:gmatch("[^,]+") do
+        if part_list and not part_list[name] then
+            if missed_in ~= seen_text then
+                missed_in = seen_text
+                slurm.log_error("%s", "slurm-soda: no job is routed to partition " .. name .. ", which " .. path
+                    .. " names and Slurm does not have; see sodactl pools status")
+            end
+            return false
+        end
+    end
+    return true
+end
+
 -- Sends a new job to the partitions of its pool, by the pools in the file at this path. Without the file, or with false
 -- for its path, every job stays where it is.
 function M.arrange(path, job_desc, part_list, tag)
@@ -259,7 +276,7 @@ function M.arrange(path, job_desc, part_list, tag)
     if base then
         wanted = place_of(routes, base, job_desc, function(gpus) return M.may_borrow(routes, job_desc, gpus, tag) end)
     end
-    if wanted ~= named then
+    if wanted ~= named and in_slurm(part_list, wanted, path) then
         job_desc.partition = wanted
     end
 end
@@ -318,7 +335,7 @@ end
 -- Keeps a waiting job whose owner names another partition, or changes what it asks for, in the partitions of its pool. What root,
 -- sodad and operators say about a job of somebody else holds. Slurm does not tell of a job that it has whether it may be requeued
 -- or runs alone on its nodes: so one that is in pools stays there while its request stays, and none begins to borrow.
-function M.rearrange(path, job_desc, job_rec, modify_uid, tag)
+function M.rearrange(path, job_desc, job_rec, modify_uid, tag, part_list)
     if modify_uid ~= job_rec.user_id or (tonumber(job_rec.job_state) or 1) % 256 ~= 0 then
         return
     end
@@ -342,7 +359,7 @@ function M.rearrange(path, job_desc, job_rec, modify_uid, tag)
         local batch = { requeue = borrowed and (given(job_desc.requeue) or 1) or 0, script = true }
         wanted = place_of(routes, base, job, function(gpus) return M.may_borrow(routes, batch, gpus, tag) end)
     end
-    if wanted ~= named then
+    if wanted ~= named and in_slurm(part_list, wanted, path) then
         job_desc.partition = wanted
         if said(job_desc.partition) and named ~= before then
             slurm.log_user("%s", "partition " .. wanted .. ": what the job asks for decides among the pools")

@@ -95,8 +95,7 @@ def exclusive_command(job_id: int) -> tuple[str, ...]:
 
 def exclusive_environment(framing: ReplyFraming) -> dict[str, str]:
     """The format of :func:`exclusive_command`."""
-    oversubscribe, exclusive = EXCLUSIVE_FIELDS
-    return {"SQUEUE_FORMAT2": f"JobID:{framing.field},{oversubscribe}:{framing.field},{exclusive}:{framing.record}"}
+    return framing.squeue_env(("JobID", *EXCLUSIVE_FIELDS))
 
 
 def parse_exclusive_job(stdout: bytes, framing: ReplyFraming, job_id: int) -> ExclusiveNodes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ _PLAIN_FEATURES = re.compile(r"[^&|\[\]()*,:!]+(?:(?:&[^&|\[\]()*,:!]+)*|(?:\|[^
 
 MAX_REQUESTS = 200
 """Different requests for nodes in one cycle, those of the most urgent jobs; each is compared with all nodes."""
+
+_NODE_REQUEST = attrgetter("req_node_names", "nodes", "tasks", "tres_per_node", "tres_per_job", "tres_per_task")
+"""What :func:`_bound_to` takes of a job."""
 
 _Words = tuple[str, str, str, tuple[tuple[str, int], ...]]
 """Nodes by name, nodes that are excluded, features, other generic resources on each node."""
@@ -85,6 +89,15 @@ class _NodeSets:
     kept: KeptNodeFlags
     columns: dict[bytes, tuple[int, BoolColumn]] = field(default_factory=dict)
     _by_words: dict[_Words, int | None] = field(default_factory=lambda: {("", "", "", ()): ANY_NODE})
+    _by_request: dict[tuple[object, ...], int | None] = field(default_factory=dict)
+    """So that each request is read once, of however many jobs."""
+
+    def number_for(self, job: SlurmJob, detail: WaitingJob) -> int | None:
+        """Number of the set that a job is bound to; ``None`` as for :meth:`number`."""
+        request = (_NODE_REQUEST(job), detail.excluded_nodes, detail.features)
+        if request not in self._by_request:
+            self._by_request[request] = _bound_to(job, detail, self)
+        return self._by_request[request]
 
     def number(self, words: _Words) -> int | None:
         """Number of the set that a request is bound to; ``None``: unknown, or beyond :data:`MAX_REQUESTS`."""
@@ -142,7 +155,7 @@ def with_node_needs(
         if waiting is None:
             continue
         detail = waiting.get(job.job_id)
-        number = None if detail is None or detail.reservation or detail.cut else _bound_to(job, detail, sets)
+        number = None if detail is None or detail.reservation or detail.cut else sets.number_for(job, detail)
         if detail is None or number is None:
             barred[row] = True
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
@@ -46,6 +46,17 @@ class ReplyFraming:
     def env(self) -> dict[str, str]:
         """What the end mark needs."""
         return {_END_VARIABLE: self.end}
+
+    def squeue_env(self, fields: Sequence[str], widths: Mapping[str, int] | None = None) -> dict[str, str]:
+        """The format for squeue, in the environment because arguments are public.
+
+        Args:
+            fields: squeue's names of them.
+            widths: of fields that squeue cuts, and pads, to so many bytes.
+        """
+        separators = [self.field] * (len(fields) - 1) + [self.record]
+        named = zip(fields, separators, strict=True)
+        return {"SQUEUE_FORMAT2": ",".join(f"{name}:{(widths or {}).get(name, '')}{end}" for name, end in named)}
 
     def body(self, stdout: bytes, what: str) -> str:
         """The reply without its end mark, undecodable bytes as surrogate escapes.

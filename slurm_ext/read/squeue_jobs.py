@@ -48,11 +48,8 @@ _WIDTHS = {"Dependency": 60}
 
 
 def squeue_environment(framing: ReplyFraming) -> dict[str, str]:
-    """The format, in the environment because arguments are public."""
-    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
-    fields = zip(_FIELDS, separators, strict=True)
-    spec = ",".join(f"{name}:{_WIDTHS.get(name, '')}{separator}" for name, separator in fields)
-    return {"SQUEUE_FORMAT2": spec}
+    """The format of :data:`SQUEUE_COMMAND`."""
+    return framing.squeue_env(_FIELDS, _WIDTHS)
 
 
 @dataclass

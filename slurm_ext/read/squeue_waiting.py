@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
@@ -57,20 +58,13 @@ def read_waiting_jobs(
     argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING"]
     if partitions is not None:
         argv.append(f"--partition={','.join(partitions)}")
-    env = {**SLURM_ENVIRONMENT, **framing.env, "SQUEUE_FORMAT2": _format(framing)}
+    env = {**SLURM_ENVIRONMENT, **framing.env, **framing.squeue_env(_FIELDS, _WIDTHS)}
     said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:
         raise SlurmCommandError(
             tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
         )
     return parse_waiting(said.stdout, framing)
-
-
-def _format(framing: ReplyFraming) -> str:
-    """Constraints are a user's text, with ``|`` and ``&``: no fixed separator would be safe."""
-    separators = [framing.field] * (len(_FIELDS) - 1) + [framing.record]
-    fields = zip(_FIELDS, separators, strict=True)
-    return ",".join(f"{name}:{_WIDTHS.get(name, '')}{separator}" for name, separator in fields)
 
 
 def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
@@ -80,33 +74,37 @@ def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]
         SlurmReplyError: it is cut short or out of form, or there are jobs and none can be read.
     """
     found: dict[int, WaitingJob] = {}
+    read: dict[tuple[str, ...], Callable[[int], WaitingJob]] = {}  # many jobs differ in nothing but their ids
     unreadable: SlurmReplyError | None = None
-    for cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
+    for job_id, *cells in framing.records(stdout, len(_FIELDS), "squeue's list of waiting jobs"):
+        key = tuple(cells)
         try:
-            job = _parse_job(cells)
+            number = parse_integer(job_id, "job id")
+            if key not in read:
+                read[key] = _parse_details(cells, f"job {number}")
         except SlurmReplyError as error:
             unreadable = error
             continue
-        found[job.job_id] = job
+        found[number] = read[key](number)
     if unreadable and not found:
         raise unreadable
     return found
 
 
-def _parse_job(cells: Sequence[str]) -> WaitingJob:
-    job_id, batch, oversubscribe, exclusive, cpus, reservation, most_nodes, features, excluded, per_tres = cells
-    number = parse_integer(job_id, "job id")
+def _parse_details(cells: Sequence[str], what: str) -> Callable[[int], WaitingJob]:
+    """What makes a job of its id; ``cells`` are all others."""
+    batch, oversubscribe, exclusive, cpus, reservation, most_nodes, features, excluded, per_tres = cells
     features, excluded = features.rstrip(" "), excluded.rstrip(" ")
-    return WaitingJob(
-        number,
-        batch == "1",
-        parse_exclusive(oversubscribe, exclusive, f"job {number}").whole_nodes,
-        scaled_count(cpus, f"CPUs of job {number}"),
-        text_or_empty(reservation),
-        count_or_zero(most_nodes),
-        text_or_empty(features),
-        text_or_empty(excluded),
-        text_or_empty(per_tres),
+    return partial(
+        WaitingJob,
+        batch=batch == "1",
+        whole_nodes=parse_exclusive(oversubscribe, exclusive, what).whole_nodes,
+        least_cpus_per_node=scaled_count(cpus, f"CPUs of {what}"),
+        reservation=text_or_empty(reservation),
+        most_nodes=count_or_zero(most_nodes),
+        features=text_or_empty(features),
+        excluded_nodes=text_or_empty(excluded),
+        cpus_per_tres=text_or_empty(per_tres),
         cut=_fills(features, "Feature") or _fills(excluded, "ExcNodes"),
     )
 

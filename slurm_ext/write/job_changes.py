@@ -21,17 +21,20 @@ from slurm_soda.policies.pipeline.actions import (
     preemption_id,
 )
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL
-from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
 JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
+
+MEMORY_FIELDS = ("MinMemoryCPU", "MinMemoryNode")
+"""Either may stand in a change of a job's CPUs: one replaces the other."""
 
 DEFAULT_ORDER_DEPTH = 1000
 
@@ -253,7 +256,7 @@ the end of the job's last run there, both in whole seconds ("Job credential revo
 wait that Slurm itself imposes, the lifetime of a credential and a second, is the long way around this."""
 
 MAX_REQUEUE_WAIT_S = 180.0
-"""Slurm lets a requeued job wait about 121 s; a begin time that is further away is the user's own."""
+"""Slurm lets a requeued job wait about 121 s from the requeue, its new submit time; a later begin time is the user's own."""
 
 
 def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *, now_s: float) -> list[JobChange]:
@@ -277,7 +280,7 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
             changes.append(
                 JobChange(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
             )
-        if job.reason == "BeginTime" and job.restarts and job.eligible_s - now_s <= MAX_REQUEUE_WAIT_S:
+        if job.reason == "BeginTime" and job.restarts and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S:
             changes.append(
                 JobChange(
                     job.job_id,

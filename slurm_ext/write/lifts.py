@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn
 from slurm_soda.slurm_ext.write.competition import SharedNodes, find_larger, find_startable_soon
 from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds
 
@@ -18,10 +18,6 @@ PRIORITY_CEILING = 2_000_000_000
 PRIORITY_SPACING = 16
 """Distance of a lifted job from the next one below it, where there is room: Slurm's own numbers waver by one with their
 rounding, and a job that comes in between later needs one update."""
-
-
-UNKNOWN_SITE_FACTOR = -(2**62)
-"""Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
 
 
 @dataclass(frozen=True, slots=True)

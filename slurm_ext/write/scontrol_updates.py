@@ -34,7 +34,6 @@ def _is_gres(value: str) -> bool:
 
 _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "SiteFactor": (_is_site_factor, f"a whole number between -{SITE_FACTOR_LIMIT} and {SITE_FACTOR_LIMIT}"),
-    "Nice": (_SIGNED.fullmatch, "a whole number"),
     "StartTime": (_TIME.fullmatch, "now, now+SECONDS or YYYY-MM-DDTHH:MM:SS"),
     "CPUsPerTask": (_COUNT.fullmatch, "a positive count"),
     "NumCPUs": (_COUNT.fullmatch, "a positive count"),

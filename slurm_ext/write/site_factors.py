@@ -34,9 +34,9 @@ import math
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot
 from slurm_soda.slurm_ext.write.least_lifts import find_least_lifts
-from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR, LiftLimits, LiftWalk, WaitingQueue
+from slurm_soda.slurm_ext.write.lifts import LiftLimits, LiftWalk, WaitingQueue
 
 SITE_FACTOR_LIMIT = 2_147_483_645
 """Largest magnitude that scontrol takes; a larger one is ignored with exit status 1."""

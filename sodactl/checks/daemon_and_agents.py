@@ -136,12 +136,14 @@ def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -
     remedy = "systemctl status soda-agent on the node; without it, use of GPUs is not known"
     if missing:
         return CheckResult(
-            "agents", "warn", f"none ever on {_first_names(missing)} of {len(gpu_nodes)} GPU nodes", remedy
+            "agents", "warn", f"none ever on {output.format_first(missing)} of {len(gpu_nodes)} GPU nodes", remedy
         )
     if silent:
-        return CheckResult("agents", "warn", f"silent on {_first_names(silent)}", remedy)
+        return CheckResult("agents", "warn", f"silent on {output.format_first(silent)}", remedy)
     if faulty:
-        return CheckResult("agents", "warn", f"faults on {_first_names(faulty)}", "see soda-agent's log on the node")
+        return CheckResult(
+            "agents", "warn", f"faults on {output.format_first(faulty)}", "see soda-agent's log on the node"
+        )
     return (
         CheckResult("agents", "ok", f"{len(seen)} report")
         if seen
@@ -161,14 +163,12 @@ def check_clocks(session: Session) -> CheckResult:
     ]
     if wrong:
         return CheckResult(
-            "clocks", "fail", f"off: {_first_names(wrong)}", "run NTP or chrony on every node; MUNGE needs it too"
+            "clocks",
+            "fail",
+            f"off: {output.format_first(wrong)}",
+            "run NTP or chrony on every node; MUNGE needs it too",
         )
     if not offsets:
         return CheckResult("clocks", "skip", "no run recorded yet")
     largest = max(offsets.values(), key=abs)
     return CheckResult("clocks", "ok", f"{len(offsets)} nodes agree to {abs(largest):.1f} s")
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

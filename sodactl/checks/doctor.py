@@ -72,6 +72,11 @@ def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckRes
         record = read_record(Path(site.settings.state_dir))
         for obstacle in check_configured(record, config) if record is not None else ():
             yield CheckResult(obstacle.check, "fail", obstacle.found, obstacle.remedy)
+        gone = sorted(set(record.sent) - set(site.partitions().partitions())) if record is not None and config else []
+        if gone:
+            found = f"Slurm does not have {', '.join(gone)}, of pools that were applied: no job is sent there"
+            remedy = "make them again: sodactl pools apply; or take the pools back: sodactl pools revert"
+            yield CheckResult("pool partitions", "fail", found, remedy)
 
 
 def _checks_of_config(

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
-from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, ActivePreemption, lacks_requeue
+from slurm_soda.daemon.preemption.state_machine import ActivePreemption, lacks_requeue
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.daemon.store.preemptions import load_leaving
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.sodactl import output
@@ -26,8 +26,6 @@ _LATE_S = 120.0
 
 _POLL_S, _TELL_EVERY_S = 1.0, 10.0
 
-_MAX_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCheckpoints:
@@ -36,11 +34,6 @@ class UnfinishedCheckpoints:
     job_ids: tuple[int, ...] = ()
     left_s: float = 0.0
     """How long the longest of their graces still lasts."""
-
-    def names(self) -> str:
-        """The first few ids, for people."""
-        more = f" and {len(self.job_ids) - _MAX_SHOWN} more" if len(self.job_ids) > _MAX_SHOWN else ""
-        return ", ".join(map(str, self.job_ids[:_MAX_SHOWN])) + more
 
 
 def find_unfinished(
@@ -56,7 +49,7 @@ def find_unfinished(
     """
     now_s = store_now_s(session, site.now_s())
     at, alive = Instant(now_s, now_s), is_daemon_alive(session, queries.latest_epoch(session), site)
-    leaving = [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
+    leaving = load_leaving(session, at)
     boot_s = read_boot_s(client, leaving, jobs)
     found = [each for each in leaving if _goes_on(each, jobs.get(each.job_id), at, boot_s, alive=alive)]
     ends_s = [_grace_end_s(preemption, site) for preemption in found]
@@ -97,7 +90,8 @@ def wait_for_checkpoints(
     most_s, waited_s = found.left_s + _AFTER_GRACE_S, 0.0
     while found.job_ids and waited_s < most_s:
         if waited_s % _TELL_EVERY_S == 0.0:
-            output.warn(f"waiting for jobs that save their state ({found.names()}): {most_s - waited_s:.0f} s at most")
+            jobs = output.format_first(found.job_ids)
+            output.warn(f"waiting for jobs that save their state ({jobs}): {most_s - waited_s:.0f} s at most")
         site.context.sleep(_POLL_S)
         waited_s += _POLL_S
         found = look()

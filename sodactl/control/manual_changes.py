@@ -38,18 +38,17 @@ class ManualChange:
 
 
 def send_manual_changes(
-    store: Store | None, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float
+    store: Store, client: SlurmClient, wanted: Sequence[ManualChange], now_s: float
 ) -> list[JobChangeResult]:
-    """Send changes in order, recorded when there is a store to record them in.
+    """Send changes in order, and record them.
 
     Where Slurm did not answer, it is asked what it shows: a change that it took all the same has no error. Others of unknown
     outcome stay open, for sodad or a later command to settle.
     """
-    changes = [entry.change for entry in wanted]
-    if store is None or not wanted:
-        return apply_changes(client, changes)
+    if not wanted:
+        return []
     action_ids = _record_intents(store, wanted, now_s)
-    results = apply_changes(client, changes)
+    results = apply_changes(client, [entry.change for entry in wanted])
     _record_results(store, wanted, action_ids, results, now_s)
     return _settle_unanswered(store, client, action_ids, results, now_s)
 

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
-from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES, lacks_requeue
+from slurm_soda.daemon.preemption.state_machine import lacks_requeue
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.preemptions import load_preemptions
+from slurm_soda.daemon.store.preemptions import load_leaving
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import lift_end_change, requeue_change
 from slurm_soda.sodactl.control.manual_changes import ManualChange
@@ -32,27 +32,24 @@ def missing_requeues(
         now_s: Unix seconds.
     """
     at = _by_wall_clock(now_s)
-    leaving = [preemption for preemption in load_preemptions(session, at) if preemption.phase in LEAVING_PHASES]
+    leaving = load_leaving(session, at)
     boot_s = read_boot_s(client, leaving, jobs)
     found = [each for each in leaving if lacks_requeue(each, jobs.get(each.job_id), at, boot_s)]
-    lifts = queries.last_site_factors(session, [preemption.job_id for preemption in found])
+    lifted = queries.recorded_lifts(session, [preemption.job_id for preemption in found])
     changes: list[ManualChange] = []
     for preemption in found:
         job_id, submit_s = preemption.job_id, preemption.submit_s
         reason = f"{why}: it saved its state and ended ({jobs[job_id].exit_code}) for: {preemption.reason}"
         requeue = requeue_change(job_id, reason, ended=True)
         changes.append(ManualChange(requeue, submit_s, preemption_id=preemption.pk))
-        if lifts.get(job_id, "0") != "0":
+        if job_id in lifted:
             changes.append(ManualChange(lift_end_change(job_id, why), submit_s))
     return changes
 
 
 def may_lack_requeue(session: Session, *, since_s: float, now_s: float) -> bool:
     """Whether a job that was to be preempted may still end after ``since_s`` because of that."""
-    return any(
-        preemption.phase in LEAVING_PHASES and preemption.deadline_s >= since_s
-        for preemption in load_preemptions(session, _by_wall_clock(now_s))
-    )
+    return any(preemption.deadline_s >= since_s for preemption in load_leaving(session, _by_wall_clock(now_s)))
 
 
 def _by_wall_clock(now_s: float) -> Instant:

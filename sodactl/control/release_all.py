@@ -28,7 +28,7 @@ from slurm_soda.sodactl.control.checkpoint_wait import (
 )
 from slurm_soda.sodactl.control.manual_changes import ManualChange
 from slurm_soda.sodactl.control.missing_requeues import missing_requeues
-from slurm_soda.sodactl.control.signs_of_life import may_change_all_jobs
+from slurm_soda.sodactl.control.signs_of_life import await_observing, may_change_all_jobs
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
@@ -55,8 +55,9 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     changed them since. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
     sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
-    First the mode is set to observe, so that a running sodad does not make the same changes again; without a usable store
-    this is skipped, with a warning. Pools stay in force, as they need no sodad: `sodactl pools revert` removes them.
+    First the mode is set to observe, so that a running sodad does not make the same changes again, and its last changes
+    are waited for; without a usable store this is skipped, with a warning.
+    Pools stay in force, as they need no sodad: `sodactl pools revert` removes them.
     To leave slurm-soda run it again once sodad has stopped. Needs the rights of root or SlurmUser.
     Exit status: 0 if Slurm accepted everything and no job is left in the middle of its checkpoint, else 1.
 
@@ -123,14 +124,21 @@ class _Run:
         again = self._pass()
         if self.dry_run:
             return self._unfinished()
-        unfinished, waited = wait_for_checkpoints(self.site, self._unfinished)
-        again = again or waited
+        waited = self._await_observing()
+        unfinished, saved = wait_for_checkpoints(self.site, self._unfinished)
+        again = again or waited or saved
         for _ in range(_MOST_PASSES - 1):
             if not again:
                 break
             self.site.context.sleep(_REQUEUE_SHOWS_S)
             again = self._pass()
         return unfinished
+
+    def _await_observing(self) -> bool:
+        try:
+            return self.store is not None and await_observing(self.store, self.site)
+        except (StoreError, SQLAlchemyError):
+            return False
 
     def results(self) -> list[JobChangeResult]:
         """Of all changes, in the order in which they were first sent."""
@@ -234,10 +242,11 @@ def _draw(document: Document) -> None:
     for line in document["warnings"]:
         output.warn(line)
     rows, dry_run = document["changes"], document["dry_run"]
-    if unfinished := UnfinishedCheckpoints(tuple(document["unfinished"])).names():
+    if unfinished := document["unfinished"]:
         output.warn(
-            f"asked to save their state, and not over yet: {unfinished}. Once they have ended run `sodactl release-all` "
-            "again, before Slurm forgets them (MinJobAge): it requeues those that a stopped sodad has not"
+            f"asked to save their state, and not over yet: {output.format_first(unfinished)}. Once they have ended "
+            "run `sodactl release-all` again, before Slurm forgets them (MinJobAge): it requeues those that a stopped sodad "
+            "has not"
         )
     if document["mode_set"]:
         output.print_line("mode observe: sodad will change nothing more")

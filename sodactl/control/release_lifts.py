@@ -164,10 +164,10 @@ class _Release:
             return [] if is_release_stamped(self.state_dir) else list(changes)
         try:
             with self.store.read() as session:
-                recorded = queries.last_site_factors(session, [change.job_id for change in changes])
+                lifted = queries.recorded_lifts(session, [change.job_id for change in changes])
         except SQLAlchemyError:
             return list(changes)
-        return [change for change in changes if recorded.get(change.job_id, "0") != "0"]
+        return [change for change in changes if change.job_id in lifted]
 
     def _check(self) -> None:
         if self.store is None or self.epoch is None:
@@ -203,14 +203,14 @@ class _Release:
 def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Release | str:
     """Take the right to send from every sodad; or why there is nothing to do."""
     warnings: list[str] = []
-    leaving, now_s, why = False, site.now_s(), ["no sodad has ever run with this store"]
+    leaving, now_s, why = False, site.now_s(), "no sodad has ever run with this store"
 
     def nothing_to_do(last: Epoch) -> bool:
+        nonlocal why
         if not unless_alive:
             return False
-        found = fresh_heartbeat(last, site, now_s) or ("" if leaving else _settled(last, now_s))
-        why[:] = [found]
-        return bool(found)
+        why = fresh_heartbeat(last, site, now_s) or ("" if leaving else _settled(last, now_s))
+        return bool(why)
 
     try:
         store = stack.enter_context(site.store())
@@ -235,7 +235,7 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
             return seen
         return _Release(site, site.slurm(), None, None, warnings)
     if epoch is None and unless_alive:
-        return why[0]
+        return why
     return _Release(site, site.slurm(), store, epoch, warnings)
 
 

@@ -8,12 +8,16 @@ from pathlib import Path
 from sqlalchemy import select
 
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME
+from slurm_soda.daemon.cycle.lease import LeaseTiming
+from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
 from slurm_soda.sodactl.checks.check_result import CommandProbe
-from slurm_soda.sodactl.site_access import SiteAccess
+from slurm_soda.sodactl.live.view_source import is_daemon_alive
+from slurm_soda.sodactl.site_access import SiteAccess, wake_daemon
 
+_LOOK_EVERY_S = 0.5
 _WATCHED_SHARE, _LOOKS = 1 / 6, 10
 """Share of the lease for which a sodad that seems paused is watched, and how often."""
 
@@ -38,7 +42,7 @@ def fresh_heartbeat(last: Epoch, site: SiteAccess, now_s: float) -> str:
         return ""
     if last.host == site.context.host() and not site.context.pid_lives(last.pid):
         return ""
-    return f"sodad lives (pid {last.pid} on {last.host}): its heartbeat is {now_s - last.heartbeat_s:.0f} s old"
+    return f"sodad lives (pid {last.pid} on {last.host}): its heartbeat is {_age_text(last.heartbeat_s, now_s)} old"
 
 
 def watched_heartbeat(store: Store, site: SiteAccess, now_s: float) -> str:
@@ -59,6 +63,30 @@ def watched_heartbeat(store: Store, site: SiteAccess, now_s: float) -> str:
     return ""
 
 
+def await_observing(store: Store, site: SiteAccess) -> bool:
+    """Wait until a living sodad has ended the cycle in which it could change Slurm, once another mode is set.
+
+    It looks at the mode before each chunk of changes, so that one at most is under way.
+
+    Returns:
+        Whether there was such a cycle: then Slurm may show changes that it did not show before.
+    """
+    most_s, waited_s = LeaseTiming.of(site.settings).command_s, 0.0
+    while waited_s < most_s and _enforces(store, site):
+        if not waited_s:
+            wake_daemon(site)
+        site.context.sleep(_LOOK_EVERY_S)
+        waited_s += _LOOK_EVERY_S
+    return waited_s > 0.0
+
+
+def _enforces(store: Store, site: SiteAccess) -> bool:
+    with store.read() as session:
+        cycles = queries.recent_cycles(session, 1)
+        alive = is_daemon_alive(session, queries.latest_epoch(session), site)
+    return alive and bool(cycles) and cycles[0].mode == "enforce"
+
+
 def dated_lock(site: SiteAccess) -> str:
     """What sodad's lock file tells of a sodad that lives, where the store cannot; where there is no lock, none does."""
     try:
@@ -68,9 +96,14 @@ def dated_lock(site: SiteAccess) -> str:
     pid = site.local_daemon_pid()
     if pid is None or not _is_fresh(at_s, site, site.now_s()):
         return ""
-    return f"sodad lives (pid {pid}): it dated {LOCK_NAME} {site.now_s() - at_s:.0f} s ago"
+    return f"sodad lives (pid {pid}): it dated {LOCK_NAME} {_age_text(at_s, site.now_s())} ago"
 
 
 def _is_fresh(heartbeat_s: float, site: SiteAccess, now_s: float) -> bool:
     """A heartbeat that the clock, once set back, takes for one of the future is none."""
     return abs(now_s - heartbeat_s) < site.settings.cycle.lease_s
+
+
+def _age_text(at_s: float, now_s: float) -> str:
+    """An age in whole seconds; the sign of life may have come after the look at the clock."""
+    return f"{max(0.0, now_s - at_s):.0f} s"

@@ -16,7 +16,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
-from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
+from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS, JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
@@ -174,6 +174,8 @@ def check_undo(
             continue
         kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
         restored = action.old | ({} if lifts_end or "SiteFactor" not in action.old else {"SiteFactor": "0"})
+        if _is_memory_changed(action, records[action.job_id]):  # the CPUs go back, the owner's memory stays
+            restored = {name: value for name, value in restored.items() if name not in MEMORY_FIELDS}
         change = known_change(action.job_id, kind, restored, action.new, f"action {action.id} taken back by hand")
         verdicts.append(UndoCheck(action, change))
         shown[action.job_id] |= {name: action.old[name] for name in action.old if name in shown[action.job_id]}
@@ -243,6 +245,12 @@ def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStat
         if wrote is not None and now is not None and sorted(wrote.split(",")) != sorted(now.split(",")):
             return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"
     return ""
+
+
+def _is_memory_changed(action: Action, record: SlurmJob) -> bool:
+    """Whether the job asks for other memory than the change gave each of its nodes."""
+    wrote = action.new.get("MinMemoryNode")
+    return wrote is not None and record.memory_mib != int(wrote) * max(record.nodes, 1)
 
 
 def _row(verdict: UndoCheck, error: str, *, dry_run: bool) -> Document:

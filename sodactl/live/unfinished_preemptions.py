@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES
 from slurm_soda.daemon.store.tables.scheduling import Preemption
-
-_MAX_SHOWN = 5
+from slurm_soda.sodactl import output
 
 
 def describe_unfinished_preemptions(preemptions: Sequence[Preemption], *, alive: bool) -> str:
@@ -15,9 +14,8 @@ def describe_unfinished_preemptions(preemptions: Sequence[Preemption], *, alive:
     job_ids = [entry.job_id for entry in preemptions if entry.phase in LEAVING_PHASES]
     if alive or not job_ids:
         return ""
-    more = f" and {len(job_ids) - _MAX_SHOWN} more" if len(job_ids) > _MAX_SHOWN else ""
-    listed = ", ".join(map(str, job_ids[:_MAX_SHOWN])) + more
     return (
-        f"no sodad finishes the preemption of {listed}: a job that has ended after its checkpoint needs "
-        "`scontrol requeue JOB` (or `sodactl release-lifts`, which systemd runs), before Slurm forgets it (MinJobAge)"
+        f"no sodad finishes the preemption of {output.format_first(job_ids)}: a job that has ended after its "
+        "checkpoint needs `scontrol requeue JOB` (or `sodactl release-lifts`, which systemd runs), before Slurm forgets it "
+        "(MinJobAge)"
     )

@@ -17,7 +17,7 @@ from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
 from slurm_soda.daemon.api.views import JobDetailView, JobListView, StatusView, ViewHeader, daemon_is_alive
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.cpu_fit_report import CpuFitFilters, CpuFitReport, read_cpu_fit_report
+from slurm_soda.daemon.store.cpu_fit_report import MAX_FITS, CpuFitFilters, CpuFitReport, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.tables.scheduling import Epoch
@@ -33,9 +33,6 @@ TIMEOUT_S = 2.0
 """For each step of a request: connecting, and every wait for more of the answer."""
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-
-MAX_CPU_FITS = 5000
-"""Jobs whose cores sodad lists at once."""
 
 _REFUSAL_STATUSES = (403, 429, 503)
 """With which sodad says why it does not tell."""
@@ -196,7 +193,7 @@ class ApiViewSource:
 
     def cores(self, filters: CpuFitFilters, limit: int) -> CpuFitReport:
         query = {key: str(value) for key, value in asdict(filters).items() if value is not None}
-        return self._ask(CpuFitReport, "/v1/fit", query | {"limit": str(min(limit or MAX_CPU_FITS, MAX_CPU_FITS))})
+        return self._ask(CpuFitReport, "/v1/fit", query | {"limit": str(min(limit or MAX_FITS, MAX_FITS))})
 
     def read(self, request: ViewRequest[T]) -> T:
         return self._ask(request.kind, request.path, request.query)

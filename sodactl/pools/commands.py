@@ -20,7 +20,6 @@ from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.pools.partition_settings import include_text
 from slurm_soda.slurm_ext.pools.pool_installer import PoolChangeOutcome, PoolInstaller
 from slurm_soda.slurm_ext.pools.pools_record import read_record
-from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.pools import documents, tables
 from slurm_soda.sodactl.pools.log import log
@@ -201,7 +200,7 @@ def status(site: SiteAccess, *, as_json: bool) -> int:
     if record is None:
         document = documents.no_pools_document()
     else:
-        port, include_path = _partitions(site), Path(record.include_path)
+        port, include_path = site.partitions(), Path(record.include_path)
         try:
             config = port.config()
         except SlurmError:
@@ -222,15 +221,10 @@ def status(site: SiteAccess, *, as_json: bool) -> int:
     return 3 if record is None else 0 if sound else 1
 
 
-def _partitions(site: SiteAccess) -> ScontrolPartitions:
-    limits = site.settings.slurm
-    return ScontrolPartitions(site.context.runner(), read_s=limits.read_timeout_s, act_s=limits.write_timeout_s)
-
-
 def _installer(mover: WaitingJobMover) -> PoolInstaller:
     site = mover.site
     state_dir = Path(site.settings.state_dir)
-    return PoolInstaller(site.slurm(), _partitions(site), state_dir, site.now_s, site.context.who(), mover.send)
+    return PoolInstaller(site.slurm(), site.partitions(), state_dir, site.now_s, site.context.who(), mover.send)
 
 
 def _plan(site: SiteAccess, partitions: tuple[str, ...], overrides: ShareOverrides) -> tuple[PoolPlan, list[str]]:
@@ -240,7 +234,7 @@ def _plan(site: SiteAccess, partitions: tuple[str, ...], overrides: ShareOverrid
     # Whoever named partitions once need not name them again.
     named = list(partitions) or settings.pools.partitions or ([] if record is None else list(record.bases))
     settings = settings.model_copy(update={"pools": settings.pools.model_copy(update={"partitions": named})})
-    view = pool_plan.read_site_state(site.slurm(), _partitions(site))
+    view = pool_plan.read_site_state(site.slurm(), site.partitions())
     past, warnings = _past_jobs(site, settings, view)
     return pool_plan.plan_pools(view, settings, past, record, host=site.context.host(), overrides=overrides), warnings
 

@@ -57,7 +57,7 @@ def _plan_note_document(said: RecordedDecision) -> dict[str, Any]:
 
 
 def print_job(outcome: SimulationOutcome, row: int, heard: DecisionRecorder) -> None:
-    """The same for people."""
+    """Print what was decided on one job, and why."""
     jobs = outcome.workload
     output.print_line()
     gpus = output.format_count(int(jobs.gpus[row]), "GPU")

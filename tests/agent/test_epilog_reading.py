@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.wire.spool import Spool
-from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench
+from tests.agent.bench import CLOSE, JOB, OPEN, Bench
 from tests.agent.test_cpu import Kernel
 
 VERSIONS = [("cgroup/v1", "slurm_n1"), ("cgroup/v2", "slurmstepd.scope")]

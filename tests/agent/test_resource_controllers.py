@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from slurm_soda.agent.reporting.upload import UploadError
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
-from tests.agent.test_agent import CLOSE, JOB, OPEN, Bench, Controller, until
+from tests.agent.bench import CLOSE, JOB, OPEN, Bench, Controller, until
 
 
 @dataclass
@@ -43,26 +43,16 @@ class Broken(Diary):
         raise ZeroDivisionError("a mistake")
 
 
-@pytest.fixture
-def controller() -> Iterator[Controller]:
-    server = Controller()
-    yield server
-    server.stop()
-
-
 def test_a_controller_recovers_first_has_turns_and_closes_last(tmp_path: Path, controller: Controller) -> None:
     bench, diary = Bench(tmp_path, controller.port), Diary()
     bench.resource_controllers = (Broken(), diary)
 
     async def scene() -> None:
-        stop = asyncio.Event()
-        working = asyncio.create_task(bench.agent().run(stop))
-        await until((tmp_path / "sock").exists)
-        await bench.deliver(OPEN)
-        await until(lambda: any(sample.runs and sample.gpus for sample in diary.samples))
-        await until(lambda: any(len(report.faults) == 2 for report in controller.reports))
-        stop.set()
-        await working
+        async with bench.running():
+            await until((tmp_path / "sock").exists)
+            await bench.deliver(OPEN)
+            await until(lambda: any(sample.runs and sample.gpus for sample in diary.samples))
+            await until(lambda: any(len(report.faults) == 2 for report in controller.reports))
 
     asyncio.run(scene())
     assert diary.asked[0] == "recover"
@@ -141,12 +131,9 @@ def test_a_controller_may_want_samples_more_often(tmp_path: Path, controller: Co
     bench.config = replace(bench.config, interval_s=3600.0, young_interval_s=3600.0)
 
     async def scene() -> None:
-        stop = asyncio.Event()
-        working = asyncio.create_task(bench.agent().run(stop))
-        await until(lambda: len(diary.samples) >= 4)
-        diary.interval_s = float("inf")
-        stop.set()
-        await working
+        async with bench.running():
+            await until(lambda: len(diary.samples) >= 4)
+            diary.interval_s = float("inf")
 
     asyncio.run(scene())
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_soda.daemon.store.engine import Store, open_store
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
 
@@ -28,6 +29,14 @@ def fresh_store(made_store: Path, tmp_path: Path) -> Path:
     """A directory with an empty store."""
     shutil.copy(made_store, tmp_path / "soda.db")
     return tmp_path
+
+
+@pytest.fixture
+def store(fresh_store: Path) -> Iterator[Store]:
+    """An empty store."""
+    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

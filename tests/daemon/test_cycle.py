@@ -14,6 +14,7 @@ from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.queries import put_admin_setting
 from slurm_soda.policies.snapshot import JobState
+from slurm_soda.slurm_ext.write import sending
 from tests.daemon.fake_slurm import BEGIN_TIME_S, FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record
@@ -140,6 +141,36 @@ def test_settings_of_sodactl_override_the_file_at_the_next_cycle(slurm: FakeSlur
     cycle = sodad.last_cycle()
     assert cycle.policy == "tiresias-las"
     assert "no-such-policy" in cycle.facts["problems"][0]
+
+
+@pytest.mark.parametrize("while_it", ["reads", "sends"])
+def test_what_was_decided_is_not_sent_once_another_mode_is_set(
+    slurm: FakeSlurm, daemon: Start, monkeypatch: pytest.MonkeyPatch, while_it: str
+) -> None:
+    for job_id in range(1, 30):
+        slurm.submit(job_id, gpus=4 if job_id < 10 else 1)
+    slurm.tick()
+    sodad = daemon(policy={"name": "smallest"})
+    monkeypatch.setattr(sending, "CHUNK_UPDATES", 1)
+
+    def observe() -> None:
+        with sodad.store.write() as session:
+            put_admin_setting(session, "mode", "observe", now_s=0.0, by="root")
+
+    call = "site_factors" if while_it == "reads" else "update"
+    before = getattr(slurm, call)
+
+    def during(*args: object) -> object:
+        answer = before(*args)
+        observe()
+        return answer
+
+    monkeypatch.setattr(slurm, call, during)
+    report = sodad.run()
+    assert (report.mode, report.error) == ("observe", "")
+    assert len([job for job in slurm.all.values() if job.site_factor]) == (1 if while_it == "sends" else 0)
+    sodad.follow(5)
+    assert not [action for action in sodad.actions() if action.state == "intended"]
 
 
 def test_no_reply_means_no_action_and_says_so(slurm: FakeSlurm, daemon: Start) -> None:

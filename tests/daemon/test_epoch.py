@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, HostLock, SupersededError, begin_epoch, had_store
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.errors import SodaError
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Store:
-    return open_store(f"sqlite:///{fresh_store}/soda.db")
 
 
 def test_a_second_daemon_of_one_host_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,6 @@ def value(
     quantity: str, number: float, source: Source, kind: JobKind = R50, other: JobKind | None = None
 ) -> ProfileValue:
     return ProfileValue(ProfileSubject.of(kind, other), quantity, Estimate(number, 0.1 * number, source))
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 def known(store: Store, owner: str = "alice") -> KindProfiles:

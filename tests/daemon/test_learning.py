@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from slurm_soda.daemon.cycle.effective_settings import effective_settings
 from slurm_soda.daemon.learning.policy_parameters import MIN_SAMPLES, READ_INTERVAL_S, PolicyParameterLearner
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.completed_services import completed_services_gpu_s
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.tiresias.policy import Tiresias
 from tests.daemon.harness import settings
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Store:
-    return open_store(f"sqlite:///{fresh_store}/soda.db")
 
 
 def add(store: Store, job_id: int, gpus: int, *runs_s: float, state: str = "COMPLETED", user: str = "alice") -> None:

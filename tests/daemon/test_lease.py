@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from slurm_soda.daemon.cycle import standby
 from slurm_soda.daemon.cycle.lease import Lease, LeaseLapsedError, LeaseTiming
 from slurm_soda.daemon.cycle.slurm_access import make_partition_client, make_slurm_client
 from slurm_soda.daemon.cycle.standby import LeadershipClaim
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext import cli_client
 from slurm_soda.slurm_ext.client import JobUpdate
@@ -25,13 +25,6 @@ from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.test_odd_text import OneDaemon
 
 TIMING = LeaseTiming(35.0, 64.0)
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 def begin(store: Store, clock: FakeClock) -> Lease:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
@@ -13,7 +11,7 @@ from sqlalchemy import delete, select
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.store import kind_profiles as stored
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -22,13 +20,6 @@ from tests.sampling import examples
 
 R50 = JobKind("ResNet-50", 64, "v100")
 HONEST = ("alice", "bob", "carol", "dave")
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 def run(store: Store, user: str, *, run_s: float, iterations: int, jobs: int = 1) -> None:

@@ -119,9 +119,9 @@ def test_all_jobs_are_listed_once_a_second(site: Site) -> None:
 
     assert listed() == []
     site.submit(7)
-    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S / 2
+    site.clock.at_s += routes.ANSWER_MAX_AGE_S / 2
     assert listed() == []
-    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S
+    site.clock.at_s += routes.ANSWER_MAX_AGE_S
     assert listed() == [7]
 
 
@@ -134,11 +134,11 @@ def test_a_status_is_made_once_a_second_for_all_who_ask_the_same(site: Site, mon
 
     assert states() == {}
     site.submit(7)
-    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S / 2
+    site.clock.at_s += routes.ANSWER_MAX_AGE_S / 2
     assert [states(), states("?since_s=3601.25")] == [{}, {}]
     assert len(made) == 1
     assert states("?cycles=2") == {"PENDING": 1}
-    site.clock.at_s += routes.JOB_LIST_MAX_AGE_S
+    site.clock.at_s += routes.ANSWER_MAX_AGE_S
     assert states() == {"PENDING": 1}
     assert len(made) == 3
 

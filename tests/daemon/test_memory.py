@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from sqlalchemy import select
 
 from slurm_soda.daemon.cycle.accounting_lookup import apply_accounting
 from slurm_soda.daemon.store.agent_reports import store_report
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob, update_from_record
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, NodeEvent
@@ -104,11 +103,6 @@ def test_any_subset_of_sights_ends_in_the_same_past(which: list[int]) -> None:
 
 
 # --- the book ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Store:
-    return open_store(f"sqlite:///{fresh_store}/soda.db")
 
 
 def write(job_cache: JobCache, store: Store, now_s: float = 0.0) -> int:

@@ -96,13 +96,13 @@ def test_next_step(phase: str, job: SlurmJob | None, then: str, send: str | None
 @pytest.mark.parametrize(
     ("end_s", "boot_s", "send"),
     [
-        (1990.0, 0.0, "requeue-ended"),
+        (1960.0, 0.0, "requeue-ended"),
         (
-            2010.0,
+            1980.0,
             0.0,
             "requeue-ended",
-        ),  # the grace was over at 1990; Slurm hears of an end within 10 s, by its own clock
-        (2011.0, 0.0, None),
+        ),  # the grace was over at 1960; Slurm hears of an end within 10 s, by its own clock
+        (1981.0, 0.0, None),
         (2200.0, 2190.0, "requeue-ended"),  # slurmctld was down, and then heard of all that had ended
         (2211.0, 2190.0, None),
         (9999.0, float("inf"), "requeue-ended"),  # nobody knows whether it was down
@@ -113,15 +113,24 @@ def test_an_end_long_after_the_grace_is_the_job_s_own(
     phase: str, end_s: float, boot_s: float, send: str | None
 ) -> None:
     failed = record(state="FAILED", end_s=end_s, exit_code="1:0", hints=USR1)
-    assert step(phase, failed, around={"boot_s": boot_s}).send == send
+    assert step(phase, failed, around={"boot_s": boot_s}, deadline_s=1960.0).send == send
 
 
 def test_a_clock_that_was_set_back_makes_no_end_late() -> None:
-    """Slurm dated it at 1980 by the old clock; the grace was over at 1990 of that clock, which now shows 1000."""
+    """Slurm dated it at 1980 by the old clock; the grace was over at 1960 of that clock, which now shows 1000."""
     set_back = Instant(1000.0, NOW_S)
     context = PreemptionContext(set_back, True, False, {2}, 30.0, boot_s=0.0)
     failed = record(state="FAILED", end_s=1980.0, exit_code="3:0", hints=USR1)
-    assert decide_next_step(active_preemption("signalled"), failed, context).send == "requeue-ended"
+    assert decide_next_step(active_preemption("signalled", deadline_s=1960.0), failed, context).send == "requeue-ended"
+
+
+@pytest.mark.parametrize("hours", [-5, -1, 1, 5])
+def test_a_clock_that_differs_from_slurm_s_by_hours_loses_no_job(hours: int) -> None:
+    """As when a step of sodad's clock came before the preemption: all its own times agree, and Slurm's date is another's."""
+    off_s = 3600.0 * hours
+    context = PreemptionContext(Instant(NOW_S + off_s, NOW_S), True, False, {2}, 30.0, boot_s=0.0)
+    preempted = active_preemption("signalled", created_s=1899.6 + off_s)
+    assert decide_next_step(preempted, FAILED, context).send == "requeue-ended"
 
 
 def test_the_grace_is_waited_for() -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,17 +16,10 @@ from slurm_soda.daemon.api import report_writer
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.store.agent_reports import count_records, split_report, store_report
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.wire.core_tuning import ReportAnswer
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from slurm_soda.daemon.api import report_writer
 from slurm_soda.daemon.api.report_writer import SHOW_ERRORS_FOR_S, ReportNotWrittenError, ReportWriter
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.store.agent_reports import store_report
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
@@ -21,13 +21,6 @@ from tests.daemon.harness import Daemon, settings
 
 TOO_LARGE = 2**70
 """No database takes such a number, and no error of a database says so."""
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

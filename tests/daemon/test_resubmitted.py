@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -18,13 +16,6 @@ from tests.daemon.records import record
 GPUS = 2
 RAN_S = 36_000.0
 END_S = 1000.0 + RAN_S
-
-
-@pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{fresh_store}/soda.db")
-    yield opened
-    opened.close()
 
 
 def observe(cache: JobCache, store: Store, now_s: float, *records: SlurmJob) -> None:

@@ -40,6 +40,9 @@ class Routed:
 
     def __init__(self, version: str, folder: Path, table: PoolTable = GPU, rules: RoutingRules | None = None) -> None:
         self.site = LuaSite(version)
+        self.table = table
+        self.without: tuple[bytes, ...] = ()
+        """Partitions that are not in Slurm's list."""
         self.file = folder / ROUTES_NAME
         self.write(render_routes(table, rules or RoutingRules(kill_wait_s=10)))
         self.site.soda[b"routes_path"] = str(self.file).encode()
@@ -52,11 +55,16 @@ class Routed:
         job = self.site.job(env=env)
         for key, value in (SBATCH | fields).items():
             job[key.encode()] = value
-        part = self.site.table({b"flag_default": 1, b"name": b"gpu"})
-        other = self.site.table({b"flag_default": 0, b"name": b"other"})
-        self.site.soda[b"submit"](job, self.site.table({b"gpu": part, b"other": other}))
+        self.site.soda[b"submit"](job, self.partitions(*self.without))
         found: bytes | None = job[b"partition"]
         return found
+
+    def partitions(self, *without: bytes) -> Any:
+        """Slurm's list: the divided partition, the pools, and another one."""
+        names = {b"gpu", b"other", *(part.name.encode() for part in self.table)} - set(without)
+        return self.site.table(
+            {name: self.site.table({b"flag_default": int(name == b"gpu"), b"name": name}) for name in names}
+        )
 
     def modify(self, record: dict[str, Any], change: dict[str, Any], uid: int = 1000) -> bytes | None:
         """The partition in a change of a job afterwards."""
@@ -64,7 +72,7 @@ class Routed:
         for table, values in ((job, change), (before, record)):
             for key, value in values.items():
                 table[key.encode()] = value
-        self.site.soda[b"modify"](job, before, uid)
+        self.site.soda[b"modify"](job, before, uid, self.partitions(*self.without))
         found: bytes | None = job[b"partition"]
         return found
 
@@ -299,7 +307,25 @@ def test_a_site_that_hands_over_no_list_routes_named_partitions_only(tmp_path: P
 
 
 def test_the_example_hands_over_the_list() -> None:
-    assert "soda.submit(job_desc, part_list)" in (LUA_DIR / "job_submit.lua").read_text()
+    example = (LUA_DIR / "job_submit.lua").read_text()
+    assert "soda.submit(job_desc, part_list)" in example
+    assert "soda.modify(job_desc, job_rec, modify_uid, part_list)" in example
+
+
+def test_no_job_is_sent_to_a_partition_that_slurm_does_not_have(routed: Routed) -> None:
+    """As where the pools' include file was written back to its first line, and slurmctld was started again."""
+    there = routed.submit()
+    assert there not in (None, b"gpu")
+    waits = {"partition": there, "user_id": 1000, "job_state": 0}
+    assert routed.modify(waits, {"partition": b"gpu"}) == there
+    routed.without = tuple(part.name.encode() for part in GPU)
+    assert routed.submit() is None
+    assert routed.submit(partition=b"gpu") == b"gpu"
+    assert routed.modify(waits, {"partition": b"gpu"}) == b"gpu"
+    (said,) = routed.site.said("errors")
+    assert b"Slurm does not have" in said.encode()
+    routed.without = ()
+    assert routed.submit() == there
 
 
 asks = st.builds(

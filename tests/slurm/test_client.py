@@ -180,7 +180,7 @@ def test_each_update_has_its_own_result(cluster: ContainerCluster, client: CliSl
     fields = (("CPUsPerTask", "2"), ("NumCPUs", "2"), ("TresPerNode", "gres/gpu:2"), ("ReqNodeList", "n2"))
     results = client.update(
         [
-            JobUpdate(10**7, (("Nice", "1"),)),
+            JobUpdate(10**7, (("SiteFactor", "1"),)),
             JobUpdate(job_id, fields),
             JobUpdate(job_id, (("ReqNodeList", "nowhere"),)),
         ]

@@ -72,6 +72,10 @@ class Scontrol:
     def _answer(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         if words[0] == "sacctmgr":
             return 0, self.bound, ""
+        if words == ("scontrol", "ping"):
+            return 0, "Slurmctld(primary) at ctl is UP\n", ""
+        if words[:2] == ("scontrol", "--version") or words[:3] == ("scontrol", "-o", "show") or words[0] != "scontrol":
+            return 1, "", f"{words[0]}: not here"
         if words[-2:] == ("show", "config"):
             return 0, "Configuration data\n" + "".join(f"{key:<20} = {v}\n" for key, v in self.config.items()), ""
         if words[-2:] == ("show", "partition"):

@@ -108,7 +108,7 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
     jobs = [
         job(1),
         job(2),
-        job(3, reason="BeginTime", restarts=1, eligible_s=1100.0),
+        job(3, reason="BeginTime", restarts=1, eligible_s=1100.0, submit_s=979.0),
         job(4, reason="BeginTime", eligible_s=1100.0),
         job(5, reason="BeginTime", restarts=1, eligible_s=9000.0),
         job(6, state="RUNNING"),
@@ -117,6 +117,7 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
         job(9, state="COMPLETED", reason="None"),
         job(10, state="FAILED", reason="NonZeroExitCode"),
         job(11, state="CANCELLED", reason="BeginTime", restarts=1, eligible_s=1100.0),
+        job(12, reason="BeginTime", restarts=1, eligible_s=1100.0, submit_s=919.0),  # its owner's begin time
     ]
     changes = release_changes(jobs, {1: 700, 2: 0}, now_s=1000.0)
     assert [(c.job_id, dict(c.new), dict(c.old)) for c in changes] == [
@@ -128,6 +129,7 @@ def test_release_takes_back_everything_of_ours_and_nothing_else() -> None:
         (7, {"SiteFactor": "0"}, {}),
         (8, {"SiteFactor": "0"}, {}),
         (8, {"StartTime": "now+2"}, {}),
+        (12, {"SiteFactor": "0"}, {}),
     ]
 
 

@@ -23,6 +23,20 @@ script = f"echo $$ > {sys.argv[1]}; exec sleep 30"
 LocalCommandRunner(bound=True)(("sh", "-c", script), stdin=b"", timeout_s=float(sys.argv[2]), env={"PATH": "/usr/bin:/bin"})
 """
 
+WITHOUT_CAPSET = """
+import ctypes, struct, sys
+from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
+number = int(sys.argv[1])
+load, unequal, refuse, allow = (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
+rules = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in (load, unequal, refuse, allow)))
+program = ctypes.create_string_buffer(struct.pack("HP", 4, ctypes.addressof(rules)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+LocalCommandRunner(bound=True)(("true",), stdin=b"", timeout_s=9.0, env={"PATH": "/usr/bin:/bin"}).check("do this")
+"""
+"""PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP: a system call fails with EPERM, as under systemd's SystemCallFilter=~capset."""
+CAPSET = {"x86_64": 126, "aarch64": 91}
+
 
 def run(*argv: str, timeout_s: float = 20.0) -> int | None:
     return LocalCommandRunner(bound=True)(argv, stdin=b"", timeout_s=timeout_s, env=ENV).status
@@ -89,3 +103,15 @@ def test_its_status_is_the_commands(argv: tuple[str, ...], status: int) -> None:
 
 def test_it_is_stopped_at_its_time_limit() -> None:
     assert run("sleep", "30", timeout_s=0.2) is None
+
+
+@pytest.mark.skipif(os.uname().machine not in CAPSET, reason="the number of capset is not known here")
+def test_what_setpriv_may_not_do_is_told_in_its_words() -> None:
+    """It ends with 127, as a shell does where the command is not installed."""
+    number = CAPSET[os.uname().machine]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CAPSET, str(number)], capture_output=True, text=True, check=False
+    )
+    error = done.stderr.strip().splitlines()[-1]
+    assert "true exited with status 126: setpriv: " in error, done.stderr
+    assert error.endswith("; do this")

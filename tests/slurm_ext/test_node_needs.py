@@ -19,6 +19,7 @@ from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
 from slurm_soda.slurm_ext.read.slurm_values import parse_other_gres
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
+from tests.work import lines_run
 
 from .records import job, node, running
 
@@ -212,3 +213,16 @@ def test_requests_beyond_the_bound_preempt_no_one_and_the_others_are_kept(monkey
     assert [hosts for hosts in seen if hosts] == ["n4", "n5"]
     with_node_needs(snapshot, jobs, [replace(NODES[0], features=("z",)), NODES[1]], waiting, kept)
     assert [hosts for hosts in seen if hosts] == ["n4", "n5"] * 2, "the nodes changed"
+
+
+def test_a_request_is_read_once_of_however_many_jobs() -> None:
+    def lines(count: int) -> int:
+        waits = [
+            job(n, gpus=4, gpus_per_node=4, reason="Resources", tres_per_node="gres/gpu:4") for n in range(3, count)
+        ]
+        jobs = {each.job_id: each for each in (BOB, FULL, *waits)}
+        waiting = {each.job_id: WaitingJob(each.job_id, True, False, 1) for each in waits}
+        snapshot = build_snapshot(NOW, list(jobs.values()), NODES, {}, {}, {})
+        return lines_run(lambda: with_node_needs(snapshot, jobs, NODES, waiting))
+
+    assert (lines(300) - lines(100)) / 200 < 20

@@ -16,8 +16,8 @@ from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
-from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
-from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, NodeTable
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
 

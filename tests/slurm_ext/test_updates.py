@@ -24,7 +24,7 @@ def one(name: str, value: str, job_id: int = 7) -> JobUpdate:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("SiteFactor", "0"), ("SiteFactor", "-2147483645"), ("SiteFactor", "2147483645"), ("Nice", "-5"),
+        ("SiteFactor", "0"), ("SiteFactor", "-2147483645"), ("SiteFactor", "2147483645"), ("SiteFactor", "-5"),
         ("StartTime", "now"), ("StartTime", "now+60"), ("StartTime", "2026-11-20T22:48:24"), ("CPUsPerTask", "8"),
         ("NumCPUs", "28"), ("MinCPUsNode", "1"), ("TresPerNode", "gres/gpu:4"),
         ("TresPerNode", "gres/cog:g0:1,gres/cog:g1:1"), ("ReqNodeList", "n[1-3,7],login"), ("ReqNodeList", ""),
@@ -43,7 +43,7 @@ def test_what_may_be_sent(name: str, value: str) -> None:
         ("StartTime", "tomorrow"), ("CPUsPerTask", "0"), ("NumCPUs", "-1"), ("NumCPUs", "9999999"),
         ("TresPerNode", "gres/gpu:65"), ("TresPerNode", "gres/gpu:0"), ("TresPerNode", "gpu:2"),
         ("TresPerNode", "gres/gpu:2,"), ("ReqNodeList", "n1 n2"), ("ReqNodeList", "$(id)"), ("ReqNodeList", '"n1"'),
-        ("Priority", "5"), ("AdminComment", "mine"), ("JobId", "8"), ("Partition", ""),
+        ("Priority", "5"), ("Nice", "-5"), ("AdminComment", "mine"), ("JobId", "8"), ("Partition", ""),
     ],
 )  # fmt: skip
 def test_what_is_never_sent(name: str, value: str) -> None:

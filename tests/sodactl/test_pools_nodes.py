@@ -30,12 +30,13 @@ def edit(conf: Path, old: str, new: str) -> None:
     conf.write_text(conf.read_text().replace(old, new))
 
 
-def findings(soda: Bench) -> dict[str, str]:
-    """What doctor says of pools, by check, with slurmctld dead."""
-    alive = soda.commands
-    dead(soda)
+def findings(soda: Bench, *, alive: bool = False) -> dict[str, str]:
+    """What doctor says of pools, by check, with slurmctld dead or alive."""
+    commands = soda.commands
+    if not alive:
+        dead(soda)
     found = soda("doctor", "--json", status=None).document["findings"]
-    soda.commands = alive
+    soda.commands = commands
     return {one["check"]: f"{one['found']}; {one['remedy']}" for one in found if one["check"].startswith("pool ")}
 
 
@@ -69,6 +70,16 @@ def test_a_base_that_was_renamed(soda: Bench, conf: Path, alive: bool) -> None:
     for said in (findings(soda)["pool base"], soda("pools", "status", status=1).err):
         assert "partition gpu, which is divided, is not in" in said
         assert "sodactl pools revert" in said
+
+
+def test_partitions_that_slurm_no_longer_has(soda: Bench, conf: Path) -> None:
+    """As where configuration management wrote the include file back, and slurmctld was started again."""
+    assert isinstance(soda.commands, Scontrol)
+    for name in ("gpu_cpu", "gpu_large"):
+        del soda.commands.partitions[name]
+    found = findings(soda, alive=True)["pool partitions"]
+    assert "Slurm does not have gpu_cpu, gpu_large" in found
+    assert "sodactl pools apply; or take the pools back: sodactl pools revert" in found
 
 
 def test_apply_after_the_repair_asks_for_force_and_does_it(soda: Bench, conf: Path) -> None:

@@ -19,7 +19,7 @@ def site(soda: Bench) -> Bench:
     Slurm does not tell the SiteFactor of 9 to 12.
     """
     soda.slurm.queue = [
-        record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=NOW_S + 100),
+        record(7), record(8), record(9, reason="BeginTime", restarts=1, eligible_s=SUBMIT_S + 121),
         record(10, reason="BeginTime", eligible_s=NOW_S + 9000), record(11, reason="JobHeldUser", priority=0),
         record(12, reason="JobHeldAdmin", priority=0), record(13, state="RUNNING"),
     ]  # fmt: skip
@@ -43,6 +43,33 @@ def test_everything_of_ours_goes_and_nothing_else(site: Bench) -> None:
         assert (setting.value, setting.changed_by) == ("observe", "root (release-all)")
         kept = [(a.job_id, a.kind, a.state, a.submit_s, a.epoch_id) for a in session.scalars(select(Action))]
     assert kept == [(job_id, "release", "done", SUBMIT_S, None) for job_id, _ in sent]
+
+
+def test_what_a_living_sodad_sent_last_is_taken_back_too(site: Bench) -> None:
+    """Its cycle began in mode enforce, and sends a chunk after the first look at Slurm."""
+    site.daemon()
+    site.cycle(mode="enforce")
+    waits = 0
+
+    def sleep(_s: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 2:
+            site.slurm.factors[8] = 16
+        if waits == 3:
+            site.cycle(mode="observe")
+
+    site.sleep = sleep
+    site("release-all")
+    assert site.slurm.factors == RELEASED
+    assert waits > 3
+
+
+def test_a_cycle_that_never_ends_does_not_keep_anybody(site: Bench) -> None:
+    site.daemon()
+    site.cycle(mode="enforce")
+    site("release-all")
+    assert site.slurm.factors == RELEASED
 
 
 def test_a_requeued_jobs_release_is_in_its_own_story(site: Bench) -> None:

@@ -287,6 +287,9 @@ def test_it_says_why_there_is_nothing_to_do(site: Bench, tmp_path: Path) -> None
     lifted_by_daemon(site)
     assert "sodad lives (pid 4242 on ctl): its heartbeat is 1 s old" in why()
     assert "sodad lives" in site(*AUTOMATIC).document["why"]
+    with site.store.write() as session:
+        session.get_one(Epoch, 1).heartbeat_s = NOW_S + 0.3  # written after this command looked at the clock
+    assert "its heartbeat is 0 s old" in why()
     site.pids.clear()
     assert site(*AUTOMATIC).document["why"] == ""
     with site.store.write() as session:

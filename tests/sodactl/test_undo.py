@@ -69,6 +69,20 @@ def test_a_request_that_somebody_else_changed_since_stays(site: Bench) -> None:
     assert not site.slurm.sent
 
 
+@pytest.mark.parametrize(("memory_mib", "kept"), [(20480, {"MinMemoryCPU": "1024"}), (3000, {})])
+@pytest.mark.parametrize("command", [("undo", "2"), ("release-all",)])
+def test_memory_that_the_owner_changed_since_stays(
+    site: Bench, command: tuple[str, ...], memory_mib: int, kept: dict[str, str]
+) -> None:
+    asked = {"CPUsPerTask": "20", "NumCPUs": "20", "MinCPUsNode": "20"}
+    wrote = {"CPUsPerTask": "5", "NumCPUs": "5", "MinCPUsNode": "5", "MinMemoryNode": "20480"}
+    site.action(kind="rewrite", new=wrote, old=asked | {"MinMemoryCPU": "1024"})
+    site.slurm.queue = [record(7, cpus=5, cpus_per_task=5, memory_mib=memory_mib)]
+    site(*command)
+    sent = [dict(update.fields) for update in site.slurm.sent if "NumCPUs" in dict(update.fields)]
+    assert sent == [asked | kept]
+
+
 def test_two_changes_of_a_request_are_taken_back_one_after_the_other(site: Bench) -> None:
     site.action(kind="rewrite", new={"NumCPUs": "3"}, old={"NumCPUs": "20"})
     site.action(kind="rewrite", new={"NumCPUs": "7"}, old={"NumCPUs": "3"})

@@ -7,16 +7,15 @@ preemptions too).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.queries import belongs_to
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
-
-_IDS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ def _finished(job: Job, runs: Sequence[JobRun], usage: Sequence[JobNodeUsage]) -
 
 def _runs(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
     found: dict[int, list[JobRun]] = defaultdict(list)
-    for keys in _chunks([job.id for job in jobs]):
+    for keys in split_list([job.id for job in jobs]):
         for run in session.scalars(select(JobRun).where(JobRun.job_pk.in_(keys)).order_by(JobRun.restart)):
             found[run.job_pk].append(run)
     return found
@@ -191,7 +190,7 @@ def _runs(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
 def usage_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobNodeUsage]]:
     """What agents told of these jobs, by job id; a job of an earlier time may have had the same id."""
     found: dict[int, list[JobNodeUsage]] = defaultdict(list)
-    for job_ids in _chunks(sorted({job.job_id for job in jobs})):
+    for job_ids in split_list(sorted({job.job_id for job in jobs})):
         for record in session.scalars(
             select(JobNodeUsage)
             .where(JobNodeUsage.job_id.in_(job_ids))
@@ -199,9 +198,3 @@ def usage_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobNod
         ):
             found[record.job_id].append(record)
     return found
-
-
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Pieces that fit into one query: databases bound the number of parameters."""
-    for at in range(0, len(ids), _IDS_PER_QUERY):
-        yield ids[at : at + _IDS_PER_QUERY]

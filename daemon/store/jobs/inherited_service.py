@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.policies.engine.inherited_service import (
@@ -18,7 +19,6 @@ from slurm_soda.policies.engine.inherited_service import (
 )
 
 CANCELLED = "CANCELLED"
-_USERS_PER_QUERY = 500
 
 
 def inherit_services(session: Session, jobs: Collection[CachedJob], users: set[str], now_s: float) -> list[CachedJob]:
@@ -69,8 +69,7 @@ def _service(key: int, job: CachedJob) -> CancelledService:
 
 
 def _stored_services(session: Session, users: list[str], now_s: float) -> Iterator[CancelledService]:
-    for at in range(0, len(users), _USERS_PER_QUERY):
-        part = users[at : at + _USERS_PER_QUERY]
+    for part in split_list(users):
         query = select(Job).where(
             Job.end_s >= now_s - INHERIT_WITHIN_S,
             Job.state == CANCELLED,
@@ -85,6 +84,5 @@ def _stored_services(session: Session, users: list[str], now_s: float) -> Iterat
 
 
 def _passed_on(session: Session, keys: list[int]) -> Iterable[int | None]:
-    for at in range(0, len(keys), _USERS_PER_QUERY):
-        part = keys[at : at + _USERS_PER_QUERY]
+    for part in split_list(keys):
         yield from session.scalars(select(Job.inherited_from).where(Job.inherited_from.in_(part)))

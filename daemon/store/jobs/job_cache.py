@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.jobs.cached_job import (
     CachedJob,
     CachedRun,
@@ -20,8 +21,6 @@ from slurm_soda.daemon.store.jobs.job_rows import cached_job, cached_run, save_j
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, NodeEvent
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory
-
-_IDS_PER_STATEMENT = 500
 
 MISSING_RUN_TIMEOUT_S = 3600.0
 """For this long an agent's late records may still tell of a run that nobody saw."""
@@ -152,14 +151,14 @@ class JobCache:
         if not job_ids:
             return
         with self._store.read() as session:
-            for part in _chunks(job_ids):
+            for part in split_list(job_ids):
                 rows = session.scalars(select(Job).where(Job.job_id.in_(part)).order_by(Job.submit_s))
                 self._adopt(session, rows.all())
 
     def _adopt(self, session: Session, rows: Sequence[Job]) -> None:
         """Take rows of the store into memory; of several with one id the newest stays."""
         by_pk = {row.id: cached_job(row) for row in rows}
-        for part in _chunks(list(by_pk)):
+        for part in split_list(list(by_pk)):
             for run in session.scalars(select(JobRun).where(JobRun.job_pk.in_(part))):
                 by_pk[run.job_pk].runs[run.restart] = cached_run(run)
         for job in by_pk.values():
@@ -199,8 +198,3 @@ def _fill_missing_runs(job: CachedJob, events: Sequence[NodeEvent]) -> None:
             start_s, gpus = min(e.at_s for e in opened), sum(len(e.record.get("gpus", ())) for e in opened)
             names = ",".join(sorted({e.node for e in opened}))
             job.add_run(CachedRun(restart, start_s, max(*closed, start_s), names, gpus))
-
-
-def _chunks(job_ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Lists short enough for one statement."""
-    return (job_ids[at : at + _IDS_PER_STATEMENT] for at in range(0, len(job_ids), _IDS_PER_STATEMENT))

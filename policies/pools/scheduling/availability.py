@@ -22,7 +22,7 @@ class AvailableOnNode(NamedTuple):
     own_gpus: int
     """Of the small pool's own, not held by its jobs."""
     own_cpus: int
-    """The same of cores."""
+    """Of the small pool's own cores, not held by its jobs."""
     small_gpus: int
     """Once every job that is leaving, and every CPU job that borrows, has left; so the next two."""
     small_cpus: int

@@ -29,7 +29,7 @@ class ColocationConstraints:
         return self._allowed[key]
 
     def _like(self, row: int) -> int:
-        """The same for jobs that are alike."""
+        """A number that jobs which are alike share."""
         if row not in self._number:
             interference_view = self._interference_view
             traits = (

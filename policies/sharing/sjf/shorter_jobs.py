@@ -13,7 +13,7 @@ MUCH_LONGER = 2.0
 PATIENCE = 2.0
 """A job waits so for at most so many of its run times, if those in want lose all their speed."""
 DAYTIME_PATIENCE = 1.0
-"""The same where work comes by day."""
+""":data:`PATIENCE` where work comes by day."""
 LEAST_LOSS = 2.0
 """By day a job waits only for those who are together without so many times the speed of a job: twice what it loses itself
 meanwhile, as that is sure, and who comes next is not."""

@@ -139,5 +139,5 @@ def encode_texts(texts: Sequence[str], order: IntColumn) -> tuple[IntColumn, tup
 
 
 def repeat_text(text: str, jobs: int) -> tuple[IntColumn, tuple[str, ...]]:
-    """The same text for every job."""
+    """One text for every job, as :func:`encode_texts` gives texts."""
     return np.full(jobs, 0 if text else -1, dtype=np.int64), (text,) if text else ()

@@ -55,6 +55,16 @@ def test_clocks(soda: Bench, recorded: RecordedSlurm, offset_s: float, state: st
     assert said in found[1]
 
 
+@pytest.mark.parametrize(("mode", "state"), [("enforce", "ok"), ("advise", "fail"), ("observe", "fail")])
+def test_lifts_that_this_mode_does_not_end(soda: Bench, recorded: RecordedSlurm, mode: str, state: str) -> None:
+    soda.slurm.queue, soda.slurm.factors = [record(7)], {7: 500}
+    soda.action(7, new={"SiteFactor": "500"})
+    soda("mode", mode)
+    found = finding(soda("doctor", "--json", status=None), "lifts")
+    assert found[0] == state
+    assert ("sodactl release-all" in found[2]) == (state == "fail")
+
+
 @pytest.mark.parametrize("store", ["there", "lost"])
 def test_site_factors_that_no_record_explains(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, store: str) -> None:
     soda.slurm.queue = [record(7), record(8), record(9)]
