@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
@@ -31,6 +33,10 @@ class KindEstimates(Protocol):
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         """Whether these fit into the memory of one GPU at once."""
+        ...
+
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        """Whether these are known, not guessed, to need more memory than one GPU has."""
         ...
 
     def profile(self, kind: JobKind) -> KindProfile | None:
@@ -60,6 +66,8 @@ class GpuDevices:
     """Memory of each device; infinite where nobody says."""
     held_start: IntColumn
     held: IntColumn
+    unavailable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Devices that nobody can be given though no job of the table holds them: nobody knows who does. Empty: none."""
 
     def __len__(self) -> int:
         return len(self.memory_mib)

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from typing import NamedTuple
 
 from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
+from slurm_soda.policies.sharing.engine.plan_check import GpuPlacement
+from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import SlowdownLearner, WatchedJob
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
-from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
 from slurm_soda.simulator.sharing.sharing_record import SharingRecorder
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.sharing.true_slowdowns import DOES_NOT_FIT
-
-MEASURED_AFTER_S = 60.0
-"""So long must two jobs make progress beside each other before their slowdown counts as measured; our choice: tens to
-thousands of iterations of the models that were measured."""
-
-
-class GpuPlacement(NamedTuple):
-    """Where a job that starts goes, and with which sub-batch (0: its whole batch)."""
-
-    devices: tuple[int, ...]
-    sub_batch: int = 0
 
 
 @dataclass(slots=True)
@@ -39,7 +28,6 @@ class _RunningJob:
     resumes_s: float
     xi: float = 1.0
     interference_view: frozenset[int] = frozenset()
-    turn: int = 0
 
 
 class CoRunnerSlowdowns:
@@ -51,8 +39,9 @@ class CoRunnerSlowdowns:
 
     def __init__(self, devices: GpuHolders, together: SharingInputs, *, observes: bool) -> None:
         """``observes``: slowdowns that were seen become known."""
-        self.devices, self._observes = devices, observes
-        self._truth, self._kinds, self._learned = together
+        self.devices = devices
+        self._truth, self._kinds, known = together
+        self.learner = SlowdownLearner(known, observes=observes)
         self.planned: dict[int, GpuPlacement] = {}
         """By row: where jobs go that start next."""
         self._running: dict[int, _RunningJob] = {}
@@ -60,10 +49,6 @@ class CoRunnerSlowdowns:
         """Jobs that do not fit, with those whose memory is in their way; they slow nobody down."""
         self._affected: set[int] = set()
         self._pairs: dict[tuple[int, int], float] = {}
-        self._seen: list[tuple[float, int, int, int, int]] = []
-        """When a pair will have been seen: time, row and turn of the slowed one, kinds of both."""
-        self._turns = 0
-        """Changes of co-runners so far: what was to be seen in an earlier one is void."""
         self._recorder = SharingRecorder(len(self._kinds.code), len(devices))
 
     def request(self, row: int) -> int | None:
@@ -84,7 +69,7 @@ class CoRunnerSlowdowns:
         if in_the_way:
             self._failing[row] = in_the_way
             for other in in_the_way:
-                self._learned.part(self._kinds[kind], self._kinds[self._running[other].kind])
+                self.learner.do_not_fit(self._kinds[kind], self._kinds[self._running[other].kind])
             self._recorder.fail(row)
             return
         for one in (row, *others):
@@ -100,6 +85,7 @@ class CoRunnerSlowdowns:
         failed = self._failing.pop(row, None)
         self._close(row, now_s)
         del self._running[row]
+        self.learner.leave(row)
         devices = self.devices.of(row)
         for device in devices:
             self._recorder.turn(device, len(self.devices.holders(device)), now_s)
@@ -138,27 +124,15 @@ class CoRunnerSlowdowns:
 
     def observe(self, now_s: float) -> None:
         """Everything that has been seen long enough by now becomes known."""
-        while self._seen and self._seen[0][0] <= now_s:
-            _, row, turn, kind, other = heappop(self._seen)
-            runner = self._undisturbed(row, turn)
-            if runner is not None:
-                self._learned.observe(self._kinds[kind], self._kinds[other], runner.xi)
+        self.learner.observe(now_s, lambda row: self._running[row].xi)
 
     def next_breach_s(self, max_slowdown: FloatColumn) -> float:
         """When a pair will have been seen that slows a job more than its owner bears; infinite if there is none.
 
         ``max_slowdown``: by row. Complexity: O(pairs that met since the last decision).
         """
-        runners = [(seen_s, row, self._undisturbed(row, turn)) for seen_s, row, turn, _, _ in self._seen]
-        return min(
-            (seen_s for seen_s, row, one in runners if one is not None and one.xi * one.cost > max_slowdown[row]),
-            default=math.inf,
-        )
-
-    def _undisturbed(self, row: int, turn: int) -> _RunningJob | None:
-        """A job if it runs and has the co-runners that it had then."""
-        runner = self._running.get(row)
-        return runner if runner is not None and runner.turn == turn else None
+        watched = [(seen_s, row, self._running[row]) for seen_s, row in self.learner.watched()]
+        return min((seen_s for seen_s, row, one in watched if one.xi * one.cost > max_slowdown[row]), default=math.inf)
 
     def _take(self, row: int, devices: tuple[int, ...], now_s: float) -> None:
         for device in devices:
@@ -178,23 +152,12 @@ class CoRunnerSlowdowns:
                 interference_view.update(others)
         if interference_view != runner.interference_view:
             runner.interference_view = frozenset(interference_view)
-            self._turns += 1
-            runner.turn = self._turns
-            if largest == 1 and self._observes:
-                self._watch(row, runner, now_s)
+            partners = [self._watched(self._running[one]) for one in interference_view]
+            self.learner.meet(row, self._watched(runner), partners, largest, now_s)
         runner.xi = worst
 
-    def _watch(self, row: int, runner: _RunningJob, now_s: float) -> None:
-        """Where all partners are of one kind, and one on a GPU, the slowdown is that of the pair."""
-        partners = [self._running[one] for one in runner.interference_view]
-        kinds = {partner.kind for partner in partners}
-        if len(kinds) > 1 or runner.kind < 0 or -1 in kinds:
-            return
-        (other,) = kinds
-        if self._learned.has_measured(self._kinds[runner.kind], self._kinds[other]):
-            return
-        begun_s = max(now_s, runner.resumes_s, *(partner.resumes_s for partner in partners))
-        heappush(self._seen, (begun_s + MEASURED_AFTER_S, row, runner.turn, runner.kind, other))
+    def _watched(self, job: _RunningJob) -> WatchedJob:
+        return WatchedJob(self._kinds[job.kind] if job.kind >= 0 else None, job.resumes_s)
 
     def _close(self, row: int, now_s: float) -> None:
         runner = self._running[row]

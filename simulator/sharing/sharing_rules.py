@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator, TimeSlicingPrior
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.job_kinds import WorkloadKinds
-from slurm_soda.simulator.sharing.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.sharing.stand_in_models import POLLUX_STAND_INS, load_model_map
 from slurm_soda.simulator.sharing.true_slowdowns import (
     MeasuredSlowdowns,
@@ -30,7 +30,8 @@ class SharingInputs(NamedTuple):
 
     truth: TrueSlowdowns
     kinds: WorkloadKinds
-    learned: LearnedSlowdowns
+    known: LearnedSlowdowns
+    """At the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class SharingRules:
         return SharingInputs(
             truth,
             kinds,
-            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), known), certain=False),
+            LearnedSlowdowns(PredictedSlowdowns(self.predictor or TimeSlicingPrior(), known)),
         )
 
     def _truth(self) -> TrueSlowdowns:

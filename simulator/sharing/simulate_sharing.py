@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
-from slurm_soda.simulator.sharing.gpu_holders import GpuHolders
 from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.speed.speed_model import SpeedModel
@@ -41,7 +41,7 @@ def simulate_sharing(
     """
     started_s = time.process_time()
     together = rules.together(workload)
-    slowdowns = CoRunnerSlowdowns(GpuHolders(cluster), together, observes=rules.observes)
+    slowdowns = CoRunnerSlowdowns(GpuHolders(cluster.gpus), together, observes=rules.observes)
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
     bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}

@@ -168,6 +168,9 @@ class PerfectKnowledge:
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         return all(self._truth.pair_xi(a, b) < DOES_NOT_FIT for a, b in combinations(together, 2))
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        return self.fits(together) is False
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         del kind
         return None

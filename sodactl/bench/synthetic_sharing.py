@@ -35,6 +35,10 @@ class SyntheticSlowdowns:
         """Footprints tell."""
         return None
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        """Nobody knows."""
+        return False
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         """Of no use here."""
         return None

@@ -112,14 +112,16 @@ class SnapshotDecider:
         return self._next_event_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        return self.follow(self.plan(self._snapshot(now_s)), now_s)
+        snapshot = self._snapshot(now_s)
+        return self.follow(self.plan(snapshot), snapshot)
 
     def plan(self, snapshot: ClusterSnapshot) -> Plan:
         """What is decided on a snapshot: on the run's own, or on a real cluster's from a file."""
         return self._pipeline.decide(snapshot)
 
-    def follow(self, plan: Plan, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        """What a plan says to do now."""
+    def follow(self, plan: Plan, snapshot: ClusterSnapshot) -> tuple[list[SessionJob], list[JobStart]]:
+        """What a plan says to do now, made on this snapshot."""
+        now_s = snapshot.now_s
         for job_id in plan.promoted.tolist():
             self._promote(job_id, now_s)
         preempts = [self._jobs[preempt.job_id] for preempt in plan.preempts]
@@ -144,10 +146,6 @@ class SnapshotDecider:
             self._cpus_free[node] -= sign * cpus
             self._memory_free_mib[node] -= sign * memory_mib
 
-    def _idle_gpus(self) -> IntColumn:
-        """GPUs of each node that no job holds."""
-        return self._gpus_free
-
     def nodes(self) -> NodeTable:
         """The nodes as they stand now."""
         nodes, usable = self._cluster, self._usable
@@ -157,7 +155,7 @@ class SnapshotDecider:
             gpus=nodes.gpus,
             gpu_type=nodes.gpu_type,
             cpus=nodes.cpus,
-            gpus_free=np.where(usable, self._idle_gpus(), 0),
+            gpus_free=np.where(usable, self._gpus_free, 0),
             cpus_free=np.where(usable, self._cpus_free, 0),
             memory_mib=nodes.memory_mib,
             memory_free_mib=np.where(usable, self._memory_free_mib, 0),

@@ -44,6 +44,9 @@ class Table:
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         return False if frozenset(one.model for one in together) in self.misfits else None
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        return self.fits(together) is False
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         return None
 

@@ -10,9 +10,9 @@ import pytest
 
 from slurm_soda.policies.sharing.job_kinds import JobKind as Kind
 from slurm_soda.policies.sharing.job_kinds import Source, TimeSlicingPrior
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.sharing.job_kinds import WorkloadKinds
-from slurm_soda.simulator.sharing.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.stand_in_models import ANY_MODEL, POLLUX_STAND_INS, StandInModel, load_model_map
 from slurm_soda.simulator.sharing.true_slowdowns import (
@@ -124,11 +124,11 @@ def test_cpu_jobs_have_no_kind(truth: MeasuredSlowdowns) -> None:
 
 
 def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) -> None:
-    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)))
     before = learned.xi(B, (A16,))
     assert before is not None
     assert (before.value, before.source) == (2.0, Source.PRIOR)
-    learned.observe(B, A16, 1.25)
+    learned = learned.with_pair(B, A16, 1.25)
     seen, both = learned.xi(B, (A16,)), learned.xi(B, (A16, A32))
     assert seen is not None
     assert both is not None
@@ -138,9 +138,9 @@ def test_what_was_seen_goes_before_what_was_thought(truth: MeasuredSlowdowns) ->
 
 
 def test_who_did_not_fit_once_never_does(truth: MeasuredSlowdowns) -> None:
-    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), PerfectKnowledge(truth)))
     assert learned.fits((BIG, A32)) is None
-    learned.part(gang(BIG, 2), A32)
+    learned = learned.with_apart(gang(BIG, 2), A32)
     assert learned.fits((A32, B, BIG)) is False
     assert learned.never_fits((A32, BIG))
     assert learned.fits((A16, BIG)) is None
@@ -153,7 +153,7 @@ def test_a_guess_about_memory_forbids_nothing(truth: MeasuredSlowdowns) -> None:
             del together
             return False
 
-    learned = LearnedSlowdowns(PredictedSlowdowns(Timid(), PerfectKnowledge(truth)), certain=False)
+    learned = LearnedSlowdowns(PredictedSlowdowns(Timid(), PerfectKnowledge(truth)))
     assert learned.fits((A16, B)) is False
     assert not learned.never_fits((A16, B))
 

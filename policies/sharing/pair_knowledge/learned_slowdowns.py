@@ -1,8 +1,9 @@
-"""What policies know in a simulation: something to begin with, and what is seen while jobs share GPUs."""
+"""Slowdowns of pairs: guessed, and as they were measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import combinations
 
@@ -24,6 +25,10 @@ class PredictedSlowdowns:
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         return self._guess.fits(together) if isinstance(self._guess, TellsFits) else None
 
+    def never_fits(self, together: Sequence[JobKind]) -> bool:
+        del together
+        return False
+
     def profile(self, kind: JobKind) -> KindProfile | None:
         return self._alone.profile(kind)
 
@@ -35,17 +40,17 @@ class PredictedSlowdowns:
 
 
 class LearnedSlowdowns:
-    """Knowledge that grows: measured pairs go before what was known of them, and nobody forgets who did not fit.
+    """What is known at one instant: measured pairs go before what was known of them, and nobody forgets who did not fit.
 
-    Gangs count as one of their workers in what was seen. Slowdowns by several partners add up where one of them was
-    measured. Answers are kept, as predictors may be slow.
+    A value: whoever learns more makes another one of it. Gangs count as one of their workers in what was seen. Slowdowns by
+    several partners add up where one of them was measured. Answers are kept, as predictors may be slow, and taken over by
+    later values for which they still hold.
     """
 
-    def __init__(self, before: KindEstimates, *, certain: bool = True) -> None:
-        """``certain``: what ``before`` says of memory is so, and no guess."""
-        self._before, self._certain = before, certain
+    def __init__(self, before: KindEstimates) -> None:
+        self._before = before
         self._measured: dict[tuple[JobKind, JobKind], Estimate] = {}
-        self._apart: set[frozenset[JobKind]] = set()
+        self._apart: frozenset[frozenset[JobKind]] = frozenset()
         self._xi: dict[JobKind, dict[tuple[JobKind, tuple[JobKind, ...]], Estimate | None]] = {}
         """By one worker of the slowed job."""
         self._workers: dict[JobKind, JobKind] = {}
@@ -55,15 +60,18 @@ class LearnedSlowdowns:
         """Whether this pair was seen."""
         return (self._worker(slowed), self._worker(other)) in self._measured
 
-    def observe(self, slowed: JobKind, other: JobKind, xi: float) -> None:
+    def with_pair(self, slowed: JobKind, other: JobKind, xi: float) -> LearnedSlowdowns:
         """Two kinds of jobs ran beside each other; this is by how much one was slower."""
-        self._measured[self._worker(slowed), self._worker(other)] = Estimate(xi, 0.0, Source.MEASURED)
-        self._xi.pop(self._worker(slowed), None)
+        later, worker = copy(self), self._worker(slowed)
+        later._measured = {**self._measured, (worker, self._worker(other)): Estimate(xi, 0.0, Source.MEASURED)}
+        later._xi = {one: answers for one, answers in self._xi.items() if one != worker}
+        return later
 
-    def part(self, one: JobKind, other: JobKind) -> None:
+    def with_apart(self, one: JobKind, other: JobKind) -> LearnedSlowdowns:
         """Two kinds of jobs did not fit into the memory of one GPU; nor do they then as parts of other gangs."""
-        self._apart.add(frozenset((self._worker(one), self._worker(other))))
-        self._fits.clear()
+        later = copy(self)
+        later._apart, later._fits = self._apart | {frozenset((self._worker(one), self._worker(other)))}, {}
+        return later
 
     def xi(self, slowed: JobKind, others: Sequence[JobKind]) -> Estimate | None:
         known, key = self._xi.setdefault(self._worker(slowed), {}), (slowed, tuple(others))
@@ -90,8 +98,7 @@ class LearnedSlowdowns:
         return self._fits[key]
 
     def never_fits(self, together: Sequence[JobKind]) -> bool:
-        """Whether these are known, not guessed, to need more memory than a GPU has."""
-        return self.fits(together) is False and (self._certain or self._were_apart(together))
+        return self._were_apart(together) or self._before.never_fits(together)
 
     def _were_apart(self, together: Sequence[JobKind]) -> bool:
         workers = [self._worker(kind) for kind in together]
