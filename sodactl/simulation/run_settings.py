@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def run_settings_document(
             "restart_s": asked.restart_cost_s,
             "checkpoint_s": asked.checkpoint_cost_s,
             "round_s": asked.round_s,
-            "checkpoint_every_s": asked.checkpoint_every_s,
+            "checkpoint_every_s": asked.checkpoint_every_s if math.isfinite(asked.checkpoint_every_s) else None,
         },
         "max_preemptions": asked.max_preemptions,
         "placement": asked.placement,

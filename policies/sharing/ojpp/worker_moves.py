@@ -85,7 +85,8 @@ def plan_moves(
     guest_rules = gang_placer.gpu_occupancy.guest_rules
     if guest_rules.mechanism.revokes or not guest_rules.mechanism.preempts_hosts:
         jobs_on = gang_placer.gpu_occupancy.jobs_on
-        able &= [not guest_rules.guests(row, jobs_on.__getitem__) for row in range(len(jobs))]
+        hosts = [row for row in np.flatnonzero(able).tolist() if guest_rules.guests(row, jobs_on.__getitem__)]
+        able[hosts] = False
     cost: FloatColumn = np.where(able, move_s * jobs.gpus, _COSTLY)
     moved: set[int] = set()
     """Jobs that were asked; each is asked once."""
