@@ -31,11 +31,11 @@ def slurm_config_files(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str
 
 
 def gres_conf_text(spec: ClusterSpec) -> str:
-    """GPUs under one type, as Slurm needs it, and again under ``cog`` with one type a device for later sharing."""
+    """GPUs under one type, as Slurm needs it, and again under ``sharedgpu`` with one type a device, for guests."""
     lines = ["# gres.conf of a slurm-soda test cluster", "AutoDetect=off"]
     if spec.gpus:
         lines.append(f"Name=gpu Type=a100 File=/dev/nvidia{_range(0, spec.gpus - 1)}")
-        lines += [f"Name=cog Type=g{g} File=/dev/nvidia{g}" for g in range(spec.gpus)]
+        lines += [f"Name=sharedgpu Type=g{g} File=/dev/nvidia{g}" for g in range(spec.gpus)]
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def _cgroup_options(cgroup: CgroupPlugin) -> str:
 
 
 def _nodes(spec: ClusterSpec) -> str:
-    gres = [f"gpu:a100:{spec.gpus}", *(f"cog:g{g}:1" for g in range(spec.gpus))]
+    gres = [f"gpu:a100:{spec.gpus}", *(f"sharedgpu:g{g}:1" for g in range(spec.gpus))]
     size = (
         f"CPUs={spec.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={spec.cpus} ThreadsPerCore=1"
         f" RealMemory={spec.memory_mib}" + (f" Gres={','.join(gres)}" if spec.gpus else "")

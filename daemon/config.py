@@ -6,10 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.routes_file import GpuLending
+from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES
 
 CONFIG_FILE = Path("/etc/slurm-soda/soda.toml")
 """Where the file is looked for; without one every default holds."""
@@ -103,6 +104,24 @@ class PoolSettings(_Section):
     """An enforcing sodad derives the shares anew this often, once pools are applied; 0: never."""
 
 
+class SharingSettings(_Section):
+    """``[sharing]``: jobs that share GPUs. With mode ``advise`` it is shown what would share; nothing does yet."""
+
+    partitions: list[str] = Field(default_factory=list)
+    """Partitions whose jobs may share GPUs; none: nobody's."""
+    consent_by_default: bool = False
+    """Whether a job consents that does not say ``--soda-share``."""
+    gres: str = Field(default=SHARED_GPU_GRES, pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
+    """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
+
+    @field_validator("gres")
+    @classmethod
+    def _is_not_gpu(cls, gres: str) -> str:
+        if gres in ("gpu", "mps", "shard"):
+            raise ValueError("the name of a resource of its own, such as sharedgpu")
+        return gres
+
+
 class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
@@ -176,6 +195,7 @@ class Settings(_Section):
     preemption: PreemptionSettings = PreemptionSettings()
     pools: PoolSettings = PoolSettings()
     cpu_fit: CpuFitSettings = CpuFitSettings()
+    sharing: SharingSettings = SharingSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     slurm: SlurmSettings = SlurmSettings()

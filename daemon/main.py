@@ -245,12 +245,12 @@ class _Site:
             store=store.url,
         )
         accounting_lookup = AccountingLookup(
-            make_accounting_query(settings.slurm), settings.slurm.accounting_interval_s
+            make_accounting_query(settings.slurm, settings.sharing.gres), settings.slurm.accounting_interval_s
         )
         runner = KeepingRunner(LocalCommandRunner(), lease.keep)
         active = ActiveController(runner, clock, settings.slurm.read_timeout_s, settle_s=lease.timing.take_over_after_s)
         reason_to_observe = str if store.is_shared else active.reason_to_observe
-        client = make_slurm_client(settings.slurm, runner)
+        client = make_slurm_client(settings.slurm, runner, settings.sharing.gres)
         context = DaemonContext(store, client, lease, clock, accounting_lookup, reason_to_observe)
         cycles = CycleRunner(settings, context)
         try:
@@ -268,7 +268,7 @@ class _Site:
         store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches)
+        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
         cycles.problems = writer.problems
         server = _make_api_server(cycles, context, writer)
         shares = ShareSchedule(

@@ -84,13 +84,17 @@ class CliSlurmClient:
     writing_runner: CommandRunner | None = None
     """Runs what changes Slurm; ``None``: as the rest."""
 
+    @property
+    def _shared_gres(self) -> str:
+        return self.reader.shared_gres
+
     def jobs(self) -> list[SlurmJob]:
         framing = ReplyFraming(self.nonce())
         return self.reader.parse(self._read(SQUEUE_COMMAND, framing, squeue_environment(framing)), framing)
 
     def nodes(self) -> list[SlurmNode]:
         framing = ReplyFraming(self.nonce())
-        return parse_nodes(self._read(SHOW_NODES_COMMAND, framing), framing)
+        return parse_nodes(self._read(SHOW_NODES_COMMAND, framing), framing, self._shared_gres)
 
     def waiting_jobs(self) -> dict[int, WaitingJob]:
         return read_waiting_jobs(self.runner, None, self.limits.read_s)
@@ -101,7 +105,7 @@ class CliSlurmClient:
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         said = self._run(SHOW_JOBS_COMMAND, stdin=show_jobs_script(job_ids), timeout_s=self.limits.read_s)
-        found = parse_allocations(said.stdout, job_ids)
+        found = parse_allocations(said.stdout, job_ids, self._shared_gres)
         if said.status != 0 and all(isinstance(answer, SlurmReplyError) for answer in found.values()):
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
         return found

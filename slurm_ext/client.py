@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
-Allocation = list[tuple[str, int, int]]
-"""``(node, gpus, cpus)`` per node."""
+
+class HeldOnNode(NamedTuple):
+    """What a job holds on one node."""
+
+    node: str
+    gpus: int
+    """Those that others hold as well too."""
+    cpus: int
+    gpu_indices: tuple[int, ...] = ()
+    """GPUs of the node that it holds as ``gpu``; fewer than :attr:`gpus` where Slurm does not tell."""
+    shared_indices: tuple[int, ...] = ()
+    """GPUs of the node that it holds as a guest."""
+
+    @property
+    def devices(self) -> tuple[int, ...] | None:
+        """All its GPUs, ascending; ``None`` where Slurm does not tell which."""
+        devices = tuple(sorted({*self.gpu_indices, *self.shared_indices}))
+        return devices if len(devices) == self.gpus else None
+
+
+Allocation = list[HeldOnNode]
+"""What a job holds, node by node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +90,8 @@ class SlurmJob:
     """Slurm may requeue it (``--no-requeue`` says no)."""
     batch: bool = True
     """Submitted with sbatch. Slurm cannot requeue what salloc or srun started."""
+    shared_gpus: int = 0
+    """Of :attr:`gpus`, those that it has, or waits for, beside another job: then it is a guest there."""
 
     def was_submitted_at(self, first_submit_s: float) -> bool:
         """Whether this is the job that was first submitted then, and not a later one of its id.
@@ -98,8 +120,12 @@ class SlurmNode:
     features: tuple[str, ...] = ()
     """Those that are active."""
     gres: str = ""
-    """All generic resources, in Slurm's words (``gpu:a100:4,cog:g0:1``)."""
+    """All generic resources, in Slurm's words (``gpu:a100:4,sharedgpu:g0:1``)."""
     gres_used: str = ""
+    gpus_in_use: tuple[int, ...] | None = ()
+    """Indices of GPUs that are allocated, of all from 0 to below :attr:`gpus`; ``None`` where Slurm does not tell them."""
+    shareable: tuple[int, ...] = ()
+    """Indices of GPUs that can have a guest."""
 
 
 @dataclass(frozen=True, slots=True)

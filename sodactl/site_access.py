@@ -29,9 +29,10 @@ R = TypeVar("R")
 
 def _connect(settings: Settings) -> SlurmClient:
     from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts  # noqa: PLC0415 - brings numpy; half the commands need none
+    from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader  # noqa: PLC0415 - the same
 
     limits = CommandTimeouts(read_s=settings.slurm.read_timeout_s, act_s=settings.slurm.write_timeout_s)
-    return CliSlurmClient(LocalCommandRunner(), limits)
+    return CliSlurmClient(LocalCommandRunner(), limits, reader=SqueueReader(shared_gres=settings.sharing.gres))
 
 
 def _user_name() -> str:

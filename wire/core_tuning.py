@@ -17,6 +17,8 @@ from slurm_soda.wire.run_fields import MAX_GPUS, MAX_STEPS, RunFields
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_ORDERS = 4096
+MAX_GUESTS = 1024
+"""Runs beside others on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,25 @@ class CoreOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestGpus:
+    """GPUs of a node that a run holds beside another job: neither prolog nor epilog can tell them."""
+
+    job_id: int
+    restart: int
+    gpus: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, data: object) -> GuestGpus:
+        """Check and take one.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = RunFields("guest", data)
+        return cls(read.job_id(), read.restart(), read.wholes("gpus", MAX_GPUS, 0, 65_535))
+
+
+@dataclass(frozen=True, slots=True)
 class ReportAnswer:
     """sodad's answer to a report; an older sodad's has no orders, which changes nothing on the node."""
 
@@ -164,6 +185,8 @@ class ReportAnswer:
     seq: int
     cores: tuple[CoreOrder, ...] = ()
     """The latest order for every run on several nodes of which this node is one."""
+    guests: tuple[GuestGpus, ...] = ()
+    """Runs on this node that hold GPUs beside other jobs."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -182,4 +205,5 @@ class ReportAnswer:
             node=read.name("node"),
             seq=read.whole("seq", 0, 1 << 53),
             cores=tuple(CoreOrder.from_dict(item) for item in read.objects("cores", MAX_ORDERS)),
+            guests=tuple(GuestGpus.from_dict(item) for item in read.objects("guests", MAX_GUESTS)),
         )

@@ -64,6 +64,7 @@ class ReportSender:
         self._core_messages.mark_sent(report.core_measurements, report.core_fits)
         if answer is not None:
             self._core_messages.take(answer.cores)
+            self._run_records.take_guests(answer.guests)
         return self._run_records.has_unreported()
 
     def _make_report(self, batch: ReportBatch) -> NodeReport:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.agent.job_events.run_event import RunEvent, RunKey, parse_run_event
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.sampling.run_usage import RunUsage
+from slurm_soda.wire.core_tuning import GuestGpus
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage
 from slurm_soda.wire.spool import KINDS, Spool, record_name, split_record_name
@@ -73,6 +75,17 @@ class RunRecords:
     def active(self) -> list[NodeRun]:
         """Runs that are to be sampled."""
         return [run for run in self.runs.values() if run.opened is not None and not run.over]
+
+    def take_guests(self, guests: Sequence[GuestGpus]) -> None:
+        """These runs hold GPUs beside others, which their prologs could not know: from now on they are GPU jobs here.
+
+        What was once said of a run stays: a controller that has just started says nothing yet.
+        """
+        gpus = {(guest.job_id, guest.restart): guest.gpus for guest in guests}
+        for run in self.active() if gpus else ():
+            opened = run.opened
+            if opened is not None and (held := gpus.get((opened.job_id, opened.restart))):
+                run.opened = replace(opened, gpus=tuple(sorted({*opened.gpus, *held})))
 
     def take(self, event: RunEvent, line: bytes, now_s: float) -> NodeRun | None:
         """Enter an event, into the spool too; the same one again changes nothing.

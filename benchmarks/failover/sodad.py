@@ -61,7 +61,7 @@ def run(config: str, port: int, update_port: int, lease_s: float) -> int:
         found = read_settings(arguments)
         return found.model_copy(update={"cycle": found.cycle.model_copy(update={"lease_s": lease_s})})
 
-    def client(slurm: Any, _reading_runner: Any) -> RemoteSlurm:
+    def client(slurm: Any, _reading_runner: Any, _shared_gres: str) -> RemoteSlurm:
         clients.append(RemoteSlurm(port, update_port, slurm.write_timeout_s))
         return clients[-1]
 

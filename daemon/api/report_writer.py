@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
     count_records,
     is_stored,
@@ -77,11 +78,16 @@ class ReportWriter:
     """Writes reports in a thread of its own, and answers them."""
 
     def __init__(
-        self, store: Store, clock: Clock, on_close: Callable[[], None], gangs: MultiNodeSearches | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        on_close: Callable[[], None],
+        gangs: MultiNodeSearches | None = None,
+        guests: GuestsByNode | None = None,
     ) -> None:
-        """``on_close`` is called after a report of a run's end is written; ``gangs`` has the answers."""
+        """``on_close`` is called after a report of a run's end is written; ``gangs`` and ``guests`` have the answers."""
         self._store, self._clock, self._on_close = store, clock, on_close
-        self._gangs = gangs or MultiNodeSearches()
+        self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
         self._failures, self._failed_s, self._failure = 0, float("-inf"), ""
@@ -177,9 +183,8 @@ class ReportWriter:
             return
         for waiting in wanted:
             report = waiting.report
-            waiting.done.set_result(
-                ReportAnswer(report.node, report.seq, self._orders(report, self._clock.elapsed_s()))
-            )
+            orders, guests = self._orders(report, self._clock.elapsed_s()), self._guests.by_node.get(report.node, ())
+            waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests))
         if any(waiting.report.closed for waiting in wanted):
             self._on_close()
 

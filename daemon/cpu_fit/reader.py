@@ -129,7 +129,7 @@ class CpuRequestReader:
     def _candidates(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
         if self.settings.rewrite == "off":
             return []
-        waiting = [job for job in jobs if job.state == "PENDING" and job.gpus > 0]
+        waiting = [job for job in jobs if job.state == "PENDING" and job.gpus > 0 and not job.shared_gpus]
         if self.settings.rewrite == "hinted":
             waiting = [job for job in waiting if job.hints.category is not None]
         waiting.sort(key=attrgetter("job_id"))

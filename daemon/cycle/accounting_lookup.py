@@ -126,7 +126,8 @@ def apply_accounting(job: CachedJob, answer: JobAccounting) -> None:
         known = job.runs.get(restart)
         if known is None and restart <= job.restart:
             end_s = run.start_s if math.isnan(run.end_s) else run.end_s
-            job.add_run(CachedRun(restart, run.start_s, end_s, run.node_names, run.gpus))
+            shared = run.shared_gpus > 0
+            job.add_run(CachedRun(restart, run.start_s, end_s, run.node_names, run.gpus, shared=shared))
         elif known is not None and known.end_s is None:
             known.end_s, known.dirty = max(known.start_s, run.end_s), True
     if job.end_s is None:

@@ -96,9 +96,11 @@ class CycleRunner:
         # A Slurm that fails is not asked for details which nothing would come of.
         asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
-            slurm_state = observer.read(state, at, watch, asks=asks)
+            slurm_state = observer.read(state, at, watch, self.settings.sharing, asks=asks)
         with watch("decide"):
-            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
+            # No guest can be started yet: what would share GPUs is decided where nothing of it is carried out.
+            shares = effective.mode == "advise"
+            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts, shares=shares)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -18,6 +18,7 @@ from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
@@ -44,6 +45,8 @@ class DaemonContext:
     accounting_lookup: AccountingLookup
     reason_to_observe: Callable[[], str] = str
     """Why nothing may be changed now, whatever the mode; empty: it may."""
+    guests: GuestsByNode = field(default_factory=GuestsByNode)
+    """For agents, whose nodes cannot tell them."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.config import Settings, SharingSettings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
+from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -21,17 +23,23 @@ class SnapshotReader:
         self._accounting_lookup = context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
+        self._sharing, self._guests = SharingSnapshotReader(context.store), context.guests
 
-    def read(self, state: DaemonState, at: Instant, watch: Stopwatch, *, asks: bool) -> SlurmState:
+    def read(
+        self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
+    ) -> SlurmState:
         """Read Slurm once, and take it in; with ``asks`` also what matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state, job_cache = self._slurm_reader.read(at, watch, asks=asks), state.job_cache
+        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=bool(sharing.partitions))
+        job_cache = state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
+            self._guests.note(slurm_state.jobs, slurm_state.allocations)
+            job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(
                 job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)
@@ -48,12 +56,14 @@ class SnapshotReader:
         *,
         asks: bool,
         acts: bool,
+        shares: bool,
     ) -> ClusterSnapshot:
         """What the stages of the decision see.
 
         Args:
             asks: Slurm may be asked for details of single jobs.
             acts: changes may be sent, so that it matters what became of earlier ones.
+            shares: the policy may let jobs share GPUs, since nothing of what it decides is carried out.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
         preemptions = state.preemptions
@@ -71,7 +81,11 @@ class SnapshotReader:
             pools = state.pools.in_force(slurm_state, settings.pools, asks=asks)
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
-        return replace(snapshot, pools=pools, cpu_requests=requests)
+        snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
+        if not shares:
+            return snapshot
+        with watch("decide.sharing"):
+            return self._sharing.fill(snapshot, slurm_state, settings.sharing)
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -25,6 +25,7 @@ from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
+from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import save_proposals
@@ -194,7 +195,8 @@ class CycleRecorder:
             save_phases(session, moved, at)
             job_cache.save(session, now_s)
             if result.plan is not None:
-                state.notes.write(session, result.plan.notes, job_cache.jobs)
+                shares = describe_shares(result.plan, result.snapshot)
+                state.notes.write(session, result.plan.notes, job_cache.jobs, shares)
             facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(

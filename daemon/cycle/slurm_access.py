@@ -39,9 +39,9 @@ def command_timeouts(settings: SlurmSettings) -> CommandTimeouts:
     return CommandTimeouts(read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
 
 
-def make_slurm_client(settings: SlurmSettings, reading_runner: CommandRunner) -> SlurmClient:
-    """Slurm through its commands."""
-    reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why))
+def make_slurm_client(settings: SlurmSettings, reading_runner: CommandRunner, shared_gres: str) -> SlurmClient:
+    """Slurm through its commands; ``shared_gres`` is the generic resource of guests."""
+    reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why), shared_gres)
     # Changes end with this process, so that a successor knows when the last one is over.
     writing_runner = LocalCommandRunner(bound=True)
     return CliSlurmClient(reading_runner, command_timeouts(settings), reader=reader, writing_runner=writing_runner)
@@ -53,8 +53,8 @@ def make_partition_client(settings: SlurmSettings, keep: Callable[[], None]) -> 
     return ScontrolPartitions(runner, read_s=settings.read_timeout_s, act_s=settings.write_timeout_s)
 
 
-def make_accounting_query(settings: SlurmSettings) -> AccountingQuery | None:
-    """Questions to sacct; ``None`` where the configuration switches them off."""
+def make_accounting_query(settings: SlurmSettings, shared_gres: str) -> AccountingQuery | None:
+    """Questions to sacct, with the generic resource of guests; ``None`` where the configuration switches them off."""
     if not settings.accounting:
         return None
-    return SacctReader(LocalCommandRunner(), timeout_s=settings.accounting_timeout_s).jobs
+    return SacctReader(LocalCommandRunner(), settings.accounting_timeout_s, shared_gres=shared_gres).jobs

@@ -122,8 +122,9 @@ class SlurmReader:
     _waiting_failed: bool = False
     """The last question about waiting jobs was not answered, and the log says so."""
 
-    def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True) -> SlurmState:
-        """Read everything once; without ``asks`` nothing that matters for a decision alone.
+    def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True, devices: bool = False) -> SlurmState:
+        """Read everything once; without ``asks`` nothing that matters for a decision alone, with ``devices`` also which GPUs
+        jobs hold.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
@@ -135,7 +136,7 @@ class SlurmReader:
         with watch("observe.site_factors"):
             site_factors = self.client.site_factors()
         with watch("observe.allocations"):
-            allocations = self._allocations(jobs, at.steady_s, watch)
+            allocations = self._allocations(jobs, at.steady_s, watch, devices=devices)
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
@@ -170,8 +171,10 @@ class SlurmReader:
                 log(logging.WARNING, "tiers-not-read", error=error)
         return self._tiers
 
-    def _allocations(self, jobs: Mapping[int, SlurmJob], steady_s: float, watch: Stopwatch) -> dict[int, Allocation]:
-        wide = [record for record in jobs.values() if needs_allocation(record) and record.state == "RUNNING"]
+    def _allocations(
+        self, jobs: Mapping[int, SlurmJob], steady_s: float, watch: Stopwatch, *, devices: bool
+    ) -> dict[int, Allocation]:
+        wide = [job for job in jobs.values() if job.state == "RUNNING" and needs_allocation(job, devices=devices)]
         keys = {record.job_id: (record.job_id, record.restarts) for record in wide}
         present = set(keys.values())
         self._held = {key: held for key, held in self._held.items() if key in present}
@@ -179,14 +182,20 @@ class SlurmReader:
         wanted = [k for k in present - self._held.keys() if steady_s >= self._unreadable.get(k, float("-inf"))]
         self.unknown = len(wanted)
         until_s = watch.clock.elapsed_s() + ALLOCATIONS_WITHIN_S
-        wanted.sort()  # the newest are asked about first: their nodes are those that change
+        # The newest are asked about first, since their nodes are those that change; those on one node last, whose GPUs alone
+        # are not known.
+        wanted.sort(key=lambda key: (jobs[key[0]].nodes > 1, key))
         while wanted and watch.clock.elapsed_s() < until_s:
             part, wanted = wanted[-self._most :], wanted[: -self._most]
             try:
                 self._ask(part, steady_s)
-            except SlurmCommandError:
+            except SlurmCommandError as error:
                 self._most = max(self._most // 2, 1)
-                raise
+                if any(jobs[job_id].nodes > 1 for job_id, _ in part):
+                    raise
+                # Without their GPUs nobody shares with these; everything else goes on.
+                log(logging.WARNING, "gpus-of-jobs-not-read", error=error)
+                break
             self.unknown = len(wanted)
         if not wanted:
             self._most = RUNS_PER_QUESTION

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
 from slurm_soda.slurm_ext.errors import SodaError
 

@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, row_columns
+from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.learning.quantities import QUANTITIES
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileEdit, ProfileValueRow, StoredSlowdownModel
 from slurm_soda.policies.sharing.job_kinds import Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.slurm_ext.errors import SodaError
 
 

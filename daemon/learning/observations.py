@@ -13,7 +13,7 @@ from statistics import median
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind, row_columns
+from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals, usage_by_job
 from slurm_soda.daemon.store.queries import belongs_to
@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.policies.run_times.owners import median_over_owners, weighted_median
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read import hostlist
@@ -84,7 +85,7 @@ def record_observations(
 
 def _observed(job: Job, kind: JobKind, runs: Sequence[JobRun], usage: Sequence[JobNodeUsage]) -> ObservedJob | None:
     run_s = math.fsum(run.end_s - run.start_s for run in runs if run.end_s is not None and run.end_s > run.start_s)
-    if run_s < MIN_RUN_S:
+    if run_s < MIN_RUN_S or any(run.shared for run in runs):
         return None
     own = [record for record in usage if record.gpu_count and belongs_to(record.first_s, job)]
     iterations = codec.hints_from_dict(job.hints).iterations

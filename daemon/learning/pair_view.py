@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint, list_sub_batches
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.logs import LOGGER, log
@@ -37,6 +36,7 @@ from slurm_soda.policies.run_times.prediction_sources import (
     predict_run_time_left,
 )
 from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 
@@ -195,7 +195,7 @@ class RunTimePredictor:
         self._learned = set(recent)
 
     def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:
-        run_s = _run_s(runs)
+        run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
         if run_s and job.state in STATES_LEARNED_FROM:
             self.forecast.ended(traits_of_job(job), run_s)
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.daemon.learning.pair_view import PairView, pair_view
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind, value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.sharing.prediction.model_json import decode_model
 from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
@@ -20,6 +21,12 @@ from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable
 def read_iteration_times(session: Session) -> KindProfiles:
     """Only how long iterations take: a hundredth of what an imported table of pairs has."""
     return KindProfiles(value_from_row(row) for row in stored.all_values(session, "iteration_s"))
+
+
+def read_kind_profiles(session: Session) -> KindProfiles:
+    """Everything that is known of kinds of jobs, with the trained model."""
+    values = [value_from_row(row) for row in stored.all_values(session)]
+    return KindProfiles(values, guess=read_slowdown_model(session))
 
 
 def read_pair_view(session: Session, new: JobKind, running: JobKind, owners: tuple[str, str] = ("", "")) -> PairView:

@@ -73,7 +73,7 @@ def _submitted_request(record: SlurmJob, request: JobRequest) -> SubmittedReques
 def _stays_in_base(record: SlurmJob) -> bool:
     """What the router would leave in the base too; it may have become so since."""
     kinds = [piece for piece in record.tres_per_node.split(",") if "gres" in piece]
-    return bool(record.req_node_names or record.het_job_id or len(kinds) > 1 or "cog" in record.tres_per_node)
+    return bool(record.req_node_names or record.het_job_id or len(kinds) > 1 or record.shared_gpus)
 
 
 def _request_key(record: SlurmJob) -> tuple[object, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
-from slurm_soda.daemon.store.tables.scheduling import Action, Job, NodeEvent
+from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, NodeEvent
 from slurm_soda.policies.cpu_fit.core_search import CONCLUSIVE, SearchRules
 from slurm_soda.policies.cpu_fit.multi_node_search import CUT_SHORT
 from slurm_soda.policies.cpu_fit.start_cores import PastFit
@@ -94,7 +94,9 @@ def asked_cores(session: Session, job: Job) -> int:
 
 
 def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[PastFit]:
-    """What searches found for the newest jobs of an owner, newest first: one fit a job, that of its last phase."""
+    """What searches found for the newest jobs of an owner, newest first: one fit a job, that of its last phase. Runs that
+    shared a GPU say nothing of the cores that such jobs need.
+    """
     query = (
         select(CpuFitRow)
         .where(
@@ -102,6 +104,7 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
             CpuFitRow.reason.in_(REASONS_WITH_BEST_CORES),
             CpuFitRow.cores > 0,
             CpuFitRow.gpus > 0,
+            ~is_fit_of_shared_run(),
         )
         .order_by(CpuFitRow.at_s.desc(), CpuFitRow.id.desc())
         .limit(limit)
@@ -113,6 +116,19 @@ def past_fits(session: Session, user: str, limit: int = NEWEST_FITS) -> list[Pas
         PastFit(row.category or None, row.model or None, row.cores, row.gpus, all_it_had=_could_use_more(row))
         for row in newest.values()
     ]
+
+
+def is_fit_of_job() -> ColumnElement[bool]:
+    """A fit is of a job by its time: the submission beside it may be unknown, or corrected since."""
+    over_s = func.coalesce(Job.end_s + CLOCK_SLACK_S, CpuFitRow.at_s)
+    return and_(CpuFitRow.at_s >= Job.submit_s - CLOCK_SLACK_S, CpuFitRow.at_s <= over_s)
+
+
+def is_fit_of_shared_run() -> ColumnElement[bool]:
+    """Whether the run that a fit is of shared a GPU."""
+    of_run = and_(JobRun.job_pk == Job.id, JobRun.restart == CpuFitRow.restart, JobRun.shared)
+    found = select(JobRun.id).join(Job, of_run).where(Job.job_id == CpuFitRow.job_id, is_fit_of_job())
+    return found.correlate(CpuFitRow).exists()
 
 
 def _could_use_more(fit: CpuFitRow) -> bool:

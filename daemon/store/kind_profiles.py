@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.queries import never_shared
 from slurm_soda.daemon.store.tables.kind_profiles import (
     ObservedJob,
     ProfileEdit,
@@ -127,7 +128,7 @@ def past_run_times(
     session: Session, states: Sequence[str], until_s: float, limit: int, per_owner: int
 ) -> list[PastRunTime]:
     """The newest so many jobs, and of one owner, that had ended in one of these states by then, in the order in which they
-    ended.
+    ended; those among them left out that ever shared a GPU.
     """
     place = func.row_number().over(partition_by=Job.user, order_by=(Job.end_s.desc(), Job.id.desc())).label("place")
     ended = select(Job.id, Job.end_s, place).where(Job.end_s <= until_s, Job.state.in_(states)).subquery()
@@ -143,6 +144,7 @@ def past_run_times(
         .join(newest, newest.c.id == JobRun.job_pk)
         .where(JobRun.end_s.is_not(None))
         .group_by(JobRun.job_pk)
+        .having(never_shared())
         .subquery()
     )
     query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, ran.c.run_s)

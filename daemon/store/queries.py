@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Integer, Table, func, select
+from sqlalchemy import cast as cast_column
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND
@@ -167,6 +168,11 @@ def belongs_to(at_s: float, job: Job) -> bool:
     """Whether a node's record of this instant can be of this job and not of an earlier or later one with its id."""
     over_s = float("inf") if job.end_s is None else job.end_s + CLOCK_SLACK_S
     return job.submit_s - CLOCK_SLACK_S <= at_s <= over_s
+
+
+def never_shared() -> ColumnElement[bool]:
+    """Of the runs of a job, grouped by it: none of them had another job on its GPUs."""
+    return func.max(cast_column(JobRun.shared, Integer)) == 0
 
 
 def actions_of(session: Session, job: Job, limit: int = 0) -> Sequence[Action]:

@@ -34,6 +34,8 @@ class GpuOccupancy:
         self.node = np.repeat(np.arange(len(first) - 1), np.diff(first)).astype(np.int64)
         self.jobs_on: list[list[int]] = [[] for _ in range(len(self.node))]
         self.taken: BoolColumn = ~snapshot.nodes.usable[self.node]
+        if len(snapshot.devices.unavailable):
+            self.taken |= snapshot.devices.unavailable
         state = snapshot.jobs.state
         holding = np.flatnonzero(np.diff(snapshot.devices.held_start) > 0)
         for row in holding.tolist():

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, ModelName
 
 
 class Source(IntEnum):
@@ -64,10 +65,10 @@ def most_trusted(estimates: Iterable[Estimate | None]) -> Estimate | None:
 class JobKind:
     """What jobs must have in common for a measurement of one to speak of the other."""
 
-    model: str
+    model: ModelName
     batch: int
     """Per GPU and forward pass: the sub-batch where gradients are accumulated."""
-    gpu_type: str
+    gpu_type: GpuTypeName
     gpus: int = 1
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
 
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
 from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import IntColumn
 
 _KNOWN = "sharing_known"
@@ -29,6 +33,21 @@ class SharingPlan(Plan):
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
     decisions: Mapping[int, SharingDecision | CoRunnersReport] = field(default_factory=dict)
     """By job id: the arithmetic behind sharing or waiting, for ``explain``."""
+
+
+def list_co_runners(plan: SharingPlan, snapshot: SharingSnapshot) -> dict[int, tuple[int, ...]]:
+    """Those jobs that start by a plan on GPUs of others, by id, with the ids of these."""
+    table, devices = snapshot.jobs.job_id.tolist(), snapshot.devices
+    moved = {preempt.job_id for preempt in plan.preempts}
+    on: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(np.diff(devices.held_start)).tolist():
+        for device in devices.of(row).tolist() if table[row] not in moved else ():
+            on[device].append(table[row])
+    for job_id, held in plan.devices.items():
+        for device in held:
+            on[device].append(job_id)
+    found = {job_id: {other for device in held for other in on[device]} for job_id, held in plan.devices.items()}
+    return {job_id: tuple(sorted(others - {job_id})) for job_id, others in found.items() if len(others) > 1}
 
 
 def mark_unshared(plan: Plan, name: str) -> Plan:

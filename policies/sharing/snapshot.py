@@ -67,6 +67,8 @@ class GpuDevices:
     """Memory of each device; infinite where nobody says."""
     held_start: IntColumn
     held: IntColumn
+    unavailable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Devices that nobody can be given though no job of the table holds them: nobody knows who does. Empty: none."""
     guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Beside ``held``: whether the job is a guest on that device; left out, nobody is."""
 

@@ -13,10 +13,19 @@ from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.snapshot_file.checks import check_snapshot
 from slurm_soda.policies.snapshot_file.encoding import codec_of
 from slurm_soda.policies.snapshot_file.identifiers import Word
+from slurm_soda.policies.snapshot_file.sharing import (
+    decode_plan,
+    decode_sharing,
+    encode_plan,
+    encode_sharing,
+    rename_plan,
+    rename_sharing,
+)
 from slurm_soda.policies.snapshot_file.stand_ins import Names
 from slurm_soda.policies.snapshot_file.values import EncodingError, Rename, unexpected
 
@@ -27,6 +36,8 @@ MOST_BYTES = 256 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
 _KEYS = ("format", "version", "made_by", "mode", "stand_ins", "policy", "snapshot", "plan")
+_SHARING = "sharing"
+"""A key that only files of snapshots with single GPUs have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +65,24 @@ class SnapshotDump:
         return replace(self._renamed(names.stand_ins().replace), stand_ins=True)
 
     def _renamed(self, rename: Rename) -> SnapshotDump:
-        plan = None if self.plan is None else codec_of(Plan).renamed(self.plan, rename)
+        plan = None if self.plan is None else rename_plan(self.plan, rename)
         snapshot = codec_of(ClusterSnapshot).renamed(self.snapshot, rename)
+        if isinstance(self.snapshot, SharingSnapshot):
+            snapshot = rename_sharing(snapshot, self.snapshot, rename)
         return replace(self, snapshot=snapshot, plan=plan, policy=_policy_renamed(self.policy, rename))
 
 
 def plan_bytes(plan: Plan) -> bytes:
     """A plan as canonical JSON: two plans are the same exactly if these bytes are."""
-    return _json(codec_of(Plan).encode(plan))
+    return _json(encode_plan(plan))
 
 
 def write_dump(dump: SnapshotDump) -> bytes:
     """The file, uncompressed.
 
     Raises:
-        PolicyError: the snapshot knows single GPUs (simulations of shared GPUs alone have such), which files do not hold.
+        PolicyError: what is known of pairs of jobs comes from a simulation, which files do not hold.
     """
-    if type(dump.snapshot) is not ClusterSnapshot:
-        raise PolicyError(f"a {type(dump.snapshot).__name__} cannot be written to a file")
     values = (
         FORMAT,
         VERSION,
@@ -80,9 +91,12 @@ def write_dump(dump: SnapshotDump) -> bytes:
         dump.stand_ins,
         policy_document(dump.policy),
         codec_of(ClusterSnapshot).encode(dump.snapshot),
-        None if dump.plan is None else codec_of(Plan).encode(dump.plan),
+        None if dump.plan is None else encode_plan(dump.plan),
     )
-    return _json(dict(zip(_KEYS, values, strict=True)))
+    told = dict(zip(_KEYS, values, strict=True))
+    if isinstance(dump.snapshot, SharingSnapshot):
+        told[_SHARING] = encode_sharing(dump.snapshot)
+    return _json(told)
 
 
 def compressed(raw: bytes) -> bytes:
@@ -111,7 +125,9 @@ def read_dump(raw: bytes) -> SnapshotDump:
             raise unexpected(key, told[key], words)
     snapshot = codec_of(ClusterSnapshot).decode(told["snapshot"], "snapshot")
     check_snapshot(snapshot)
-    plan = None if told["plan"] is None else codec_of(Plan).decode(told["plan"], "plan")
+    if told.get(_SHARING) is not None:
+        snapshot = decode_sharing(snapshot, told[_SHARING])
+    plan = None if told["plan"] is None else decode_plan(told["plan"])
     return SnapshotDump(
         snapshot, _policy_read(told["policy"]), plan, told["mode"], told["made_by"], stand_ins=told["stand_ins"]
     )

@@ -115,14 +115,13 @@ class SharingDecider(SnapshotDecider):
         return preempts, starts
 
     def _snapshot(self, now_s: float) -> SharingSnapshot:
-        jobs, rows = self._table(now_s), np.array(self._present, dtype=np.int64)
-        snapshot = ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
+        snapshot, rows = super()._snapshot(now_s), np.array(self._present, dtype=np.int64)
         sharing = SharingJobs(
             kinds=self._kinds.whole,
             kind=self._kinds.code[rows],
             batch=self._kinds.batch[rows],
             sub_batch=self._sub_batch[rows],
-            iterations=jobs.remaining_s / self._iteration_s[rows],
+            iterations=snapshot.jobs.remaining_s / self._iteration_s[rows],
             shares=self._workload.shares[rows],
             max_slowdown=self._workload.max_slowdown[rows],
             saves_every_s=self._saves_every_s[rows],

@@ -10,7 +10,7 @@ local M = {}
 local ROUTES_HEADER = "soda-pools 1"
 local ROUTES_MAX_BYTES = 32 * 1024 -- slurm_ext/pools/routes_file.py writes no longer file
 local REQUEST_MAX_BYTES, REQUEST_MAX_PIECES = 1024, 16 -- Slurm refuses a longer request
-local GPU_PARTS = { gpu = true, gpumem = true, cog = true, shard = true, mps = true } -- gres on the devices of GPUs
+local GPU_PARTS = { gpu = true, gpumem = true, sharedgpu = true, shard = true, mps = true } -- gres on the devices of GPUs
 local LARGE_FROM_GPUS = 4
 local NO_VAL16, NO_VAL, INFINITE16, INFINITE = 65534, 4294967294, 65535, 4294967295
 local TAKES_WHOLE_NODES = { [0] = true, [4] = true } -- --exclusive and --exclusive=topo; user and mcs do not

@@ -120,7 +120,7 @@ def _left_alone(job: SlurmJob, detail: WaitingJob) -> bool:
         or job.het_job_id
         or detail.reservation
         or len(kinds) > 1
-        or "cog" in job.tres_per_node
+        or job.shared_gpus
         or detail.features
         or detail.excluded_nodes
         or detail.cpus_per_tres

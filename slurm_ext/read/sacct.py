@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.hostlist import count_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import (
+    SHARED_GPU_GRES,
     cpu_time_s,
     parse_integer,
     parse_tres,
@@ -50,6 +51,8 @@ class RunAccounting:
     node_names: str
     restart: int = 0
     """The job's restart count in this run."""
+    shared_gpus: int = 0
+    """Of :attr:`gpus`, those that it held as a guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class SacctReader:
     runner: CommandRunner
     timeout_s: float = 30.0
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
+    shared_gres: str = SHARED_GPU_GRES
+    """The generic resource of guests."""
 
     def jobs(self, job_ids: Sequence[int]) -> list[JobAccounting]:
         """The newest job of each id, in the order of ``job_ids``; one that accounting does not know is left out.
@@ -90,7 +95,7 @@ class SacctReader:
         )
         if said.status != 0:
             raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
-        found = parse_accounting(said.stdout, framing)
+        found = parse_accounting(said.stdout, framing, self.shared_gres)
         return [found[job_id] for job_id in job_ids if job_id in found]
 
 
@@ -108,7 +113,9 @@ def sacct_command(job_ids: Sequence[int]) -> list[str]:
     ]
 
 
-def parse_accounting(stdout: bytes, framing: ReplyFraming) -> dict[int, JobAccounting]:
+def parse_accounting(
+    stdout: bytes, framing: ReplyFraming, shared_gres: str = SHARED_GPU_GRES
+) -> dict[int, JobAccounting]:
     """Jobs by id; of an id that Slurm gave out twice the newer job. A job with a value that cannot be read is left out.
 
     Raises:
@@ -130,7 +137,7 @@ def parse_accounting(stdout: bytes, framing: ReplyFraming) -> dict[int, JobAccou
         records = jobs.setdefault(job_id, [])
         try:
             if not dot:
-                records.append(_SacctRecord.of(f))
+                records.append(_SacctRecord.of(f, shared_gres))
             elif records:
                 records[-1] = records[-1].with_step(f)
         except SlurmReplyError:
@@ -147,9 +154,9 @@ class _SacctRecord:
     run: RunAccounting
 
     @classmethod
-    def of(cls, f: Mapping[str, str]) -> _SacctRecord:
+    def of(cls, f: Mapping[str, str], shared_gres: str) -> _SacctRecord:
         what = f"job {f['JobIDRaw']}"
-        held = parse_tres(f["AllocTRES"])
+        held = parse_tres(f["AllocTRES"], shared_gres)
         count_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
         run = RunAccounting(
             start_s=time_s(f["Start"], what),
@@ -159,6 +166,7 @@ class _SacctRecord:
             cpu_s=cpu_time_s(f["TotalCPU"], what),
             memory_peak_mib=NEVER,
             gpus=held.gpus,
+            shared_gpus=held.shared_gpus,
             cpus=held.cpus,
             nodes=held.nodes,
             restart=parse_integer(text_or_empty(f["Restarts"]) or "0", what),

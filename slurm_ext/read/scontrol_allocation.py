@@ -10,9 +10,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slurm_soda.slurm_ext.client import Allocation
+from slurm_soda.slurm_ext.client import Allocation, HeldOnNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.slurm_values import JSON_ERRORS, MAX_COUNT, parse_gpu_request
+from slurm_soda.slurm_ext.read.slurm_values import (
+    JSON_ERRORS,
+    MAX_COUNT,
+    SHARED_GPU_GRES,
+    count_shared_gpus,
+    parse_gpu_indices,
+    parse_gpu_request,
+    parse_shared_indices,
+)
 
 SHOW_JOBS_COMMAND = ("scontrol", "--json")
 
@@ -22,16 +30,18 @@ def show_jobs_script(job_ids: Sequence[int]) -> bytes:
     return "".join(f"show job {job_id}\n" for job_id in job_ids).encode("ascii")
 
 
-def parse_allocations(stdout: bytes, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+def parse_allocations(
+    stdout: bytes, job_ids: Sequence[int], shared_gres: str = SHARED_GPU_GRES
+) -> dict[int, Allocation | SlurmReplyError]:
     """What each job holds, in the order of its nodes, or why that cannot be read: its reply is missing, cut short or of
-    another form, or the job holds nothing.
+    another form, or the job holds nothing. ``shared_gres`` is the generic resource of guests.
     """
     found: dict[int, Allocation | SlurmReplyError] = {}
     for reply in _replies(stdout.decode("utf-8", "surrogateescape")):
         try:
             for job in reply["jobs"]:
                 if job["job_id"] in job_ids:
-                    found[job["job_id"]] = _allocation(job)
+                    found[job["job_id"]] = _allocation(job, shared_gres)
         except JSON_ERRORS:
             continue
     missing = "scontrol does not tell what job {} holds, or cuts it short; is it running?"
@@ -50,11 +60,20 @@ def _replies(text: str) -> Iterator[Any]:
         at = text.find("{", end)
 
 
-def _allocation(job: dict[str, Any]) -> Allocation | SlurmReplyError:
+def _allocation(job: dict[str, Any], shared_gres: str) -> Allocation | SlurmReplyError:
     try:
         nodes = _nodes(job["job_resources"])
-        gpus = [parse_gpu_request(detail)[0] for detail in job.get("gres_detail") or [""] * len(nodes)]
-        return [(name, count, cpus) for (name, cpus), count in zip(nodes, gpus, strict=True)]
+        details = job.get("gres_detail") or [""] * len(nodes)
+        return [
+            HeldOnNode(
+                name,
+                parse_gpu_request(detail)[0] + count_shared_gpus(detail, shared_gres),
+                cpus,
+                parse_gpu_indices(detail),
+                parse_shared_indices(detail, shared_gres),
+            )
+            for (name, cpus), detail in zip(nodes, details, strict=True)
+        ]
     except JSON_ERRORS as error:
         what = f"scontrol's picture of job {job['job_id']}"
         return SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); is it running?")

@@ -7,7 +7,14 @@ import re
 from slurm_soda.slurm_ext.client import SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
-from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request, parse_integer, text_or_empty
+from slurm_soda.slurm_ext.read.slurm_values import (
+    SHARED_GPU_GRES,
+    parse_gpu_indices,
+    parse_gpu_request,
+    parse_integer,
+    parse_shared_indices,
+    text_or_empty,
+)
 
 SHOW_NODES_COMMAND = ("scontrol", "--oneliner", "--details", "--all", "show", "node")
 
@@ -21,8 +28,8 @@ _UNUSABLE_FLAGS = frozenset(
 _KNOWN_BASES = _USABLE_BASES | {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
 
 
-def parse_nodes(stdout: bytes, framing: ReplyFraming) -> list[SlurmNode]:
-    """All nodes.
+def parse_nodes(stdout: bytes, framing: ReplyFraming, shared_gres: str = SHARED_GPU_GRES) -> list[SlurmNode]:
+    """All nodes; ``shared_gres`` is the generic resource of guests.
 
     Free text of admins (comment, reason) ends a line, so the first value of every key is Slurm's own. A line break in such
     text makes a line of its own, which is passed over.
@@ -33,12 +40,12 @@ def parse_nodes(stdout: bytes, framing: ReplyFraming) -> list[SlurmNode]:
     records: dict[str, SlurmNode] = {}
     for line in framing.body(stdout, "scontrol's list of nodes").split("\n"):
         if line.startswith("NodeName=") and " CPUTot=" in line:
-            record = _record(line)
+            record = _record(line, shared_gres)
             records.setdefault(record.name, record)
     return list(records.values())
 
 
-def _record(line: str) -> SlurmNode:
+def _record(line: str, shared_gres: str) -> SlurmNode:
     pairs: dict[str, str] = {}
     for key, value in _PAIR.findall(line):
         pairs.setdefault(key, value)
@@ -46,7 +53,9 @@ def _record(line: str) -> SlurmNode:
     if missing:
         raise SlurmReplyError(f"scontrol's node {line[9:60]!r} lacks {', '.join(missing)}")
     name, state = pairs["NodeName"], pairs["State"]
-    gpus, gpu_type = parse_gpu_request(pairs.get("Gres", ""))
+    gres, gres_used = (text_or_empty(pairs.get(key, "")) for key in ("Gres", "GresUsed"))
+    gpus, gpu_type = parse_gpu_request(gres)
+    allocated, in_use = parse_gpu_request(gres_used)[0], parse_gpu_indices(gres_used)
     return SlurmNode(
         name=name,
         state=state,
@@ -56,12 +65,14 @@ def _record(line: str) -> SlurmNode:
         memory_mib=parse_integer(pairs["RealMemory"], f"memory of {name}") - _reserved_mib(pairs),
         memory_allocated_mib=parse_integer(pairs["AllocMem"], f"memory of {name}"),
         gpus=gpus,
-        gpus_allocated=parse_gpu_request(pairs.get("GresUsed", ""))[0],
+        gpus_allocated=allocated,
         gpu_type=gpu_type,
         partitions=tuple(part for part in text_or_empty(pairs.get("Partitions", "")).split(",") if part),
         features=tuple(part for part in text_or_empty(pairs.get("ActiveFeatures", "")).split(",") if part),
-        gres=text_or_empty(pairs.get("Gres", "")),
-        gres_used=text_or_empty(pairs.get("GresUsed", "")),
+        gres=gres,
+        gres_used=gres_used,
+        gpus_in_use=in_use if len(in_use) == allocated and max(in_use, default=0) < max(gpus, 1) else None,
+        shareable=tuple(index for index in parse_shared_indices(gres, shared_gres) if index < gpus),
     )
 
 

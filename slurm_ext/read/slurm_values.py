@@ -20,8 +20,15 @@ _AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMGTP]?)")
 _MIB_PER_UNIT = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _COUNT_PER_UNIT = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:/]([A-Za-z][^:=,(/]*))?(?:[:=]([0-9]+))?(?:\(.*)?")
+_INDICES = re.compile(r"\(IDX:([0-9,-]{1,4096})\)")
+_DEVICE_TYPE = re.compile(r"g([0-9]{1,4})")
+SHARED_GPU_GRES = "sharedgpu"
+"""The generic resource that names the devices of ``gpu`` a second time, with one type for each: ``g0`` is GPU 0. A guest
+holds it on GPUs that another job holds as ``gpu``."""
 MAX_COUNT = 2**31 - 1
 """Of CPUs, GPUs or nodes: more is a mistake, and more than some databases hold."""
+_MAX_INDEX = 1023
+"""Of a GPU in its node."""
 _MAX_MIB = 2**53
 JSON_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
 """What reading JSON of another form, or with numbers that nobody can hold, may raise."""
@@ -120,12 +127,17 @@ class TrackableResources:
     memory_mib: int = 0
     nodes: int = 0
     gpus: int = 0
+    """Shared ones too."""
     gpu_type: str = ""
+    shared_gpus: int = 0
+    """Those of them that others hold as well: the second generic resource over the same devices."""
 
 
 @lru_cache(maxsize=65536)
-def parse_tres(text: str) -> TrackableResources:
+def parse_tres(text: str, shared_gres: str = SHARED_GPU_GRES) -> TrackableResources:
     """``cpu=4,mem=2000M,node=1,billing=4,gres/gpu=4,gres/gpu:a100=4``.
+
+    ``shared_gres``: name of the generic resource of guests.
 
     Raises:
         SlurmReplyError: a piece is not a name and an amount.
@@ -136,16 +148,24 @@ def parse_tres(text: str) -> TrackableResources:
         if not equals:
             raise SlurmReplyError(f"TRES {text[:_SHOWN]!r} cannot be read at {piece[:_SHOWN]!r}")
         found[name] = amount
-    typed = {
-        name.split(":", 1)[1]: _count(amount, text) for name, amount in found.items() if name.startswith("gres/gpu:")
-    }
+    typed = _counts_by_type(found, "gpu", text)
+    gpus = _count(found["gres/gpu"], text) if "gres/gpu" in found else sum(typed.values())
+    shared = f"gres/{shared_gres}"
+    by_device = _counts_by_type(found, shared_gres, text)
+    shared_gpus = _count(found[shared], text) if shared in found else sum(by_device.values())
     return TrackableResources(
         cpus=_count(found.get("cpu", "0"), text),
         memory_mib=memory_mib(found.get("mem", "0"), "memory"),
         nodes=_count(found.get("node", "0"), text),
-        gpus=_count(found["gres/gpu"], text) if "gres/gpu" in found else sum(typed.values()),
+        gpus=gpus + shared_gpus,
         gpu_type=next(iter(typed)) if len(typed) == 1 else "",
+        shared_gpus=shared_gpus,
     )
+
+
+def _counts_by_type(found: dict[str, str], gres: str, text: str) -> dict[str, int]:
+    prefix = f"gres/{gres}:"
+    return {name[len(prefix) :]: _count(amount, text) for name, amount in found.items() if name.startswith(prefix)}
 
 
 def _count(amount: str, text: str) -> int:
@@ -158,7 +178,7 @@ def _count(amount: str, text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def parse_gpu_request(text: str) -> tuple[int, str]:
-    """GPUs and their type in a list of generic resources: ``gres/gpu:a100:2,gres/cog:g0:1`` or ``gpu:a100:3(IDX:0-2)``.
+    """GPUs and their type in a list of generic resources: ``gres/gpu:a100:2,gres/fpga:1`` or ``gpu:a100:3(IDX:0-2)``.
 
     A request without a count means one; other resources are passed over.
 
@@ -174,8 +194,45 @@ def parse_gpu_request(text: str) -> tuple[int, str]:
     return total, types.pop() if len(types) == 1 else ""
 
 
+@lru_cache(maxsize=65536)
+def count_shared_gpus(text: str, shared_gres: str = SHARED_GPU_GRES) -> int:
+    """GPUs that a request wants as a guest: ``gres/sharedgpu:g0:1,gres/sharedgpu:g1:1`` is two.
+
+    Raises:
+        SlurmReplyError: more than :data:`MAX_COUNT`.
+    """
+    return sum(count for name, count in parse_other_gres(text).items() if name.partition(":")[0] == shared_gres)
+
+
+@lru_cache(maxsize=65536)
+def parse_gpu_indices(text: str) -> tuple[int, ...]:
+    """Indices of the GPUs in a list such as ``gpu:a100:3(IDX:0,2-3)``, ascending; none where Slurm does not tell them."""
+    found: set[int] = set()
+    for piece in _split_outside_parentheses(text_or_empty(text)):
+        told = _INDICES.search(piece) if _GPU.fullmatch(piece) else None
+        for part in told[1].split(",") if told else ():
+            first, _, last = part.partition("-")
+            if first.isdecimal() and (last or first).isdecimal() and int(last or first) <= _MAX_INDEX:
+                found.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=65536)
+def parse_shared_indices(text: str, shared_gres: str = SHARED_GPU_GRES) -> tuple[int, ...]:
+    """GPUs of a list such as ``sharedgpu:g0:1(IDX:0),sharedgpu:g2:0``, by their types; those with a count of 0 are left out.
+
+    The type names the device and not the index in parentheses, which follows the order of lines in gres.conf.
+
+    Raises:
+        SlurmReplyError: more than :data:`MAX_COUNT` of one.
+    """
+    parts = ((name.partition(":"), count) for name, count in parse_other_gres(text).items())
+    types = (_DEVICE_TYPE.fullmatch(kind) for (name, _, kind), count in parts if name == shared_gres and count)
+    return tuple(sorted(int(match[1]) for match in types if match))
+
+
 def parse_other_gres(text: str) -> dict[str, int]:
-    """All generic resources but GPUs in a list such as ``gres/cog:g0:1,gpu:4(IDX:0-3)``, by name and type (``cog:g0``).
+    """All generic resources but GPUs in a list such as ``gres/fpga:x1:1,gpu:4(IDX:0-3)``, by name and type (``fpga:x1``).
 
     Raises:
         SlurmReplyError: more than :data:`MAX_COUNT` of one.
@@ -183,7 +240,7 @@ def parse_other_gres(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for piece in _split_outside_parentheses(text_or_empty(text)):
         if "=" in piece and not piece.startswith("gres/"):
-            continue  # a TRES that is no generic resource, as in ``cpu=4,gres/cog=1``
+            continue  # a TRES that is no generic resource, as in ``cpu=4,gres/fpga=1``
         name, _, count = (
             piece.partition("(")[0].removeprefix("gres/").removeprefix("gres:").replace("=", ":").rpartition(":")
         )
@@ -195,5 +252,5 @@ def parse_other_gres(text: str) -> dict[str, int]:
 
 
 def _split_outside_parentheses(text: str) -> list[str]:
-    """Split at the commas outside parentheses (``gpu:4(IDX:0,2),cog:1``)."""
+    """Split at the commas outside parentheses (``gpu:4(IDX:0,2),fpga:1``)."""
     return re.findall(r"(?:[^,(]|\([^)]*\))+", text)

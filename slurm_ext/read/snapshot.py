@@ -22,7 +22,7 @@ from slurm_soda.policies.snapshot import (
     NodeTable,
 )
 from slurm_soda.policies.tiresias.model_skews import find_model_skew
-from slurm_soda.slurm_ext.client import Allocation, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
@@ -54,9 +54,14 @@ _NO_HISTORY = JobRunHistory()
 def is_ordinary_job(job: SlurmJob) -> bool:
     """Whether policies may act on this kind of job.
 
-    Left alone are components of heterogeneous jobs, and jobs that insist on nodes which are not there.
+    Left alone are components of heterogeneous jobs, jobs that insist on nodes which are not there, and guests on GPUs of
+    others.
     """
-    return not job.het_job_id and not (job.req_node_names and job.reason.startswith("ReqNodeNotAvail"))
+    return (
+        not job.het_job_id
+        and not job.shared_gpus
+        and not (job.req_node_names and job.reason.startswith("ReqNodeNotAvail"))
+    )
 
 
 def is_preemptible(job: SlurmJob) -> bool:
@@ -68,9 +73,12 @@ def is_preemptible(job: SlurmJob) -> bool:
     return job.hints.preemptible and job.batch and job.requeue and is_ordinary_job(job) and not job.array_task
 
 
-def needs_allocation(job: SlurmJob) -> bool:
-    """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes."""
-    return job.nodes > 1 and bool(job.node_names) and job.state not in ENDED_STATES
+def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:
+    """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes, is a guest, or,
+    where it matters which ``devices`` jobs hold, has GPUs.
+    """
+    only_there = job.nodes > 1 or job.shared_gpus > 0 or (devices and job.gpus > 0)
+    return only_there and bool(job.node_names) and job.state not in ENDED_STATES
 
 
 def build_snapshot(  # noqa: PLR0917 - an instant has six sources
@@ -207,14 +215,19 @@ def _time_columns(
 def _alloc_columns(
     live: Sequence[SlurmJob], state: NDArray[np.int8], allocations: Mapping[int, Allocation], row_of: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What live jobs hold, in compressed rows; nodes that Slurm no longer lists are left out."""
+    """What live jobs hold, in compressed rows; nodes that Slurm no longer lists are left out.
+
+    GPUs that a guest holds beside another job are not its own: they are not free once it leaves.
+    """
     waiting = np.isin(state, (JobState.PENDING, JobState.BLOCKED)).tolist()
     counts = [0]
     flat: list[tuple[int, int, int]] = []
     for job, waits in zip(live, waiting, strict=True):
         if not waits and job.node_names:
             held = allocations.get(job.job_id) or _even_spread(job)
-            flat.extend((row_of[name], gpus, cpus) for name, gpus, cpus in held if name in row_of)
+            flat.extend(
+                (row_of[on.node], on.gpus - len(on.shared_indices), on.cpus) for on in held if on.node in row_of
+            )
         counts.append(len(flat))
     columns = np.array(flat, dtype=np.int64).reshape(-1, 3)
     return {
@@ -229,9 +242,10 @@ def _even_spread(job: SlurmJob) -> Allocation:
     """Exact for one node; for several the best guess without asking Slurm, larger shares first."""
     names = expand_hosts(job.node_names)
     shares = len(names)
-    gpus = [job.gpus // shares + (i < job.gpus % shares) for i in range(shares)]
+    own = job.gpus - job.shared_gpus
+    gpus = [own // shares + (i < own % shares) for i in range(shares)]
     cpus = [job.cpus // shares + (i < job.cpus % shares) for i in range(shares)]
-    return list(zip(names, gpus, cpus, strict=True))
+    return [HeldOnNode(*held) for held in zip(names, gpus, cpus, strict=True)]
 
 
 def _partition_nodes(nodes: Sequence[SlurmNode], partitions: tuple[str, ...]) -> BoolColumn:

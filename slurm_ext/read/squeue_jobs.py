@@ -20,7 +20,9 @@ from slurm_soda.slurm_ext.read.job_states import KNOWN_STATES
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
     MAX_COUNT,
+    SHARED_GPU_GRES,
     TrackableResources,
+    count_shared_gpus,
     parse_gpu_request,
     parse_integer,
     parse_tres,
@@ -59,6 +61,8 @@ class SqueueReader:
 
     on_unreadable: Callable[[str], None] = lambda _why: None
     """Told once of each job that is left out, and why."""
+    shared_gres: str = SHARED_GPU_GRES
+    """The generic resource of guests."""
     _last: dict[tuple[str, ...], SlurmJob] = field(default_factory=dict)
     _unreadable: frozenset[str] = frozenset()
 
@@ -83,7 +87,7 @@ class SqueueReader:
         for row in rows.values():
             key = tuple(row)
             try:
-                self._last[key] = last.get(key) or _record(dict(zip(_FIELDS, row, strict=True)), known_requests)
+                self._last[key] = last.get(key) or self._record(dict(zip(_FIELDS, row, strict=True)), known_requests)
             except SlurmReplyError as error:
                 unreadable.append(f"job {row[0][:20]} is left out: {error}")
         self._tell(unreadable)
@@ -96,16 +100,23 @@ class SqueueReader:
         for why in sorted(self._unreadable - told):
             self.on_unreadable(why)
 
+    def _record(self, f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
+        return _record(f, known_requests, self.shared_gres)
 
-def _record(f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
+
+def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: str) -> SlurmJob:
     """One job; ``known_requests`` are lists of requested nodes that can be read."""
     what = f"job {f['JobID']}"
     if f["State"] not in KNOWN_STATES:
         raise SlurmReplyError(f"{what} is in state {f['State'][:60]!r}, which this version does not know")
-    held = parse_tres(f["tres-alloc"])
+    held = parse_tres(f["tres-alloc"], shared_gres)
     count = task_count(f["NumTasks"], what)
     gpus_per_node, gpu_type = parse_gpu_request(f["tres-per-node"])
-    gpus = held.gpus or _gpus_asked(f, held, count)
+    shared_per_node = count_shared_gpus(f["tres-per-node"], shared_gres)
+    shared = (
+        held.shared_gpus or shared_per_node * max(1, held.nodes) or count_shared_gpus(f["tres-per-job"], shared_gres)
+    )
+    gpus = (held.gpus - held.shared_gpus or _gpus_asked(f, held, count)) + shared
     count_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
     if f["ReqNodes"] not in known_requests:
         check_ranges(f["ReqNodes"])
@@ -136,7 +147,7 @@ def _record(f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
         cpus=held.cpus,
         memory_mib=held.memory_mib,
         gpus=gpus,
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=gpus_per_node + shared_per_node,
         gpu_type=gpu_type or parse_gpu_request(f["tres-per-job"])[1] or parse_gpu_request(f["tres-per-task"])[1],
         node_names=text_or_empty(f["NodeList"]),
         exit_code=f["exit_code"],
@@ -151,6 +162,7 @@ def _record(f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
         het_job_id=parse_integer(text_or_empty(f["HetJobID"]) or "0", what),
         requeue=f["Requeue"] == "1",
         batch=f["BatchFlag"] == "1",
+        shared_gpus=shared,
     )
 
 

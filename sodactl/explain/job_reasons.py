@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES
@@ -147,10 +148,21 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
         yield f"The policy says: {note.get('verdict')}."
         return
     yield from explanation.sentences
+    yield from _sharing_reasons(note)
     before = known.view.waiting_before
     if before:
         others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
         yield f"Before it in line: {others}, for {gpus}."
+
+
+def _sharing_reasons(note: Mapping[str, Any]) -> Iterator[str]:
+    """Where the policy would let it join others; nothing of that is done yet."""
+    shares = note.get("shares")
+    if not isinstance(shares, dict):
+        return
+    gpus = "; ".join(f"GPU {', '.join(map(str, indices))} of {node}" for node, indices in shares["gpus"].items())
+    others = ", ".join(map(str, shares["with"]))
+    yield f"By the policy it would share GPUs now: {gpus}, with job {others}. sodad shows that, and starts no guests yet."
 
 
 def explain_by_policy(known: JobFacts) -> Explanation:

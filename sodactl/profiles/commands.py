@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from slurm_soda.daemon.learning.manual_edits import ProfileEditor, subject_text
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.learning.quantities import QUANTITIES
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from slurm_soda.daemon.learning.profile_values import ProfileValue
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.tables.kind_profiles import ProfileEdit
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileValue
 from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.site_access import SiteAccess
 

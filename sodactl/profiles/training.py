@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.daemon.learning.stored_profiles import speed_table_of
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.prediction.predicted_interference import PredictedInterference
 from slurm_soda.slurm_ext.errors import SodaError
 

@@ -13,6 +13,7 @@ import pytest
 from slurm_soda.agent.job_events.run_event import RunKey, parse_run_event
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import MAX_RUNS_PER_REPORT, RunRecords
+from slurm_soda.wire.core_tuning import GuestGpus
 from slurm_soda.wire.spool import Spool, record_name
 
 NOW_S = 1000.0
@@ -334,3 +335,20 @@ def test_a_full_spool_is_read_in_a_time_that_grows_with_it(node: Node, monkeypat
     node.restart()
     assert len(node.run_records.runs) == jobs
     assert len(looked) < 20 * jobs
+
+
+def test_a_guest_is_a_gpu_job_once_the_controller_says_on_which_gpus(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.take(event("open", 10, gpus=[1, 2]))
+    node.take(event("open", 11, gpus=[], restart=1))
+    node.take(event("open", 12, gpus=[3]))
+    node.take(event("open", 13, gpus=[]))
+
+    def gpus() -> dict[int, tuple[int, ...]]:
+        return {run.key.job_id: run.opened.gpus for run in node.run_records.active() if run.opened is not None}
+
+    told = [GuestGpus(11, 1, (1, 2)), GuestGpus(12, 0, (0,)), GuestGpus(13, 7, (0,)), GuestGpus(99, 0, (0,))]
+    node.run_records.take_guests(told)
+    assert gpus() == {10: (1, 2), 11: (1, 2), 12: (0, 3), 13: ()}, "another run of job 13 was meant"
+    node.run_records.take_guests([])
+    assert gpus()[11] == (1, 2), "a controller that has just started says nothing yet"

@@ -36,7 +36,7 @@ def test_every_file_is_filled_in_and_the_memory_of_all_cpus_fits(spec: ClusterSp
     conf = settings(files["slurm.conf"])
     assert int(conf["DefMemPerCPU"]) * spec.cpus <= spec.memory_mib
     assert ("cgroup" in conf["ProctrackType"]) is (cgroup != "none")
-    assert files["gres.conf"].count("Name=cog") == spec.gpus
+    assert files["gres.conf"].count("Name=sharedgpu") == spec.gpus
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
@@ -82,6 +82,10 @@ class FakeJob:
     excluded_nodes: str = ""
     req_node_names: str = ""
     other_gres: str = ""
+    devices: tuple[int, ...] = ()
+    """GPUs of its node that it gets; empty: Slurm tells nobody which."""
+    guest: bool = False
+    """It gets them beside the job that holds them."""
     never_starts: bool = False
     """For a reason that Slurm does not tell."""
     no_requeue: str = ""
@@ -152,7 +156,7 @@ class FakeSlurm:
             if job.never_starts:
                 job.reason = "Resources"
                 continue
-            if job.gpus > self.free():
+            if job.gpus > self.free() and not job.guest:
                 job.reason = "Resources"
                 break
             job.state, job.reason, job.start_s, job.end_s = "RUNNING", "None", now_s, NAN
@@ -160,7 +164,10 @@ class FakeSlurm:
                 job.state, job.exit_code, job.end_s = "FAILED", "1:0", now_s  # "Job credential revoked"
 
     def free(self) -> int:
-        return self.gpus - sum(j.gpus for j in self.all.values() if j.state in ("RUNNING", "COMPLETING"))
+        return self.gpus - sum(j.gpus for j in self._holding() if not j.guest)
+
+    def _holding(self) -> list[FakeJob]:
+        return [j for j in self.all.values() if j.state in ("RUNNING", "COMPLETING")]
 
     def _finish(self, job: FakeJob, state: str, exit_code: str, at_s: float) -> None:
         job.done_s += at_s - job.start_s
@@ -194,9 +201,14 @@ class FakeSlurm:
     def nodes(self) -> list[SlurmNode]:
         self._answer("nodes")
         used = self.gpus - self.free()
+        in_use = tuple(sorted(at for j in self._holding() if not j.guest for at in j.devices))
         return [
-            SlurmNode("n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",)),
-        ]
+            SlurmNode(
+                "n1", "MIXED", True, self.node_cpus, used, 64_000, 0, self.gpus, used, "", ("main",),
+                gpus_in_use=in_use if len(in_use) == used else None,
+                shareable=tuple(range(self.gpus)),
+            ),
+        ]  # fmt: skip
 
     def waiting_jobs(self) -> dict[int, WaitingJob]:
         self._answer("waiting_jobs")
@@ -214,7 +226,8 @@ class FakeSlurm:
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer("allocations")
-        return {i: [("n1", self.all[i].gpus, self.all[i].gpus)] for i in job_ids}
+        held = ((i, self.all[i]) for i in job_ids)
+        return {i: [HeldOnNode("n1", j.gpus, j.gpus, *((), j.devices)[:: 1 if j.guest else -1])] for i, j in held}
 
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")
@@ -335,4 +348,5 @@ class FakeSlurm:
             exit_code=job.exit_code, dependency="", batch=job.batch, req_node_names=job.req_node_names,
             tres_per_node=job.other_gres,
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
+            shared_gpus=job.gpus if job.guest else 0,
         )  # fmt: skip

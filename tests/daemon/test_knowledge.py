@@ -14,11 +14,10 @@ from sqlalchemy import select
 
 from slurm_soda.daemon.api.view_json import decode_view, encode_view
 from slurm_soda.daemon.learning.gavel_tables import read_gavel_table, values_of_table
-from slurm_soda.daemon.learning.kind_profiles import PRIOR_RESTART_S, KindProfiles
 from slurm_soda.daemon.learning.manual_edits import ProfileEditor
 from slurm_soda.daemon.learning.observations import NEWEST_JOBS, expected_deviation, record_observations
 from slurm_soda.daemon.learning.pair_view import EstimateView, KindProfileView, PairSlowdownsView, PairView, pair_view
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store, open_store
@@ -26,6 +25,8 @@ from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileVal
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import list_sub_batches
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import PRIOR_RESTART_S, KindProfiles
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.slurm_ext.errors import SodaError
 from tests.sampling import examples

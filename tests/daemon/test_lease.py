@@ -80,7 +80,7 @@ def test_others_wait_until_the_last_command_of_a_chunk_has_ended(monkeypatch: py
         raise FileNotFoundError
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    client = make_slurm_client(settings.slurm, LocalCommandRunner())
+    client = make_slurm_client(settings.slurm, LocalCommandRunner(), settings.sharing.gres)
     partitions = make_partition_client(settings.slurm, lambda: None)
     for call in (
         lambda: client.update([JobUpdate(1, (("SiteFactor", "0"),))] * CHUNK_UPDATES),

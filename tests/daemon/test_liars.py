@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
 from slurm_soda.daemon.learning.observations import record_observations
-from slurm_soda.daemon.learning.profile_values import value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from tests.sampling import examples
 
 R50 = JobKind("ResNet-50", 64, "v100")

@@ -19,8 +19,8 @@ NOW_S = 2000.0
 FACTOR, CPUS, START = {"SiteFactor": "500"}, {"CPUsPerTask": "2", "NumCPUs": "4"}, {"StartTime": "now"}
 LEAST = CPUS | {"MinCPUsNode": "4", "MinMemoryNode": "100"}
 REQUEUED: dict[str, Any] = {"reason": "BeginTime", "restarts": 3, "eligible_s": NOW_S + 90}
-PARTNER = {"TresPerNode": "gres/cog:g0:1", "ReqNodeList": "n1", "Partition": "a,b"}
-PARTNER_RECORD = {"tres_per_node": "gres/cog:g0:1", "req_node_names": "n1", "partition": "a,b"}
+PARTNER = {"TresPerNode": "gres/sharedgpu:g0:1", "ReqNodeList": "n1", "Partition": "a,b"}
+PARTNER_RECORD = {"tres_per_node": "gres/sharedgpu:g0:1", "req_node_names": "n1", "partition": "a,b"}
 
 CASES: list[tuple[JobChangeKind, Mapping[str, str], Mapping[str, Any] | None, int | None, str | None]] = [
     # kind, sent, the job now, its SiteFactor, outcome

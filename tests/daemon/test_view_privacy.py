@@ -16,12 +16,13 @@ from fastapi import FastAPI
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.config import Settings
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, row_columns
+from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.kind_profiles import put_value
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Epoch, Preemption
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from tests.daemon.api_server import FakeRights, signed, view_access
 from tests.daemon.fake_slurm import FakeClock

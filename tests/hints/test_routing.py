@@ -117,7 +117,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_node": b"gres/gpu:2", "min_nodes": 3}, TERM, None),
         ({"tres_per_node": b"gres/gpu:v100:1"}, None, None),  # no such class
         ({"tres_per_node": b"gres/gpu:a100:1,gres/gpu:v100:1"}, None, None),
-        ({"tres_per_node": b"gres/cog:g0:1"}, None, None),
+        ({"tres_per_node": b"gres/sharedgpu:g0:1"}, None, None),
         ({"tres_per_node": b"gres/gpumem:1"}, None, None),
         ({"tres_per_node": b"gres/gpu:0"}, None, LENT_CPU),
         ({"partition": b"other"}, None, b"other"),
@@ -141,7 +141,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"partition": b"gpu_large", "req_nodes": b"n4"}, None, LENT_CPU),
         ({"partition": b"gpu_large", "exc_nodes": b"n4", "requeue": 0}, None, OWN_CPU),
         ({"partition": b"gpu_large", "tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
-        ({"partition": b"gpu_large", "tres_per_node": b"gres/cog:g0:1"}, None, b"gpu"),
+        ({"partition": b"gpu_large", "tres_per_node": b"gres/sharedgpu:g0:1"}, None, b"gpu"),
         ({"partition": b"gpu_large", "tres_per_node": b"gpu:1," * 99}, None, b"gpu"),
         ({"partition": b"gpu_large", "req_nodes": b"n4", "tres_per_node": b"gres/gpu:1"}, None, b"gpu"),
         ({"partition": b"gpu_large", "reservation": b"maint"}, None, b"gpu"),

@@ -22,6 +22,7 @@ LONG_FIRST = (
     "expiry",
     "nodes",
     "cores",
+    "sharing",
     "fit_gang",
     "snapshot",
     "fit",

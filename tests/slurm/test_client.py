@@ -129,10 +129,10 @@ def test_nodes_show_what_jobs_hold(cluster: ContainerCluster, client: CliSlurmCl
     nodes = {node.name: node for node in client.nodes()}
     held = client.allocations([job_id, 1])[job_id]
     assert not isinstance(held, SlurmReplyError)
-    assert [(name, gpus) for name, gpus, _ in held] == [("n1", 3), ("n2", 3)]
-    assert sum(cpus for _, _, cpus in held) == job.cpus
+    assert [(on.node, on.gpus) for on in held] == [("n1", 3), ("n2", 3)]
+    assert sum(on.cpus for on in held) == job.cpus
     assert {(n.gpus, n.gpus_allocated, n.usable) for n in nodes.values()} == {(4, 3, True)}
-    assert {n.cpus_allocated for n in nodes.values()} == {cpus for _, _, cpus in held}
+    assert {n.cpus_allocated for n in nodes.values()} == {on.cpus for on in held}
 
 
 def test_a_drained_node_is_not_usable(cluster: ContainerCluster, client: CliSlurmClient) -> None:

@@ -132,14 +132,14 @@ def test_nodes_and_running_jobs_agree(version: str) -> None:
     nodes = {node.name: node for node in parse_nodes(reply(version, "nodes"), FRAMING)}
     running = [job for job in SqueueReader().parse(reply(version, "squeue"), FRAMING) if job.state == "RUNNING"]
     held = [entry for job in running for entry in allocation(version, job.job_id)]
-    assert {name: sum(g for n, g, _ in held if n == name) for name in nodes} == {
+    assert {name: sum(on.gpus for on in held if on.node == name) for name in nodes} == {
         n.name: n.gpus_allocated for n in nodes.values()
     }
-    assert {name: sum(c for n, _, c in held if n == name) for name in nodes} == {
+    assert {name: sum(on.cpus for on in held if on.node == name) for name in nodes} == {
         n.name: n.cpus_allocated for n in nodes.values()
     }
     for job in running:
-        assert sum(g for _, g, _ in allocation(version, job.job_id)) == job.gpus
+        assert sum(on.gpus for on in allocation(version, job.job_id)) == job.gpus
 
 
 def test_an_allocation_of_another_job_is_an_error(version: str) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.snapshot import JobState
+from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, KNOWN_STATES, policy_state
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot, is_preemptible, needs_allocation
@@ -163,7 +164,7 @@ def test_what_running_jobs_hold() -> None:
         running(5, "gone", gpus=1),
     ]
     nodes = [node("n1"), node("n2"), node("n3")]
-    snapshot = build_snapshot(NOW, jobs, nodes, {}, {}, {2: [("n1", 1, 2), ("n2", 2, 2)]})
+    snapshot = build_snapshot(NOW, jobs, nodes, {}, {}, {2: [HeldOnNode("n1", 1, 2), HeldOnNode("n2", 2, 2)]})
     assert [snapshot.jobs.alloc(row) for row in range(5)] == [
         [(1, 2, 8)], [(0, 1, 2), (1, 2, 2)], [(0, 2, 2), (1, 2, 2), (2, 1, 2)], [], [],
     ]  # fmt: skip

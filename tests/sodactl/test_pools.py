@@ -89,7 +89,7 @@ def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: B
         9: (small, detail(shared="NO"), "gpu"),  # a whole node: more than GPU jobs may hold
         10: (small | {"req_node_names": "n1"}, detail(), "gpu"),
         11: (small | {"het_job_id": 11}, detail(), "gpu"),
-        12: (small | {"tres_per_node": "gres/cog:g0:1", "gpus": 0}, detail(), "gpu"),
+        12: (small | {"tres_per_node": "gres/sharedgpu:g0:1", "gpus": 1, "shared_gpus": 1}, detail(), "gpu"),
         13: (small | {"gpu_type": "h100"}, detail(), "gpu"),
         14: (small | {"partition": "other"}, "", "other"),
         15: (small | {"state": "RUNNING"}, "", "gpu"),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.kind_profiles import KindProfiles
-from slurm_soda.daemon.learning.profile_values import value_from_row
+from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.learning.stored_profiles import read_slowdown_model
 from slurm_soda.daemon.store.kind_profiles import all_values
 from slurm_soda.daemon.store.tables.kind_profiles import StoredSlowdownModel
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 
 from .conftest import Bench
 

@@ -11,7 +11,7 @@ from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.cpu_fit import measurements_of, past_fits, proposal_of, save_proposals, search_was_given_up
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow, CpuProposalRow
-from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.cpu_fit.start_cores import PastFit
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.records import JobOpened, NodeReport
@@ -136,6 +136,17 @@ def test_only_ends_that_tell_what_a_job_needs_are_history(store: Store) -> None:
         job(store, job_id)
         take(store, fit(job_id, cores=job_id, reason=reason))
     assert sorted(one.cores for one in past(store)) == [1, 2, 3]
+
+
+def test_a_run_that_shared_a_gpu_says_nothing_of_cores(store: Store) -> None:
+    job(store, 1)
+    job(store, 2)
+    with store.write() as session:
+        for row, shared in zip(session.scalars(select(Job).order_by(Job.job_id)).all(), (True, False), strict=True):
+            session.add(JobRun(job_pk=row.id, restart=0, start_s=START_S, gpus=1, shared=shared))
+            session.add(JobRun(job_pk=row.id, restart=1, start_s=START_S + 500, gpus=1, shared=not shared))
+    take(store, opened(1), opened(2), fit(1, cores=4), fit(2, cores=5))
+    assert [one.cores for one in past(store)] == [5]
 
 
 def test_measurements_of_an_earlier_job_with_the_same_id_are_not_of_this_one(store: Store) -> None:

@@ -25,6 +25,8 @@ class CachedRun:
     node_names: str = ""
     gpus: int = 0
     promoted_s: float | None = None
+    shared: bool = False
+    """Another job was seen on one of its GPUs."""
     pk: int | None = None
     dirty: bool = True
 
@@ -102,6 +104,12 @@ class CachedJob:
         """Take over the service of a cancelled job, by its key (:mod:`slurm_soda.policies.engine.inherited_service`)."""
         self.inherited_from, self.inherited_s, self.dirty = key, executed_s, True
 
+    def mark_shared(self) -> None:
+        """Another job is on one of its GPUs."""
+        run = self.runs.get(self.restart)
+        if run is not None and run.end_s is None and not run.shared:
+            run.shared, run.dirty, self.dirty = True, True, True
+
     def add_run(self, run: CachedRun) -> None:
         """Remember a run and what follows from it."""
         self.runs[run.restart] = run
@@ -123,6 +131,7 @@ def record_fingerprint(record: SlurmJob) -> tuple[object, ...]:
         record.name,
         record.account,
         record.gpus,
+        record.shared_gpus,
         record.cpus,
         record.nodes,
         record.time_limit_s,
@@ -179,6 +188,8 @@ def _update_run(job: CachedJob, record: SlurmJob) -> None:
     elif (run.start_s, run.node_names) != (record.start_s, record.node_names):
         run.start_s, run.node_names, run.gpus, run.dirty = record.start_s, record.node_names, record.gpus, True
         job.first_start_s = min(each.start_s for each in job.runs.values())
+    if record.shared_gpus and not run.shared:
+        run.shared, run.dirty = True, True
 
 
 def _begin_wait(job: CachedJob) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.queries import never_shared
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 
 MAX_SAMPLES = 5000
@@ -22,7 +23,7 @@ def completed_services_gpu_s(session: Session, per_owner: int = MAX_JOBS_PER_OWN
 
     Every owner has as many samples, spread evenly over his own jobs, so that one owner's jobs, however many they are, move
     no share of the distribution by more than one over the number of owners. Jobs that failed or were cancelled are left out:
-    they do not tell how much they would have taken.
+    they do not tell how much they would have taken. So are jobs that ever shared a GPU, which took longer for it.
     """
     service = func.sum(JobRun.gpus * (JobRun.end_s - JobRun.start_s)).label("gpu_s")
     place = func.row_number().over(partition_by=Job.user, order_by=func.max(JobRun.end_s).desc()).label("place")
@@ -31,6 +32,7 @@ def completed_services_gpu_s(session: Session, per_owner: int = MAX_JOBS_PER_OWN
         .join(Job, Job.id == JobRun.job_pk)
         .where(Job.state == "COMPLETED", Job.gpus > 0, JobRun.end_s.is_not(None))
         .group_by(Job.id, Job.user)
+        .having(never_shared())
         .subquery()
     )
     by_owner: dict[str, list[float]] = defaultdict(list)

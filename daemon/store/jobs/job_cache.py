@@ -97,6 +97,11 @@ class JobCache:
             self.jobs[job_id].promote(now_s)
             self._refresh(self.jobs[job_id])
 
+    def mark_shared(self, job_ids: Iterable[int]) -> None:
+        """The present runs of these jobs have others on their GPUs."""
+        for job_id in job_ids:
+            self.jobs[job_id].mark_shared()
+
     def count_preemption(self, job_id: int) -> None:
         """A preemption of ours took a job's GPUs."""
         if job := self.jobs.get(job_id):

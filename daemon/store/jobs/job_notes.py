@@ -24,21 +24,32 @@ class JobNoteWriter:
 
     def __init__(self) -> None:
         self._written: dict[int, tuple[int, int, int, float]] = {}
+        self._shares: dict[int, dict[str, Any]] = {}
 
-    def write(self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob]) -> int:
-        """Write the notes that changed; gives their number."""
+    def write(
+        self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob], shares: Mapping[int, dict[str, Any]]
+    ) -> int:
+        """Write the notes that changed; gives their number. ``shares``: where jobs would share GPUs, by job id."""
         columns = (notes.verdict, notes.queue, notes.position, _rounded(notes.score))
         present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
-        changed = [job_id for job_id, note in present.items() if self._written.get(job_id) != note]
+        changed = [
+            job_id
+            for job_id, note in present.items()
+            if self._written.get(job_id) != note or self._shares.get(job_id) != shares.get(job_id)
+        ]
         changed.sort(key=lambda job_id: (present[job_id][2] < 0, present[job_id][2]))
         rows = []
         for job_id in changed[:MAX_ROWS_PER_CYCLE]:
             job = jobs.get(job_id)
             if job is not None and job.pk is not None:
-                rows.append({"pk": job.pk, "new_note": _note(present[job_id], notes.score_name)})
+                share = {"shares": shares[job_id]} if job_id in shares else {}
+                rows.append({"pk": job.pk, "new_note": _note(present[job_id], notes.score_name) | share})
                 self._written[job_id] = present[job_id]
+                self._shares.pop(job_id, None)
+                self._shares |= {job_id: shares[job_id]} if job_id in shares else {}
         for job_id in self._written.keys() - present.keys():
             del self._written[job_id]
+            self._shares.pop(job_id, None)
         if rows:
             table = Job.__table__
             assert isinstance(table, Table)

@@ -43,7 +43,15 @@ def cached_job(row: Job) -> CachedJob:
 def cached_run(row: JobRun) -> CachedRun:
     """A row of the store."""
     return CachedRun(
-        row.restart, row.start_s, row.end_s, row.node_names, row.gpus, row.promoted_s, pk=row.id, dirty=False
+        row.restart,
+        row.start_s,
+        row.end_s,
+        row.node_names,
+        row.gpus,
+        row.promoted_s,
+        row.shared,
+        pk=row.id,
+        dirty=False,
     )
 
 
@@ -151,4 +159,5 @@ def _run_columns(run: CachedRun) -> dict[str, Any]:
         "node_names": run.node_names,
         "gpus": run.gpus,
         "promoted_s": run.promoted_s,
+        "shared": run.shared,
     }

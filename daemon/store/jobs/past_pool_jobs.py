@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Subquery, and_, case, func, or_, select
+from sqlalchemy import Subquery, and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.store.cpu_fit import REASONS_WITH_BEST_CORES
-from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
+from slurm_soda.daemon.store.cpu_fit import REASONS_WITH_BEST_CORES, is_fit_of_job, is_fit_of_shared_run
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
@@ -74,19 +73,14 @@ def _best_cores(session: Session, ran: Subquery) -> dict[int, int]:
         select(Job.id, CpuFitRow.restart, CpuFitRow.search, CpuFitRow.node, CpuFitRow.cores)
         .join(ran, ran.c.job_pk == Job.id)
         .join(CpuFitRow, CpuFitRow.job_id == Job.job_id)
-        .where(CpuFitRow.reason.in_(REASONS_WITH_BEST_CORES), CpuFitRow.cores > 0, _fit_is_of_job())
+        .where(CpuFitRow.reason.in_(REASONS_WITH_BEST_CORES), CpuFitRow.cores > 0)
+        .where(is_fit_of_job(), ~is_fit_of_shared_run())
         .order_by(Job.id, CpuFitRow.restart, CpuFitRow.at_s, CpuFitRow.id)
     )
     by_job: dict[int, list[_Fit]] = {}
     for row in session.execute(query):
         by_job.setdefault(row.id, []).append(_Fit(row.restart, row.search, row.node, row.cores))
     return {pk: _needed_cores(fits) for pk, fits in by_job.items()}
-
-
-def _fit_is_of_job() -> ColumnElement[bool]:
-    """A fit is of a job by its time: the submission beside it may be unknown, or corrected since."""
-    over_s = func.coalesce(Job.end_s + CLOCK_SLACK_S, CpuFitRow.at_s)
-    return and_(CpuFitRow.at_s >= Job.submit_s - CLOCK_SLACK_S, CpuFitRow.at_s <= over_s)
 
 
 def _needed_cores(fits: Sequence[_Fit]) -> int:

@@ -159,6 +159,8 @@ class JobRun(Base):
     gpus: Mapped[int] = mapped_column(default=0)
     promoted_s: Mapped[float | None]
     """Service before this instant was forgiven by a promotion during the run."""
+    shared: Mapped[bool] = mapped_column(default=False)
+    """Another job was on one of its GPUs, at some time: the run says nothing of how such jobs are alone."""
 
 
 class JobNodeUsage(Base):

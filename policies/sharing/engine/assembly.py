@@ -28,15 +28,15 @@ def assemble_sharing_snapshot(
         mechanism: what carries plans out.
     """
     nodes = snapshot.nodes
-    free = np.where(nodes.usable, nodes.gpus - _held_by_node(devices), 0)
+    free = np.where(nodes.usable, nodes.gpus - _taken_by_node(devices), 0)
     columns = {spec.name: getattr(snapshot, spec.name) for spec in fields(ClusterSnapshot)}
     columns["nodes"] = replace(nodes, gpus_free=free)
     return SharingSnapshot(**columns, devices=devices, sharing=sharing, known=known, mechanism=mechanism)
 
 
-def _held_by_node(devices: GpuDevices) -> IntColumn:
+def _taken_by_node(devices: GpuDevices) -> IntColumn:
     """GPUs of each node that somebody holds, shared ones counted once."""
-    held = np.zeros(len(devices), dtype=np.bool_)
-    held[devices.held] = True
-    total = np.concatenate(([0], np.cumsum(held)))
+    taken = devices.unavailable.copy() if len(devices.unavailable) else np.zeros(len(devices), dtype=np.bool_)
+    taken[devices.held] = True
+    total = np.concatenate(([0], np.cumsum(taken)))
     return total[devices.first[1:]] - total[devices.first[:-1]]

@@ -78,5 +78,5 @@ class GpuHolders:
             memory_mib,
             start,
             np.array([device for devices in held for device in devices], dtype=np.int64),
-            np.array(guest, dtype=np.bool_),
+            guest=np.array(guest, dtype=np.bool_),
         )

@@ -158,11 +158,15 @@ class _Draft:
             self._rows[device] = [row for row in self._owner[span].tolist() if row not in self._gone]
         return self._rows[device]
 
+    def _is_idle(self, device: int) -> bool:
+        unavailable = self._snapshot.devices.unavailable
+        return not self._on(device) and not (len(unavailable) and unavailable[device])
+
     def _idle(self, pieces: Sequence[NodeAllocation]) -> tuple[int, ...]:
         chosen: list[int] = []
         first = self._snapshot.devices.first
         for piece in pieces:
-            free = (at for at in range(int(first[piece.node]), int(first[piece.node + 1])) if not self._on(at))
+            free = (at for at in range(int(first[piece.node]), int(first[piece.node + 1])) if self._is_idle(at))
             chosen += islice(free, piece.gpus)
         return tuple(sorted(chosen))
 
@@ -177,8 +181,11 @@ class _Draft:
                 wanted[piece.node] += piece.gpus
         if counted != wanted:
             raise self._error(job_id, f"it gets {dict(counted)} GPUs by node, but its places are {dict(wanted)}")
+        unavailable = self._snapshot.devices.unavailable
         partners: set[int] = set()
         for device in devices:
+            if len(unavailable) and unavailable[device]:
+                raise self._error(job_id, f"nobody knows who holds GPU {device}")
             there = self._on(device)
             partners.update(there)
             if len(there) >= self._most:

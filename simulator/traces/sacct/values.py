@@ -138,7 +138,7 @@ class AllocatedTres:
     gpus: int = 0
     gpu_type: str = ""
     shares: bool = False
-    """It names parts of GPUs: gres/shard, gres/mps, or slurm-soda's gres/cog."""
+    """It names parts of GPUs: gres/shard, gres/mps, or slurm-soda's gres/sharedgpu."""
 
 
 @lru_cache(maxsize=65536)
@@ -152,7 +152,7 @@ def parse_allocated_tres(text: str, column: str) -> AllocatedTres:
     found = parse_tres(text)
     for value in (found.cpus, found.memory_mib, found.nodes, found.gpus):
         _checked(value, text, column)
-    shares = any(f"gres/{name}" in text for name in ("shard", "mps", "cog"))
+    shares = any(f"gres/{name}" in text for name in ("shard", "mps", "sharedgpu"))
     return AllocatedTres(found.cpus, found.memory_mib, found.nodes, found.gpus, found.gpu_type, shares)
 
 

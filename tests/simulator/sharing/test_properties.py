@@ -121,6 +121,17 @@ def test_with_nobody_sharing_nothing_differs_to_the_bit(
 
 
 @on_some_worlds
+@given(workloads(), st.sampled_from(CLUSTERS), st.sampled_from((Costs(), Costs(checkpoint_s=2))), PLAYERS)
+def test_nobody_is_preempted_more_often_than_the_bound_says(
+    pairs: Path, workload: Workload, cluster: SimulatedCluster, costs: Costs, player: Restless
+) -> None:
+    workload = workload.select(workload.gpus <= cluster.total_gpus)
+    bounds = {"jobs_per_gpu": player.jobs_per_gpu, "max_preemptions": 1}
+    outcome = simulate_sharing(workload, cluster, player, SharingRules(pairs=pairs), costs=costs, **bounds)
+    assert outcome.preemptions.max(initial=0) <= 1
+
+
+@on_some_worlds
 @given(workloads(), st.sampled_from(CLUSTERS), PLAYERS, st.sampled_from(("prior", "truth")))
 def test_who_runs_out_of_memory_ends_all_the_same(
     pairs: Path, workload: Workload, cluster: SimulatedCluster, player: Restless, knowledge: str

@@ -48,7 +48,7 @@ def test_which_jobs_are_used_and_what_became_of_the_others(version: str) -> None
         "still waiting when the dump was made": 6,  # tasks 4 to 9 of an array
         "cancelled before they started": 1,
         "still running when the dump was made": 1,
-        "held parts of GPUs (gres/shard, gres/mps, gres/cog)": 1,
+        "held parts of GPUs (gres/shard, gres/mps, gres/sharedgpu)": 1,
     }
     assert trace.skipped == ()
     assert trace.format == "sacct"

@@ -98,6 +98,7 @@ def _create_job_tables() -> None:
         sa.Column("node_names", RawText(), nullable=False),
         sa.Column("gpus", sa.Integer(), nullable=False),
         sa.Column("promoted_s", sa.Double(), nullable=True),
+        sa.Column("shared", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["job_pk"], ["job.id"], name=op.f("fk_job_run_job_pk_job")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job_run")),
         sa.UniqueConstraint("job_pk", "restart", name=op.f("uq_job_run_job_pk_restart")),

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 
-from slurm_soda.daemon.learning.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
@@ -23,7 +22,9 @@ from slurm_soda.policies.sharing.job_kinds import (
     TimeSlicingPrior,
     most_trusted,
 )
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue, normalised_kind
 from slurm_soda.policies.sharing.snapshot import TellsFits
+from slurm_soda.policies.tiresias.model_skews import normalise_model_name
 
 PRIOR_RESTART_S = Estimate(30.0, 30.0, Source.PRIOR)
 """What the evaluations of Pollux and SJF-BSBF take; Tiresias saw 5 to 80 s (Section 5.2)."""
@@ -45,22 +46,29 @@ class KindProfiles:
         guess: InterferenceEstimator | None = None,
     ) -> None:
         """``guess``: a predictor of slowdowns."""
-        self._owner = ""
+        self._owner, self._values = "", tuple(values)
         self._by: dict[tuple[str, str, ProfileSubject], list[Estimate]] = defaultdict(list)
         """By owner, empty where a value holds for everybody, quantity and subject."""
         self._batches: dict[tuple[str, str, str, int], set[int]] = defaultdict(set)
-        for value in values:
+        for value in self._values:
             kind = value.subject.kind
             self._by[value.owner, value.quantity, value.subject].append(value.estimate)
             if not value.subject.partner and kind.batch:
                 self._batches[value.quantity, kind.model, kind.gpu_type, kind.gpus].add(kind.batch)
-        self._guess, self._prior = guess, TimeSlicingPrior()
+        self.predictor, self._prior = guess, TimeSlicingPrior()
 
     def of_owner(self, owner: str) -> KindProfiles:
         """The same for one owner's jobs, with what they showed themselves; of nobody, only what holds for everybody."""
         profiles = copy(self)
         profiles._owner = owner
         return profiles
+
+    def values_about(self, models: Collection[str]) -> Iterator[ProfileValue]:
+        """Those that hold for everybody and concern these models alone or together, or no model."""
+        named = {normalise_model_name(model) for model in models} | {""}
+        for value in self._values:
+            if not value.owner and value.subject.kind.model in named and value.subject.partner in named:
+                yield value
 
     def estimate(self, quantity: str, kind: JobKind, other: JobKind | None = None) -> Estimate | None:
         """The most trusted value of one quantity, of one source the owner's own; None where no source has it."""
@@ -90,8 +98,8 @@ class KindProfiles:
             value = 1.0 + math.fsum(max(pair.value, 1.0) - 1.0 for pair in known)
             return Estimate(value, math.fsum(pair.error for pair in known), Source(max(pair.source for pair in known)))
         guessed = (
-            self._guess.xi(normalised_kind(slowed), [normalised_kind(other) for other in others])
-            if self._guess is not None
+            self.predictor.xi(normalised_kind(slowed), [normalised_kind(other) for other in others])
+            if self.predictor is not None
             else None
         )
         return guessed or self._prior.xi(slowed, others)
@@ -103,8 +111,8 @@ class KindProfiles:
             alone = self.estimate("xi", one, JobKind(other.model, other.batch, other.gpu_type, 1))
             # A gang meets the other on every GPU and waits for the slowest, so the pair's slowdown is the least of it.
             found = None if alone is None else Estimate(alone.value, alone.error + 0.1 * alone.value, Source.PREDICTED)
-        if found is None and self._guess is not None:
-            found = self._guess.xi(normalised_kind(slowed), (normalised_kind(other),))
+        if found is None and self.predictor is not None:
+            found = self.predictor.xi(normalised_kind(slowed), (normalised_kind(other),))
         return found
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
@@ -135,8 +143,8 @@ class KindProfiles:
             source = max(one.source for one in (*known, device))
             return math.fsum(one.value for one in known) <= device.value, source
         guessed = (
-            self._guess.fits([normalised_kind(kind) for kind in together])
-            if isinstance(self._guess, TellsFits)
+            self.predictor.fits([normalised_kind(kind) for kind in together])
+            if isinstance(self.predictor, TellsFits)
             else None
         )
         return None if guessed is None else (guessed, Source.PREDICTED)

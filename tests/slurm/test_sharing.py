@@ -1,0 +1,123 @@
+"""GPUs that jobs share, on real Slurm: sodad sees who is on which, shows what could be shared, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
+from slurm_soda.slurm_ext.cli_client import CliSlurmClient
+from slurm_soda.slurm_ext.client import HeldOnNode
+from tests.slurm.daemon_site import DaemonSite
+from tests.slurm.test_client import InController
+
+pytestmark = pytest.mark.slurm
+
+CONFIGURATION = """
+mode = "{mode}"
+[policy]
+name = "sjf-bsbf"
+[policy.parameters]
+daytime = false
+[cycle]
+interval_s = 1
+[sharing]
+partitions = ["gpu"]
+"""
+TRAINS = ("--soda-model=resnet50", "--soda-batch-size=64")
+HIDDEN_FILE = "/root/shared.json.gz"
+
+
+@pytest.fixture
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+    site = DaemonSite(cluster)
+    site.cluster.exec("root", ("rm", "-f", HIDDEN_FILE)).check()
+    yield site
+    site.clear()
+
+
+def sodactl(site: DaemonSite, *argv: str) -> Any:
+    return json.loads(site.cluster.exec("root", ("sodactl", *argv, "--json")).check().stdout)
+
+
+def guest(site: DaemonSite, node: str, *gpus: int) -> int:
+    """A job that waits for GPUs and is sent to those of another one, as an admin may."""
+    job = site.train("carol", len(gpus), 300, asks=("--hold",))
+    request = ",".join(f"gres/sharedgpu:g{gpu}:1" for gpu in gpus)
+    update = ("scontrol", "update", f"jobid={job}", f"TresPerNode={request}", f"ReqNodeList={node}")
+    site.cluster.exec("root", update).check()
+    site.cluster.exec("root", ("scontrol", "release", str(job))).check()
+    return job
+
+
+def test_a_guest_is_seen_on_the_gpus_of_its_host(site: DaemonSite) -> None:
+    first = site.train("alice", 1, 300, asks=("--nodelist=n1",))
+    site.wait_running([first])
+    host = site.train("alice", 2, 300, asks=("--nodelist=n1",))
+    alone = site.train("bob", 1, 300, asks=("--nodelist=n1",))
+    site.wait_running([host, alone])
+    job = guest(site, "n1", 1, 2)
+    site.wait_running([job])
+    client = CliSlurmClient(InController(site.cluster))
+    held, jobs = client.allocations([first, host, alone, job]), {one.job_id: one for one in client.jobs()}
+    assert held[host] == [HeldOnNode("n1", 2, 2, (1, 2))]
+    assert held[job] == [HeldOnNode("n1", 2, 2, (), (1, 2))]
+    assert (jobs[job].gpus, jobs[job].shared_gpus, jobs[host].shared_gpus) == (2, 2, 0)
+    assert {node.name: node.gpus_in_use for node in client.nodes()} == {"n1": (0, 1, 2, 3), "n2": ()}
+    assert find_sharing_jobs(jobs, held) == {host, job}  # type: ignore[arg-type]
+
+
+def test_an_enforcing_sodad_leaves_guests_alone_and_remembers_who_shared(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    host = site.train("alice", 2, 300, asks=("--nodelist=n1", *TRAINS, "--soda-share=yes"))
+    alone = site.train("bob", 2, 300, asks=("--nodelist=n1",))
+    site.wait_running([host, alone])
+    job = guest(site, "n1", 0, 1)
+    site.wait_running([job])
+    waiting = guest(site, "n1", 1)
+    site.wait_running([filler := site.train("bob", 4, 300)])
+    may_share = site.train("carol", 2, 300, asks=(*TRAINS, "--soda-share=yes"))
+    # Slurm still lists guests of earlier tests.
+    shared = f"select job_id from job join job_run on job_pk = job.id where shared and job_id >= {host}"
+    site.wait(lambda: {row["job_id"] for row in site.store(shared)} == {host, job}, "sodad knows who shares")
+    seen = site.cycles()[-1]["id"]
+    site.wait(lambda: len(site.cycles(seen)) > 5, "some cycles more")
+    assert {row["job_id"] for row in site.store(shared)} == {host, job}
+    assert site.store(f"select * from action where job_id in ({job}, {waiting})") == []
+    assert {row["kind"] for row in site.store("select kind from action")} <= {"order"}
+    assert site.states([host, alone, job, filler]) == ["RUNNING"] * 4
+    assert site.states([waiting, may_share]) == ["PENDING"] * 2
+    assert site.shown(may_share, "TresPerNode") == "gres/gpu:2"
+
+
+def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="advise"))
+    kind = ("--gpu-type=a100", "--batch=64", "--gpus=2")
+    for quantity, value, more in (
+        ("iteration_s", "0.5", ()), ("xi", "1.1", ("--with=resnet50", "--with-batch=64")),
+        ("fits", "1", ("--with=resnet50", "--with-batch=64")),
+    ):  # fmt: skip
+        sodactl(site, "profiles", "set", "resnet50", quantity, value, *kind, *more)
+    first = site.train("bob", 1, 600, asks=("--nodelist=n1",))
+    site.wait_running([first])
+    host = site.train("alice", 2, 600, asks=("--nodelist=n1", *TRAINS, "--soda-iterations=1200", "--soda-share=yes"))
+    others = [site.train("bob", gpus, 600) for gpus in (1, 4)]
+    site.wait_running([host, *others])
+    job = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
+    silent = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
+    told = f"it would share GPUs now: GPU 1, 2 of n1, with job {host}"
+
+    def explained(number: int) -> str:
+        return site.cluster.exec("root", ("sodactl", "explain", str(number))).check().stdout
+
+    site.wait(lambda: told in explained(job), "sodad says what would be shared", within_s=150)
+    assert "would share" not in explained(silent)
+    dump = sodactl(site, "snapshot", "dump", HIDDEN_FILE)
+    assert dump["decides_the_same"] is True
+    assert sodactl(site, "decide", HIDDEN_FILE)["same_as_recorded"] is True
+    assert site.store("select * from action") == []
+    assert site.states([job, silent]) == ["PENDING"] * 2
