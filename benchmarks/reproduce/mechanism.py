@@ -49,7 +49,7 @@ def _write(results: Results) -> Written:
         "that one ends its guest is requeued and loses what it did since it last saved its state. In the third line of",
         "each policy jobs save it after every 600 s of work; in the second only when they are preempted. All jobs are of",
         "one user here. Below 0 the price is a gain: by `slurm` co-location also asks whether two get more done than one,",
-        "which it otherwise does not. `ojpp` and `ojpap` find no pair within their default bounds, so nothing is to be paid.",
+        "which it otherwise does not; with two jobs a GPU, as Slurm has them, its `ideal` is the same as with three.",
         f"Gavel: its 59 one-GPU jobs on 8x1. Pollux: load {_LOAD}, workload {_SEED}, on 16x4.",
     )
     body, used = [], []
