@@ -97,10 +97,10 @@ def quick_store(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def soon_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulated run that never gets on is given up after 20 preemptions and 2 for each job, not after 1000 and 10."""
-    from slurm_soda.simulator.engine import event_loop  # noqa: PLC0415 - most tests do not simulate
+    from slurm_soda.simulator.engine import job_progress  # noqa: PLC0415 - most tests do not simulate
 
-    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PREEMPTIONS", 20)
-    monkeypatch.setattr(event_loop, "_MOST_FRUITLESS_PER_JOB", 2)
+    monkeypatch.setattr(job_progress, "_MOST_FRUITLESS_PREEMPTIONS", 20)
+    monkeypatch.setattr(job_progress, "_MOST_FRUITLESS_PER_JOB", 2)
 
 
 @pytest.fixture

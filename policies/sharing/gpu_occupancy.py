@@ -9,6 +9,8 @@ import numpy as np
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation, NodeGroups
+from slurm_soda.policies.sharing.mechanism.device_rankings import list_rankings
+from slurm_soda.policies.sharing.mechanism.guest_rules import GuestRules
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
 
@@ -22,10 +24,12 @@ class GpuOccupancy:
         jobs_on: running jobs on each device, those that leave in this decision not counted.
         taken: devices that nobody else may have: of jobs that complete or are suspended, of unusable nodes, or given to
             a job in this decision.
+        guest_rules: what the engine's mechanism allows.
     """
 
     def __init__(self, snapshot: SharingSnapshot, free_capacity: FreeCapacity) -> None:
         self._snapshot, self._free_capacity = snapshot, free_capacity
+        self.guest_rules = GuestRules(snapshot)
         first = snapshot.devices.first
         self.node = np.repeat(np.arange(len(first) - 1), np.diff(first)).astype(np.int64)
         self.jobs_on: list[list[int]] = [[] for _ in range(len(self.node))]
@@ -75,13 +79,31 @@ class GpuOccupancy:
         return JobPlacement([piece._replace(gpus=empty.get(piece.node, 0)) for piece in pieces], at_once=True)
 
     def settle(self, row: int, devices: Sequence[int]) -> None:
-        """Others may join a job in the same decision on the devices that it was given."""
+        """Others may join a job in the same decision on the devices that it was given, if the mechanism can do that."""
+        if self.guest_rules.limited:
+            self.guest_rules.arrive(row, devices, self.jobs_on.__getitem__)
+        if not self.guest_rules.mechanism.starts_together:
+            return
         for device in devices:
             self.jobs_on[device].append(row)
         self.taken[list(devices)] = False
 
-    def pick(self, shape: RequestShape, ranked: Iterable[int]) -> tuple[list[int], list[NodeAllocation]] | None:
-        """The first devices of a ranking that make up a gang, within CPUs and memory of their nodes; takes nothing."""
+    def pick(
+        self, row: int, shape: RequestShape, ranked: Iterable[int]
+    ) -> tuple[list[int], list[NodeAllocation]] | None:
+        """The first devices of a ranking that make up a job's gang, within CPUs and memory of their nodes; takes nothing.
+
+        Where the mechanism refuses these, the first that it does not, of one of the rankings of :func:`.list_rankings`.
+        """
+        if not self.guest_rules.limited:
+            return self._first_gang(shape, ranked)
+        for ranking in list_rankings(self.guest_rules, row, shape, list(ranked), self.jobs_on.__getitem__):
+            picked = self._first_gang(shape, ranking)
+            if picked is not None and not self.guest_rules.refuse(row, picked[0], self.jobs_on.__getitem__):
+                return picked
+        return None
+
+    def _first_gang(self, shape: RequestShape, ranked: Iterable[int]) -> tuple[list[int], list[NodeAllocation]] | None:
         chosen: dict[int, list[int]] = {}
         whole: list[int] = []  # nodes with all that an even gang wants there
         wanted = shape.units or shape.gpus * shape.nodes

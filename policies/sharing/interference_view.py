@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     Consent,
     Footprint,
@@ -139,6 +140,14 @@ class InterferenceView:
         number, batch = int(self._jobs.kind[row]), int(self._jobs.batch[row])
         throughput, footprint = (None, None) if number < 0 else self.models(self._jobs.kinds[number])
         return make_new_job(remaining_s, batch, throughput, footprint, self.consent(row))
+
+    def guest_terms(self, row: int) -> GuestTerms | None:
+        """On what terms a waiting job would be a guest; None: on none, as where either may end first at no cost."""
+        mechanism = self._snapshot.mechanism
+        if not (mechanism.revokes or mechanism.start_s):
+            return None
+        every_s = float(self._jobs.saves_every_s[row])
+        return GuestTerms(mechanism.start_s, mechanism.readmit_s, every_s, mechanism.revokes)
 
     def sizes(self, row: int) -> tuple[int, ...]:
         """Sub-batches that a waiting job may run with, its batch first."""

@@ -12,6 +12,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
 
@@ -68,6 +69,12 @@ class GpuDevices:
     held: IntColumn
     unavailable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Devices that nobody can be given though no job of the table holds them: nobody knows who does. Empty: none."""
+    guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Beside ``held``: whether the job is a guest on that device; left out, nobody is."""
+
+    def __post_init__(self) -> None:
+        if not len(self.guest):
+            object.__setattr__(self, "guest", np.zeros(len(self.held), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.memory_mib)
@@ -75,6 +82,11 @@ class GpuDevices:
     def of(self, row: int) -> IntColumn:
         """Devices of the job in this row, ascending."""
         return self.held[int(self.held_start[row]) : int(self.held_start[row + 1])]
+
+    def guest_on(self, row: int) -> IntColumn:
+        """Of these, the ones on which it is a guest."""
+        held = slice(int(self.held_start[row]), int(self.held_start[row + 1]))
+        return self.held[held][self.guest[held]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,9 @@ class SharingJobs:
         iterations: left; NaN where unknown.
         shares: ``--soda-share``, or what the site assumes.
         max_slowdown: ``--soda-max-slowdown``; infinite without one.
+        requeueable: batch jobs that Slurm may requeue; left out, all are.
+        saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
+            nobody knows; left out, no job does.
     """
 
     kinds: tuple[JobKind, ...]
@@ -97,6 +112,14 @@ class SharingJobs:
     iterations: FloatColumn
     shares: BoolColumn
     max_slowdown: FloatColumn
+    requeueable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    saves_every_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.requeueable):
+            object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
+        if not len(self.saves_every_s):
+            object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +127,14 @@ class SharingSnapshot(ClusterSnapshot):
     """A snapshot from which a policy may let jobs share GPUs.
 
     A node's ``gpus_free`` counts devices that nobody holds. CPUs and memory are taken by each job, shared GPUs or not.
-    ``remaining_s`` of a job is its predicted time left **alone**, at full speed, on the GPUs it asks for.
+    ``remaining_s`` of a job is its predicted time left **alone**, at full speed, on the GPUs it asks for. A plan may ask for
+    what ``mechanism`` can do, and for no more: :func:`.find_guest_fault`.
     """
 
     devices: GpuDevices
     sharing: SharingJobs
     known: KindEstimates
+    mechanism: Mechanism = IDEAL
 
 
 @runtime_checkable

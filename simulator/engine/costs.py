@@ -17,15 +17,22 @@ class Costs:
         restart_s: the same at each later start, besides the workload's own ``restart_s``.
         checkpoint_s: a preempted job holds its resources so long before it leaves.
         round_s: decisions are made at multiples of this time only; 0: whenever something happens.
+        checkpoint_every_s: jobs that can save their state do so each time that they have worked for so long; infinite: only
+            when they are preempted. It counts where they are stopped without notice: by a node that fails, or as guests.
     """
 
     start_s: float = 0.0
     restart_s: float = 0.0
     checkpoint_s: float = 0.0
     round_s: float = 0.0
+    checkpoint_every_s: float = math.inf
 
     def __post_init__(self) -> None:
         for name in ("start_s", "restart_s", "checkpoint_s", "round_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise SimulatorError(f"{name} = {value!r} is not allowed; use a number of seconds from 0")
+        if not self.checkpoint_every_s > 0:
+            raise SimulatorError(
+                f"checkpoint_every_s = {self.checkpoint_every_s!r} is not allowed; use a number of seconds above 0, or inf"
+            )

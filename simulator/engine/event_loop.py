@@ -12,6 +12,7 @@ from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.protocols import AdjustableDecider, Decider, NodeDecider
 from slurm_soda.simulator.engine.initial_events import list_node_events, make_session_jobs
+from slurm_soda.simulator.engine.job_progress import JobProgress
 from slurm_soda.simulator.engine.outcome_recorder import OutcomeRecorder
 from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
@@ -24,8 +25,6 @@ JobProgressCallback = Callable[[int, int], None]
 """Called now and then with the number of jobs that ended, and of all jobs."""
 
 _PROGRESS_EVERY = 1000
-_MOST_FRUITLESS_PREEMPTIONS, _MOST_FRUITLESS_PER_JOB = 1000, 10
-"""Preemptions on end without progress, in all and for each job, after which a run is taken to go on so for ever."""
 _DECISIONS_PER_REST_CHECK = 1000
 """Who wants to be asked so often in a row, while no event changes anything, may never end."""
 _INSTANT_S = 1e-3
@@ -44,7 +43,8 @@ class EventLoop:
         self.requests: RequestRewriter | None = None
         """Where requests are rewritten, if they are."""
         self._restart_s = (workload.restart_s + costs.restart_s).tolist()
-        self._left_s: list[float] = workload.run_s.tolist()
+        self._progress = JobProgress(workload, costs)
+        self._left_s = self._progress.left_s
         jobs = len(workload)
         self._jobs = make_session_jobs(workload)
         self._turn = [0] * jobs
@@ -54,15 +54,13 @@ class EventLoop:
         """When a job leaves that was preempted or failed to start, its row and turn, and until when it made progress."""
         self._holds = bytearray(jobs)
         """Which jobs hold resources."""
-        self._begun: dict[int, tuple[float, float]] = {}
-        """What was left, and what policies were told, of jobs when they started; only of those whose pace may change."""
         self._leaving: set[int] = set()
-        """Preempted jobs that still save their state."""
+        """Jobs that hold resources without progress until they leave: preempted ones, and those whose seats were revoked."""
+        self._revoked: set[int] = set()
+        """The latter of them."""
         self._outages: dict[int, int] = {}
         """Failures of each node that last, since one may begin before, or as, another one ends."""
         self._record = OutcomeRecorder(workload)
-        self._in_vain = 0
-        """Preemptions since any job made progress."""
         self._ended = 0
 
     def run(
@@ -115,6 +113,7 @@ class EventLoop:
             happened |= self._end(heappop(ends), decider, progress)
         while leaves and leaves[0][0] == now_s:
             happened |= self._leave(heappop(leaves), decider)
+        self._revoke_guests(now_s, decider)
         return happened if self._effects is None else self._adjust(self._effects, now_s, decider) or happened
 
     def _next_round_s(self, wanted_s: float) -> float:
@@ -129,9 +128,8 @@ class EventLoop:
             return False
         job = self._jobs[row]
         self._turn[row] += 1
-        self._left_s[row] = 0.0
+        self._progress.end(row)
         self._record.end_s[row] = end_s
-        self._in_vain = 0
         self._stop_clock(job, row, end_s)
         decider.end(job)
         self._ended += 1
@@ -144,6 +142,7 @@ class EventLoop:
         preempts, starts = decider.decide(now_s)
         for job in preempts:
             self._preempt(job, now_s, decider)
+        self._revoke_guests(now_s, decider)
         for job, pieces in starts:
             job.pieces = pieces
             self._start(job, now_s)
@@ -157,7 +156,8 @@ class EventLoop:
         else:
             cost_s = self._restart_s[row]
         if self._effects is not None:
-            self._begun[row] = (self._left_s[row], job.remaining_s)
+            cost_s += self._effects.start_delay_s(row)
+            self._progress.begin(job, row)
             self._effects.started(row, job.pieces, now_s, now_s + cost_s)
         ratio = self._ratio(job, now_s)
         self._turn[row] += 1
@@ -210,21 +210,29 @@ class EventLoop:
         row, ratio = job.job_id - 1, self._ratio(job, now_s)
         if ratio == job.speed_ratio or row in self._leaving:
             return
-        done_s = max(now_s - job.resumes_s, 0.0) * job.speed_ratio
-        if done_s:
-            self._in_vain = 0
-        self._left_s[row] = max(self._left_s[row] - done_s, 0.0)
-        job.remaining_s = max(job.remaining_s - done_s, 0.0)
+        self._progress.advance(job, row, now_s)
         job.resumes_s, job.speed_ratio = max(job.resumes_s, now_s), ratio
         self._turn[row] += 1
         heappush(self._ends, (job.resumes_s + self._left_s[row] / ratio, row, self._turn[row]))
 
     def _preempt(self, job: SessionJob, now_s: float, decider: Decider) -> None:
+        self._record.preemptions[job.job_id - 1] += 1
+        self._vacate(job, now_s, self.costs.checkpoint_s, decider)
+
+    def _revoke_guests(self, now_s: float, decider: Decider) -> None:
+        """Guests whose hosts are gone lose their seats, and so do their guests."""
+        while self._effects is not None and (revoked := self._effects.take_revoked()):
+            for row, vacate_s in revoked:
+                if self._holds[row] and row not in self._leaving:
+                    self._revoked.add(row)
+                    self._vacate(self._jobs[row], now_s, vacate_s, decider)
+
+    def _vacate(self, job: SessionJob, now_s: float, after_s: float, decider: Decider) -> None:
+        """A job makes no more progress, and leaves so much later."""
         row = job.job_id - 1
-        self._record.preemptions[row] += 1
         self._turn[row] += 1
-        leave = (now_s + self.costs.checkpoint_s, row, self._turn[row], now_s)
-        if self.costs.checkpoint_s:
+        leave = (now_s + after_s, row, self._turn[row], now_s)
+        if after_s:
             _with_nodes(decider).leaving(job)
             self._leaving.add(row)
             heappush(self._leaves, leave)
@@ -236,31 +244,17 @@ class EventLoop:
         if self._turn[row] != turn:
             return False
         job = self._jobs[row]
-        if job.gpus:
-            self._save_progress(job, row, saved_s)
+        if row in self._revoked and self._effects is not None:
+            self._revoked.remove(row)
+            self._effects.revoked(row, self._progress.lose(job, row, saved_s))
+        elif job.gpus:
+            self._progress.save(job, row, saved_s)
         else:  # aborted, since it held cores that were lent to it: CPU jobs save nothing (SODA, Section V-C)
-            self._lose_progress(job, row)
+            self._progress.lose(job, row, saved_s)
         self._stop_clock(job, row, leave_s)
         self._rewrite(job)
         decider.stopped(job)
         return True
-
-    def _save_progress(self, job: SessionJob, row: int, now_s: float) -> None:
-        done_s = max(now_s - job.resumes_s, 0.0) * job.speed_ratio
-        self._in_vain = 0 if done_s else self._in_vain + 1
-        if self._in_vain > _MOST_FRUITLESS_PREEMPTIONS + _MOST_FRUITLESS_PER_JOB * len(self._jobs):
-            raise SimulatorError(
-                f"at {now_s:.0f} s jobs have been preempted {self._in_vain} times on end before they made any progress: "
-                "a start costs more time than the policy leaves a job; give it a longer min_run_s or quantum_s, or a lower "
-                "restart cost"
-            )
-        self._left_s[row] = max(self._left_s[row] - done_s, 0.0)
-        job.remaining_s = max(job.remaining_s - done_s, 0.0)
-
-    def _lose_progress(self, job: SessionJob, row: int) -> None:
-        """A run whose work is lost: what was left at its start is left again."""
-        if row in self._begun:
-            self._left_s[row], job.remaining_s = self._begun[row]
 
     def _stop_clock(self, job: SessionJob, row: int, until_s: float) -> None:
         self._holds[row] = False
@@ -279,12 +273,14 @@ class EventLoop:
             if self._holds[row] and not up and any(piece.node == node for piece in job.pieces):
                 self._record.failures[row] += 1
                 self._turn[row] += 1
+                self._revoked.discard(row)
+                self._progress.lose(job, row, now_s)
                 self._stop_clock(job, row, now_s)
-                self._lose_progress(job, row)
                 self._rewrite(job)
                 decider.stopped(job)
         self._outages[node] = self._outages.get(node, 0) + (-1 if up else 1)
         _with_nodes(decider).set_usable(node, not self._outages[node])
+        self._revoke_guests(now_s, decider)
         return True
 
     def outcome(self, policy: str, cluster: SimulatedCluster, cpu_s: float) -> SimulationOutcome:

@@ -23,6 +23,18 @@ class RuntimeEffects(Protocol):
         """A job starts, and makes progress from ``resumes_s`` on; :meth:`fails` and :meth:`pace` follow."""
         ...
 
+    def start_delay_s(self, row: int) -> float:
+        """By how much longer the job that starts next holds its resources without progress; asked before it starts."""
+        ...
+
+    def take_revoked(self) -> list[tuple[int, float]]:
+        """Jobs whose seats ended since this was last asked, ascending, and how long each still holds what it has."""
+        ...
+
+    def revoked(self, row: int, lost_s: float) -> None:
+        """A job is about to leave since its seat ended; so much of its work is lost."""
+        ...
+
     def fails(self, row: int) -> bool:
         """Whether the job that was just started cannot run here: it leaves when it should make its first progress."""
         ...

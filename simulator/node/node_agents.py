@@ -137,6 +137,18 @@ class NodeAgents:
         self._affected.clear()
         return affected
 
+    def start_delay_s(self, row: int) -> float:
+        """None."""
+        del row
+        return 0.0
+
+    def take_revoked(self) -> list[tuple[int, float]]:
+        """Nobody has a seat on somebody else's GPU."""
+        return []
+
+    def revoked(self, row: int, lost_s: float) -> None:
+        """Nobody."""
+
     def fails(self, row: int) -> bool:
         """Never: a job runs wherever it was started."""
         del row

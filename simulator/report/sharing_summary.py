@@ -25,13 +25,17 @@ class SharingSummary:
     """Mean over the time that jobs had partners of their iteration time over that alone; NaN where none had."""
     out_of_memory: int
     """Times that a job could not start, since it did not fit beside those who were there."""
+    revoked: int
+    """Times that a job's seat ended with its host's job."""
+    lost_gpu_s: float
+    """Work that was lost by that, of one GPU at full speed."""
 
 
 def summarise_sharing(outcome: SimulationOutcome) -> SharingSummary:
     """Of a run."""
     seen = outcome.sharing
     if seen is None:
-        return SharingSummary(_UNKNOWN, 0.0, _UNKNOWN, 0)
+        return SharingSummary(_UNKNOWN, 0.0, _UNKNOWN, 0, 0, 0.0)
     total_s = float(seen.shared_s.sum())
     slowed_s = float(np.nansum(seen.xi * seen.shared_s))
     return SharingSummary(
@@ -39,6 +43,8 @@ def summarise_sharing(outcome: SimulationOutcome) -> SharingSummary:
         gpu_shared_s=seen.shared_gpu_s,
         shared_slowdown=slowed_s / total_s if total_s else _UNKNOWN,
         out_of_memory=int(seen.out_of_memory.sum()),
+        revoked=int(seen.revoked.sum()),
+        lost_gpu_s=float((seen.lost_s * outcome.workload.gpus).sum()),
     )
 
 

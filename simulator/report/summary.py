@@ -66,6 +66,8 @@ class RunSummary:
     gpu_shared_s: float
     shared_slowdown: float
     out_of_memory: int
+    revoked: int
+    lost_gpu_s: float
     preemptions: int
     failures: int
     """Times that a node took a job down."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.policies.sharing.engine.plan_check import GpuPlacement
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import SlowdownLearner, WatchedJob
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
@@ -37,9 +38,17 @@ class CoRunnerSlowdowns:
     O(GPUs of the job x jobs on each x GPUs of each of those).
     """
 
-    def __init__(self, devices: GpuHolders, together: SharingInputs, *, observes: bool) -> None:
-        """``observes``: slowdowns that were seen become known."""
-        self.devices = devices
+    def __init__(
+        self, devices: GpuHolders, together: SharingInputs, *, observes: bool, mechanism: Mechanism = IDEAL
+    ) -> None:
+        """``observes``: slowdowns that were seen become known; ``mechanism``: what starting as a guest costs, and when a
+        seat ends.
+        """
+        self.devices, self._mechanism = devices, mechanism
+        self._hosts_left: set[int] = set()
+        """Guests whose hosts have left."""
+        self._readmitted: set[int] = set()
+        """Jobs that wait since their seats were revoked."""
         self._truth, self._kinds, known = together
         self.learner = SlowdownLearner(known, observes=observes)
         self.planned: dict[int, GpuPlacement] = {}
@@ -55,6 +64,24 @@ class CoRunnerSlowdowns:
         """As in the trace."""
         del row
         return None
+
+    def start_delay_s(self, row: int) -> float:
+        """By the mechanism, for a guest, and for a job that was one when it was stopped."""
+        guest = bool(self.devices.jobs_on(self.planned[row].devices))
+        readmitted = row in self._readmitted
+        self._readmitted.discard(row)
+        return guest * self._mechanism.start_s + readmitted * self._mechanism.readmit_s
+
+    def take_revoked(self) -> list[tuple[int, float]]:
+        """Guests whose hosts have left, if that ends their seats."""
+        rows = sorted(self._hosts_left)
+        self._hosts_left.clear()
+        return [(row, self._mechanism.vacate_s) for row in rows]
+
+    def revoked(self, row: int, lost_s: float) -> None:
+        """It waits again."""
+        self._readmitted.add(row)
+        self._recorder.revoke(row, lost_s)
 
     def started(self, row: int, pieces: tuple[NodeAllocation, ...], now_s: float, resumes_s: float) -> None:
         """A job starts where it was planned."""
@@ -89,6 +116,8 @@ class CoRunnerSlowdowns:
         devices = self.devices.of(row)
         for device in devices:
             self._recorder.turn(device, len(self.devices.holders(device)), now_s)
+        if self._mechanism.revokes:
+            self._hosts_left |= self.devices.guests(row)
         self.devices.release(row)
         self._recorder.leave(devices)
         if failed is None:

@@ -11,6 +11,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import JobStart, SessionJob, StartsOnlyPolicy
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
 from slurm_soda.policies.sharing.engine.plan_check import SharingPlanError, check_sharing_plan
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.snapshot import SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import SimulatedCluster
@@ -51,10 +52,16 @@ class SharingDecider(SnapshotDecider):
         self._starts_only = isinstance(policy, StartsOnlyPolicy)
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
         self._waiting = 0
+        self.carry_out_by(IDEAL, math.inf)
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._iteration_s = np.where(workload.iterations > 0, workload.run_s / workload.iterations, np.nan)
+
+    def carry_out_by(self, mechanism: Mechanism, checkpoint_every_s: float) -> None:
+        """What policies are told of how their plans are carried out, and of how often jobs save their state."""
+        self._mechanism = mechanism
+        self._saves_every_s = np.where(self._workload.preemptible, checkpoint_every_s, np.inf)
 
     def submit(self, job: SessionJob) -> None:
         self._waiting += 1
@@ -100,8 +107,7 @@ class SharingDecider(SnapshotDecider):
         except SharingPlanError as error:
             hint = "; see --model-map" if error.unknown_kind else ""
             raise SimulatorError(
-                f"policy {self._policy.name} at {snapshot.now_s:g} s starts job {label[error.job_id - 1]} where it cannot: "
-                f"{error.problem}{hint}"
+                f"policy {self._policy.name} at {snapshot.now_s:g} s {error.describe(label[error.job_id - 1])}{hint}"
             ) from error
         for job_id, place in places.items():
             self._slowdowns.planned[job_id - 1] = place
@@ -118,6 +124,7 @@ class SharingDecider(SnapshotDecider):
             iterations=snapshot.jobs.remaining_s / self._iteration_s[rows],
             shares=self._workload.shares[rows],
             max_slowdown=self._workload.max_slowdown[rows],
+            saves_every_s=self._saves_every_s[rows],
         )
         devices = self._held.devices(self._present, self._memory_mib)
-        return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known)
+        return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known, self._mechanism)

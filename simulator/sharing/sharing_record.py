@@ -36,6 +36,10 @@ class SharingRecord:
     """Samples a GPU and forward pass of its last run, where it accumulated; else 0."""
     out_of_memory: IntColumn
     """Times that it could not start, since it did not fit beside those who were there."""
+    revoked: IntColumn
+    """Times that its seat ended with its host's job."""
+    lost_s: FloatColumn
+    """Work that it did then and had to do again, alone and at full speed."""
     stretches: GpuJobCountIntervals
     segment_start: IntColumn
     """Compressed rows beside :class:`~slurm_soda.simulator.outcome.AllocationSegments`: segment ``i`` was on
@@ -68,6 +72,8 @@ class SharingRecorder:
         self._met: dict[int, set[int]] = {}
         self._sub_batch = np.zeros(jobs, dtype=np.int64)
         self._out_of_memory = np.zeros(jobs, dtype=np.int64)
+        self._revoked = np.zeros(jobs, dtype=np.int64)
+        self._lost_s = np.zeros(jobs)
 
     def turn(self, device: int, jobs: int, now_s: float) -> None:
         """A GPU has had so many jobs until now; that changes."""
@@ -92,6 +98,11 @@ class SharingRecorder:
         """It does not fit."""
         self._out_of_memory[row] += 1
 
+    def revoke(self, row: int, lost_s: float) -> None:
+        """Its seat ended, and so much work was lost."""
+        self._revoked[row] += 1
+        self._lost_s[row] += lost_s
+
     def leave(self, devices: tuple[int, ...]) -> None:
         """A segment ends that was on these."""
         self._devices += devices
@@ -112,6 +123,8 @@ class SharingRecorder:
             partners=partners,
             sub_batch=self._sub_batch,
             out_of_memory=self._out_of_memory,
+            revoked=self._revoked,
+            lost_s=self._lost_s,
             stretches=GpuJobCountIntervals(
                 np.array(device, dtype=np.int64),
                 np.array(start_s, dtype=np.float64),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator, TimeSlicingPrior
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.job_kinds import WorkloadKinds
@@ -56,6 +57,8 @@ class SharingRules:
     """Where ``knowledge`` is ``predicted``."""
     observes: bool = True
     """Slowdowns that were seen for a minute become known."""
+    mechanism: Mechanism = IDEAL
+    """What can be done when jobs share, and what it costs."""
 
     def __post_init__(self) -> None:
         if (self.pairs is None) == (self.slowdown is None):

@@ -41,10 +41,13 @@ def simulate_sharing(
     """
     started_s = time.process_time()
     together = rules.together(workload)
-    slowdowns = CoRunnerSlowdowns(GpuHolders(cluster.gpus), together, observes=rules.observes)
+    slowdowns = CoRunnerSlowdowns(
+        GpuHolders(cluster.gpus), together, observes=rules.observes, mechanism=rules.mechanism
+    )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
     bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}
     decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
+    decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ def run_settings_document(
             "restart_s": asked.restart_cost_s,
             "checkpoint_s": asked.checkpoint_cost_s,
             "round_s": asked.round_s,
+            "checkpoint_every_s": asked.checkpoint_every_s if math.isfinite(asked.checkpoint_every_s) else None,
         },
         "max_preemptions": asked.max_preemptions,
         "placement": asked.placement,
@@ -71,4 +73,5 @@ def _sharing(asked: ScenarioOptions, rules: SharingRules | None) -> dict[str, An
         "knowledge": rules.knowledge,
         "predictor": None if asked.predictor is None else str(asked.predictor),
         "observes": rules.observes,
+        "mechanism": rules.mechanism.name,
     }

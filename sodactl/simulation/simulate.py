@@ -239,6 +239,7 @@ def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:
         rows.append(("slowdown of jobs that share", f"{document['shared_slowdown']:>7.2f} ×"))
     counts = {
         "out_of_memory": "did not fit beside others",
+        "revoked": "guests requeued",
         "preemptions": "preemptions",
         "failures": "stopped by failures",
         "unfinished": "jobs that never ended",

@@ -44,7 +44,7 @@ def test_jobs_share_a_gpu(files: tuple[str, ...], tmp_path: Path, capsys: pytest
     assert found["gpu_util_ratio"] == pytest.approx(145.0 / 1020.0)
     assert found["sharing"] == {
         "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "predictor": None,
-        "observes": True,
+        "observes": True, "mechanism": "ideal",
     }  # fmt: skip
     assert found["notes"][-1].startswith("jobs of models that were not measured never share (odd)")
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
@@ -174,3 +174,12 @@ def test_what_cannot_be_is_said(options: list[str], status: int, said: str, caps
     out, err = capsys.readouterr()
     assert (out, said in err) == ("", True)
     assert "Traceback" not in err
+
+
+def test_a_mechanism_needs_slowdowns_and_costs_time(files: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--workload", "small", "--mechanism", "slurm"]) == 2
+    assert "--mechanism slurm needs --pairs or --pair-slowdown" in capsys.readouterr().err
+    found = simulated(capsys, *files, "--mechanism", "slurm", "--checkpoint-every-s", "5")
+    assert found["sharing"]["mechanism"] == "slurm"
+    assert found["costs"]["checkpoint_every_s"] == 5.0
+    assert found["avg_jct_s"] > simulated(capsys, *files)["avg_jct_s"]

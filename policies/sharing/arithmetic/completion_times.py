@@ -36,6 +36,8 @@ class CompletionSchedule:
     new_end_s: float
     ends_s: tuple[float, ...]
     """Of the running jobs, in their order."""
+    lost_s: float = 0.0
+    """Work of the new job that is done twice, as its seat ends with its host."""
 
     @property
     def mean_s(self) -> float:

@@ -15,6 +15,7 @@ from slurm_soda.policies.sharing.arithmetic.completion_times import (
     schedule_sequentially,
     schedule_together,
 )
+from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms, schedule_as_guest
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput, accumulation_passes
 from slurm_soda.policies.sharing.job_kinds import Estimate
 
@@ -143,6 +144,8 @@ def decide_sharing(
     xi: Callable[[int], Sequence[PairSlowdown | None]],
     caution: float = 0.0,
     bound_caution: float = 0.0,
+    *,
+    terms: GuestTerms | None = None,
 ) -> SharingDecision:
     """Start ``new`` beside ``partners`` now, or later, with the sub-batch of least mean completion time.
 
@@ -154,6 +157,8 @@ def decide_sharing(
             where they do not fit into the memory together: that sub-batch is out.
         caution: xi counts as so many of its errors worse than estimated.
         bound_caution: so many, if these are more, where it is held against somebody's bound.
+        terms: on what terms the new job would be a guest: what it loses if its seat ends with its host's job counts, and
+            it starts now or after the last partner; None: either may end first, and it may also start in between.
 
     Complexity: O(log B) schedules for one partner; each O(k^3 log k) for k of them.
 
@@ -163,7 +168,7 @@ def decide_sharing(
     ends = [OverlappedJob(partner.work_s, 1.0, 1.0) for partner in partners]
     after = schedule_sequentially(new.work_s(new.batch), ends)
     errors = caution, max(caution, bound_caution)
-    trials = tuple(_trial(new, partners, size, xi(size), errors) for size in list_sub_batches(new.batch))
+    trials = tuple(_trial(new, partners, size, xi(size), errors, terms=terms) for size in list_sub_batches(new.batch))
     chosen = min(
         (trial for trial in trials if trial.best is not None),
         key=lambda trial: (trial.best.mean_s, -trial.sub_batch) if trial.best else (math.inf, 0),
@@ -184,6 +189,8 @@ def _trial(
     size: int,
     found: Sequence[PairSlowdown | None],
     errors: tuple[float, float],
+    *,
+    terms: GuestTerms | None,
 ) -> SubBatchTrial:
     """``errors``: by how many xi counts as worse for completion times, and for bounds."""
     if len(found) != len(partners):
@@ -210,7 +217,11 @@ def _trial(
             OverlappedJob(one.work_s, partner_xi, new_xi)
             for one, (new_xi, partner_xi) in zip(partners, factors, strict=True)
         ]
-        now, soon = schedule_together(work_s, running), find_best_schedule(work_s, running)
+        if terms is None or not partners:
+            now, soon = schedule_together(work_s, running), find_best_schedule(work_s, running)
+        else:
+            now = schedule_as_guest(work_s, running, terms)
+            soon = min(schedule_sequentially(work_s, running), now, key=lambda one: one.mean_s)
     steps, _ = accumulation_passes(new.batch, size)
     return SubBatchTrial(size, steps, memory_mib, slowdowns, tuple(xi), work_s, now, soon, refused)
 
@@ -247,4 +258,10 @@ def _reason(
         return f"start {when}: ends on average {gain_s:.0f} s earlier than one after the other"
     if all(trial.refused for trial in trials):
         return f"one after the other: {trials[-1].refused}"
+    losses_s = [trial.together.lost_s for trial in trials if trial.together is not None]
+    if min(losses_s) > 0:
+        return (
+            f"one after the other: its host is expected to end first, which would cost it {min(losses_s):.0f} s of work, and"
+            " sharing would not end earlier on average"
+        )
     return "one after the other: sharing would not end earlier on average"

@@ -33,6 +33,7 @@ from slurm_soda.policies.sharing.colocation.speedup_models import (
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.mechanism.guest_worth import GuestWorth
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
 from slurm_soda.policies.sharing.snapshot import KindEstimates, SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
@@ -134,6 +135,7 @@ class _Pass:
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
         self._constraints = ColocationConstraints(snapshot.known, self._interference_view, policy.bound_caution)
+        self._guest_worth = GuestWorth(snapshot, self._gpu_occupancy, self._interference_view)
         known, sharing = snapshot.known, snapshot.sharing
         there = [sharing.kinds[number] for number in np.unique(sharing.kind[sharing.kind >= 0]).tolist()]
         loads = {kind: estimate_load(known, kind, mps=policy.mps) for kind in there}
@@ -161,11 +163,11 @@ class _Pass:
         jobs, placing = self._snapshot.jobs, self._placing
         ranked = rank_rows(find_rankable_rows(self._snapshot), self._occupancy, jobs.submit_s)
         rows = placing.candidates(ranked)
-        refused: dict[tuple[int, float, JobKind | None], int] = {}
+        refused: dict[tuple[object, ...], int] = {}
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
             alone = math.isinf(self._occupancy[row])
             kind = None if alone else self._interference_view.kind(row)
-            key = (code, float(self._snapshot.sharing.max_slowdown[row]), kind)
+            key = (code, float(self._snapshot.sharing.max_slowdown[row]), kind, self._guest_worth.traits(row))
             shape = placing.demand.shapes[code]
             if key not in refused:  # while jobs only come, nobody after it finds more room
                 if self._alone(row, shape) if alone or not shape.wants_gpus else self._least(row, code, shape):
@@ -196,7 +198,7 @@ class _Pass:
         gpu_occupancy = self._gpu_occupancy
         ok = self._mask(code) & ~gpu_occupancy.taken & (self._count < self._policy.jobs_per_gpu) & (self._count > 0)
         ok &= np.isfinite(self._sum) & self._gains(self._own(row))
-        picked = gpu_occupancy.pick(shape, self._ranked(row, code, ok))
+        picked = gpu_occupancy.pick(row, shape, self._ranked(row, code, ok))
         if picked is None:
             return False
         devices, pieces = picked
@@ -230,7 +232,8 @@ class _Pass:
         yield from self._gpu_occupancy.free(self._gpu_occupancy.classes.mask(self._placing.demand.shapes[code]))
         devices = np.flatnonzero(ok)
         for device in devices[np.argsort(self._sum[devices], kind="stable")].tolist():
-            if self._constraints.allowed(row, self._gpu_occupancy.jobs_on[device]):
+            there = self._gpu_occupancy.jobs_on[device]
+            if self._constraints.allowed(row, there) and not self._guest_worth.refuse(row, device, there):
                 yield device
 
     def _alone(self, row: int, shape: RequestShape) -> bool:
@@ -250,7 +253,16 @@ class _Pass:
                 self._settle(row, device)
 
     def _plan(self, ranked: IntColumn, score: FloatColumn) -> SharingPlan:
-        plan = build_plan(self._placing, self._policy.name, ranked, score=score, score_name="occupancy")
+        # Where nobody may join those who only start now, those who wait may as soon as they run.
+        soon = not self._snapshot.mechanism.starts_together and self._devices and self._refused
+        plan = build_plan(
+            self._placing,
+            self._policy.name,
+            ranked,
+            score=score,
+            score_name="occupancy",
+            next_event_s=self._snapshot.now_s if soon else math.inf,
+        )
         facts = {"gpus_active": float(np.count_nonzero(self._count))}
         if isinstance(self._speedup_model, OccupancyThreshold):
             facts["occupancy_limit"] = self._speedup_model.most_occupancy_s
@@ -266,6 +278,7 @@ class _Pass:
             self._own,
             self._constraints.allowed,
             self._constraints.worst,
+            self._guest_worth.refuse,
             lambda row: np.flatnonzero(self._mask(int(code[row])) & ~gpu_occupancy.taken),
         )
         return ColocationReasons(lookup, criteria, self._beside, self._refused)

@@ -37,6 +37,7 @@ class ColocationCriteria:
         own: load of the job in a row; infinite for one that shares with nobody.
         allowed: whether a job may be beside others, by memory and by everybody's bound.
         worst: slowdown of a job beside others, as it counts against its owner's bound.
+        refuse: why a job cannot, or should not, join those on a device by the engine's mechanism; empty where it may.
         open_to: devices that a job may have by its nodes.
     """
 
@@ -45,6 +46,7 @@ class ColocationCriteria:
     own: Callable[[int], GpuLoad]
     allowed: Callable[[int, list[int]], bool]
     worst: Callable[[int, list[int]], float]
+    refuse: Callable[[int, int, Sequence[int]], str]
     open_to: Callable[[int], IntColumn]
 
 
@@ -89,8 +91,11 @@ class ColocationReasons:
         """What stands in the way on one GPU."""
         if math.isinf(self._together(row, device, seen).occupancy_s):
             return [_UNKNOWN_THERE]
+        there = self._lookup.before(device, seen)
         found = [one.name for one in self._bound_checks(row, (device,), seen) if not one.holds]
-        return found if self._criteria.allowed(row, self._lookup.before(device, seen)) else [*found, _OWNERS]
+        refusal = self._criteria.refuse(row, device, there)
+        found += [refusal] if refusal else []
+        return found if self._criteria.allowed(row, there) else [*found, _OWNERS]
 
     def _together(self, row: int, device: int, seen: int) -> GpuLoad:
         """Summed load of a device with the job; in the order of arrival, as the policy adds it."""

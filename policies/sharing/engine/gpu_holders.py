@@ -21,6 +21,8 @@ class GpuHolders:
         self.first: IntColumn = np.concatenate(([0], np.cumsum(gpus))).astype(np.int64)
         self._holders: list[list[int]] = [[] for _ in range(int(self.first[-1]))]
         self._held: dict[int, tuple[int, ...]] = {}
+        self._guest_on: dict[int, frozenset[int]] = {}
+        """Those of them on which a job is a guest: others were there when it came."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -37,15 +39,26 @@ class GpuHolders:
         """Jobs on any of these."""
         return {job for device in devices for job in self._holders[device]}
 
+    def is_guest(self, job: int) -> bool:
+        """Whether others were on one of its GPUs at least when it came."""
+        return bool(self._guest_on.get(job))
+
+    def guests(self, job: int) -> set[int]:
+        """Those who came to GPUs on which this job is no guest."""
+        hosted = [device for device in self.of(job) if device not in self._guest_on[job]]
+        return {one for device in hosted for one in self._holders[device] if device in self._guest_on[one]}
+
     def take(self, job: int, devices: tuple[int, ...]) -> None:
         """A job starts."""
         self._held[job] = devices
+        self._guest_on[job] = frozenset(device for device in devices if self._holders[device])
         for device in devices:
             self._holders[device].append(job)
 
     def release(self, job: int) -> tuple[int, ...]:
         """A job leaves; what it held."""
         devices = self._held.pop(job)
+        del self._guest_on[job]
         for device in devices:
             self._holders[device].remove(job)
         return devices
@@ -55,9 +68,15 @@ class GpuHolders:
 
         ``memory_mib``: of each GPU.
         """
-        held = [self._held.get(job, ()) for job in jobs]
+        holding = [(job, self._held.get(job, ())) for job in jobs]
+        held = [devices for _, devices in holding]
+        guest = [device in self._guest_on[job] for job, devices in holding for device in devices]
         start = np.zeros(len(held) + 1, dtype=np.int64)
         np.cumsum([len(devices) for devices in held], out=start[1:])
         return GpuDevices(
-            self.first, memory_mib, start, np.array([device for devices in held for device in devices], dtype=np.int64)
+            self.first,
+            memory_mib,
+            start,
+            np.array([device for devices in held for device in devices], dtype=np.int64),
+            guest=np.array(guest, dtype=np.bool_),
         )

@@ -14,6 +14,7 @@ from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.mechanism.guest_check import find_guest_fault
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
@@ -27,17 +28,25 @@ class GpuPlacement(NamedTuple):
 
 
 class SharingPlanError(PolicyError):
-    """A job cannot start where a plan starts it.
+    """A job cannot start where a plan starts it, or cannot be preempted now.
 
     Attributes:
         job_id: the job.
         problem: why, without naming policy or job.
         unknown_kind: it is that nobody can tell what kind of job somebody is.
+        preempts: it is that the job is preempted.
     """
 
-    def __init__(self, policy: str, job_id: int, problem: str, *, unknown_kind: bool = False) -> None:
-        super().__init__(f"policy {policy} starts job {job_id} where it cannot: {problem}")
-        self.job_id, self.problem, self.unknown_kind = job_id, problem, unknown_kind
+    def __init__(
+        self, policy: str, job_id: int, problem: str, *, unknown_kind: bool = False, preempts: bool = False
+    ) -> None:
+        self.job_id, self.problem, self.unknown_kind, self.preempts = job_id, problem, unknown_kind, preempts
+        super().__init__(f"policy {policy} {self.describe(str(job_id))}")
+
+    def describe(self, label: str) -> str:
+        """What the plan does and why it cannot be, with the job called so."""
+        what = f"preempts job {label}, which" if self.preempts else f"starts job {label} where it"
+        return f"{what} cannot{' be' if self.preempts else ''}: {self.problem}"
 
 
 def check_sharing_plan(
@@ -63,8 +72,12 @@ def check_sharing_plan(
 
     Raises:
         SharingPlanError: a GPU would have too many jobs, or one that does not allow it, that is leaving or whose kind nobody
-            knows beside another, or jobs that are known not to fit; CPUs or memory would be given twice; a node is down.
+            knows beside another, or jobs that are known not to fit; CPUs or memory would be given twice; a node is down; or
+            the mechanism cannot do it.
     """
+    fault = find_guest_fault(snapshot, plan)
+    if fault is not None:
+        raise SharingPlanError(plan.policy, fault.job_id, fault.problem, preempts=fault.preempts)
     leaving = {preempt.job_id for preempt in plan.preempts}
     draft = _Draft(snapshot, plan, most, leaving, label, vacated=leaving if freed is not None else set())
     draft.check_nodes(starts, freed or ())

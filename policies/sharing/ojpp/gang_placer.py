@@ -12,6 +12,7 @@ from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.mechanism.guest_worth import GuestWorth
 from slurm_soda.policies.sharing.ojpp.job_demands import JobDemands
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingRules
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -34,6 +35,7 @@ class GangPlacer:
         self.placing = PlacementPass(snapshot)
         self.gpu_occupancy = GpuOccupancy(snapshot, self.placing.free_capacity)
         self.interference_view = InterferenceView(snapshot, self.gpu_occupancy)
+        self.guest_worth = GuestWorth(snapshot, self.gpu_occupancy, self.interference_view)
         self.demands = JobDemands(snapshot, self.interference_view, caution, opportunistic=opportunistic)
         self.packing = Packing(self.demands.jobs, self.demands.slowdown, len(self.gpu_occupancy.node), rules)
         places: dict[int, list[int]] = {}
@@ -44,7 +46,7 @@ class GangPlacer:
         self.devices: dict[int, tuple[int, ...]] = {}
         self.refused: dict[int, int] = {}
         self._masks: dict[int, BoolColumn] = {}
-        self._refused: dict[tuple[int, ...], int] = {}
+        self._refused: dict[tuple[object, ...], int] = {}
         self._kind_of = _alike(self.demands)
 
     def nodes_of(self, code: int) -> BoolColumn:
@@ -61,7 +63,7 @@ class GangPlacer:
         """
         rows = self.placing.candidates(ranked)
         for row, code in zip(rows.tolist(), self.placing.demand.code[rows].tolist(), strict=True):
-            key = (code, int(self._kind_of[row]))
+            key = (code, int(self._kind_of[row]), self.guest_worth.traits(row))
             shape = self.placing.demand.shapes[code]
             if key not in self._refused:
                 if self._share(row, code, shape) or self._alone(row, shape):
@@ -83,7 +85,7 @@ class GangPlacer:
                 candidates = self._ranked(row, ok, low, high)
                 if not len(candidates) or (not fresh and len(candidates) < gpus):
                     break
-                picked = gpu_occupancy.pick(shape, self._fitting(row, candidates, code, fresh))
+                picked = gpu_occupancy.pick(row, shape, self._fitting(row, candidates, code, fresh))
                 if picked is None:
                     break
                 problem = self._join(row, *picked)
@@ -111,7 +113,10 @@ class GangPlacer:
 
     def _fitting(self, row: int, candidates: IntColumn, code: int, fresh: bool) -> Iterator[int]:
         for device in candidates.tolist():
-            if self.demands.fit(row, self.packing.residents[device]):
+            there = self.gpu_occupancy.jobs_on[device]
+            if self.demands.fit(row, self.packing.residents[device]) and not self.guest_worth.refuse(
+                row, device, there
+            ):
                 yield device
         if fresh:
             yield from self.gpu_occupancy.free(self.nodes_of(code))

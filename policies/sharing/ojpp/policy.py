@@ -137,7 +137,9 @@ def build_placement_plan(
     gang_placer: GangPlacer, name: str, ranked: IntColumn, moved: tuple[PlannedMove, ...], next_event_s: float
 ) -> SharingPlan:
     """The plan of a finished decision."""
-    jobs = gang_placer.snapshot.jobs
+    jobs, now_s = gang_placer.snapshot.jobs, gang_placer.snapshot.now_s
+    if not gang_placer.snapshot.mechanism.starts_together and gang_placer.devices and gang_placer.refused:
+        next_event_s = now_s  # those who wait may join those who start now as soon as they run
     plan = build_plan(
         gang_placer.placing,
         name,

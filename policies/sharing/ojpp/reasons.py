@@ -94,6 +94,8 @@ class GangPlacementReasons:
         theta = next(one.value for one in checks if one.name == _THETA)
         broken = [] if math.isfinite(theta) else [_UNKNOWN]
         broken += [one.name for one in checks if not one.holds]
+        refusal = self._gang_placer.guest_worth.refuse(row, device, there)
+        broken += [refusal] if refusal else []
         return GpuCheck(theta, tuple(broken if demands.fit(row, there) else [_MEMORY, *broken]))
 
     def _bound_checks(self, row: int, devices: Sequence[int], seen: int) -> tuple[BoundCheck, ...]:

@@ -70,6 +70,9 @@ def plan_moves(
     CPUs do; and of two jobs that share a GPU only one moves, as nobody can join a job that is on its way. Interference is
     what is known by now of those who are there, so it changes with what was measured.
 
+    A host whose guests would lose their seats, or that may not be preempted, stays. Where nobody can start in the decision
+    that stops it, the job only leaves, and is placed by the next one, within the same bounds.
+
     Complexity: O(m log m + m a move) for m devices, and O(jobs on GPUs).
     """
     snapshot, packing = gang_placer.snapshot, gang_placer.packing
@@ -79,6 +82,11 @@ def plan_moves(
     smoothed = _smoothed(gang_placer, trigger)
     able = (jobs.state == JobState.RUNNING) & jobs.preemptible & ~gang_placer.demands.never_shares
     able &= snapshot.now_s - np.nan_to_num(jobs.start_s, nan=np.inf) >= min_run_s
+    guest_rules = gang_placer.gpu_occupancy.guest_rules
+    if guest_rules.mechanism.revokes or not guest_rules.mechanism.preempts_hosts:
+        jobs_on = gang_placer.gpu_occupancy.jobs_on
+        hosts = [row for row in np.flatnonzero(able).tolist() if guest_rules.guests(row, jobs_on.__getitem__)]
+        able[hosts] = False
     cost: FloatColumn = np.where(able, move_s * jobs.gpus, _COSTLY)
     moved: set[int] = set()
     """Jobs that were asked; each is asked once."""
@@ -130,15 +138,30 @@ def _where(gang_placer: GangPlacer, row: int, source: int, moved: set[int]) -> B
         for device in gang_placer.packing.places.get(other, ()):
             ok[device] = False
     for device in np.flatnonzero(ok).tolist():
-        if not gang_placer.demands.fit(row, residents[device]):
+        if not gang_placer.demands.fit(row, residents[device]) or not _mechanism_allows(
+            gang_placer, row, source, device
+        ):
             ok[device] = False
     return ok
+
+
+def _mechanism_allows(gang_placer: GangPlacer, row: int, source: int, target: int) -> bool:
+    """Whether the mechanism can give the job all devices that it would have after the move."""
+    guest_rules, jobs_on = gang_placer.gpu_occupancy.guest_rules, gang_placer.gpu_occupancy.jobs_on
+    if not guest_rules.limited:
+        return True
+    if not guest_rules.mechanism.starts_together:
+        return not guest_rules.refuse_device(row, target, jobs_on[target], later=True)
+    devices = sorted({*gang_placer.packing.places[row], target} - {source})
+    return not guest_rules.refuse(row, devices, lambda device: [one for one in jobs_on[device] if one != row])
 
 
 def _carry_out(gang_placer: GangPlacer, one: WorkerMove) -> None:
     """Tell nodes and devices; nobody else gets a device of a job on its way."""
     gpu_occupancy, jobs = gang_placer.gpu_occupancy, gang_placer.snapshot.jobs
     row, home, node = one.job, int(gpu_occupancy.node[one.source]), int(gpu_occupancy.node[one.target])
+    gang_placer.placing.verdict[row] = JobVerdict.PREEMPT
+    gpu_occupancy.guest_rules.depart(row)
     before = list_allocations(jobs, row)
     pieces = before if home == node else [before[0]._replace(node=node)]
     extra = pieces[0] if home != node else NodeAllocation(node, 1, 0, 0)
@@ -146,7 +169,11 @@ def _carry_out(gang_placer: GangPlacer, one: WorkerMove) -> None:
     gpu_occupancy.jobs_on[one.source].remove(row)
     devices = tuple(sorted(gang_placer.packing.places[row]))
     gpu_occupancy.taken[[one.source, *devices]] = True
-    gang_placer.placing.verdict[row] = JobVerdict.PREEMPT
+    if not gpu_occupancy.guest_rules.mechanism.starts_together:
+        return
+    gpu_occupancy.guest_rules.arrive(
+        row, devices, lambda device: [at for at in gpu_occupancy.jobs_on[device] if at != row]
+    )
     gang_placer.placing.record(row, JobPlacement(list(pieces), at_once=True))
     gang_placer.devices[row] = devices
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.policies.sharing.arithmetic.completion_times import mean_pair_completions_s
+from slurm_soda.policies.sharing.arithmetic.revocation import mean_guest_completions_s
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, joinable_devices
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -126,13 +127,15 @@ class PartnerScreen:
         kind, consent = self._interference_view.kind(row), self._interference_view.consent(row)
         if kind is None or not consent.shares or not self.groups:
             return none, none, none
-        work_s = float(self._snapshot.jobs.remaining_s[row])
+        work_s, terms = float(self._snapshot.jobs.remaining_s[row]), self._interference_view.guest_terms(row)
         together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
             members, new_xi, running_xi = self._slowdowns(option, consent.max_slowdown)
-            mean, _ = mean_pair_completions_s(
-                np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
-            )
+            pairs = np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
+            if terms is None:
+                mean, _ = mean_pair_completions_s(*pairs)
+            else:
+                mean = mean_guest_completions_s(*pairs, terms)
             together[members] = np.minimum(together[members], mean)
         after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
         return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]

@@ -163,7 +163,9 @@ class _Pass:
         consent = self._interference_view.consent(row)
         if not consent.shares or not math.isfinite(work_s) or self._interference_view.kind(row) is None:
             return
-        key = (self._interference_view.kind(row), int(self._snapshot.sharing.batch[row]), code, consent.max_slowdown)
+        batch = int(self._snapshot.sharing.batch[row])
+        traits = self._gpu_occupancy.guest_rules.traits(row)
+        key = (self._interference_view.kind(row), batch, code, consent.max_slowdown, traits)
         if work_s >= self._refused.get(key, math.inf):
             return
         if self._partner_screen is None:
@@ -198,7 +200,7 @@ class _Pass:
             return
         order = self._order(row, nodes, partner_screen)
         enough = self._enough(shape, gpus, roomy, partner_screen.gpus_by_node(order))
-        picked = self._gpu_occupancy.pick(shape, self._ranked(order, roomy, partner_screen)) if enough else None
+        picked = self._gpu_occupancy.pick(row, shape, self._ranked(order, roomy, partner_screen)) if enough else None
         if picked is not None:
             yield picked
 
@@ -248,6 +250,7 @@ class _Pass:
             ],
             self._policy.caution,
             self._policy.bound_caution,
+            terms=interference_view.guest_terms(row),
         )
         if self._policy.name == SJF_FFS and not decision.share:
             fits = next((trial for trial in decision.trials if not trial.refused), None)

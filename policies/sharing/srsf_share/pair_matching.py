@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_soda.policies.sharing.srsf_share.pair_roles import PairRoles
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 BLOCK = 128
@@ -37,6 +38,7 @@ class PairMatchingInput:
         co_runner: the job with which a running job shares all its GPUs now, or -1.
         running: those that run now.
         fixed: those that may not be stopped.
+        roles: what the engine's mechanism makes of pairs; ``None``: any two may meet, and either may end first.
     """
 
     weight: FloatColumn
@@ -47,6 +49,7 @@ class PairMatchingInput:
     co_runner: IntColumn
     running: BoolColumn
     fixed: BoolColumn
+    roles: PairRoles | None = None
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -61,6 +64,7 @@ class PairMatching:
         ``keep``: those that run go before those that wait, beside whom they are now.
         """
         self._nobody = nobody = len(matching_input)
+        self._roles = matching_input.roles
         self._weight = np.append(matching_input.weight, 0.0)
         self._kind = np.append(matching_input.kind, len(matching_input.speed))
         self._kinds = len(matching_input.speed) + 1
@@ -89,12 +93,20 @@ class PairMatching:
         bad = fast < self._least_speed[one]
         bad |= slow < self._least_speed[other]
         bad &= (one != self._nobody) & (other != self._nobody)
+        if self._roles is not None:
+            bad |= self._roles.forbid(one, other)
+            fast, slow = self._roles.keep(fast, slow, one, other)
         # In place, as most of the time goes into new arrays.
         fast *= self._weight[one]
         slow *= self._weight[other]
         worth: FloatColumn = np.add(fast, slow, out=fast)
         running, others_run = self._running[one], self._running[other]
-        if running.any() and others_run.any():
+        if self._roles is not None:
+            for job, beside in ((one, other), (other, one)):
+                moves = self._roles.moves(job, beside)
+                bad |= moves & self._fixed[job]
+                np.subtract(worth, self._moved[job], out=worth, where=moves & ~self._fixed[job])
+        elif running.any() and others_run.any():
             # One of two that run in different places must move there.
             apart = (running & others_run) & (self._mate[one] != other)
             bad |= apart & (self._fixed[one] & self._fixed[other])

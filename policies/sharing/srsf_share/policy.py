@@ -21,6 +21,7 @@ from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.srsf_share.pair_matching import PairMatching, PairMatchingInput
+from slurm_soda.policies.sharing.srsf_share.pair_roles import PairRoles, fix_hosts
 from slurm_soda.policies.sharing.srsf_share.pair_speeds import PairSpeeds
 from slurm_soda.policies.sharing.srsf_share.reasons import PairReasons
 from slurm_soda.policies.sharing.srsf_share.slot_placement import PairSlot, PairSlotPlacement
@@ -82,7 +83,8 @@ class _Round:
         self._speeds = PairSpeeds(self._interference_view, policy.caution)
         jobs = snapshot.jobs
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
-        self._fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
+        fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
+        self._fixed = fix_hosts(self._gpu_occupancy.guest_rules, fixed, self._gpu_occupancy.jobs_on)
         self._score: FloatColumn = jobs.gpus * jobs.remaining_s
         self._slot_placement = PairSlotPlacement(self._placing, snapshot, self._gpu_occupancy, self._fixed)
         self._weight: FloatColumn = np.ones(len(jobs))
@@ -126,7 +128,7 @@ class _Round:
                 found.update(jobs_on)
             elif len(fixed) > 1:
                 found.update(fixed)
-        return found
+        return found | self._slot_placement.hosts_of(found)
 
     def _pair_slots(self, rows: IntColumn, weight: FloatColumn) -> list[PairSlot]:
         """Slots for the densest jobs as far as there are GPUs, filled by size; the most valuable GPUs first."""
@@ -169,6 +171,8 @@ class _Round:
             members = [int(rows[at]) for at in pair if at >= 0]
             if members:
                 members.sort(key=lambda row: (not self._fixed[row], not self._runs[row], -weight[row], row))
+                if matching_input.roles is not None:
+                    members = [int(rows[at]) for at in matching_input.roles.put_host_first(*pair) if at >= 0]
                 found.append((value, PairSlot(tuple(members))))
         return found
 
@@ -196,7 +200,12 @@ class _Round:
             co_runner=self._partners(rows),
             running=runs,
             fixed=self._fixed[rows],
+            roles=self._roles(rows) if self._gpu_occupancy.guest_rules.limited else None,
         )
+
+    def _roles(self, rows: IntColumn) -> PairRoles:
+        rules, co_runner = self._gpu_occupancy.guest_rules, self._partners(rows)
+        return PairRoles(self._snapshot, rules, rows, runs=self._runs, fixed=self._fixed, co_runner=co_runner)
 
     def _partners(self, rows: IntColumn) -> IntColumn:
         """Of each job, the number of the one with whom it shares all GPUs of both, or -1."""

@@ -30,7 +30,7 @@ class PairSlotPlacement:
         staying: running jobs that keep their GPUs.
         devices: by row, of those who start or move.
         claims: by row, what these take of nodes.
-        deferred: somebody could join a job that only starts now.
+        deferred: somebody could join a job that only starts now, or take a seat that is only left now.
     """
 
     def __init__(
@@ -45,6 +45,8 @@ class PairSlotPlacement:
         self._leaving: set[int] = set()
         self._running: list[bool] = (snapshot.jobs.state == JobState.RUNNING).tolist()
         self._masks: dict[int, BoolColumn] = {}
+        self._hosts = self._find_hosts()
+        """Whose end would end the seat of a guest, by its row."""
 
     def keep(self, rows: Iterable[int]) -> None:
         """These stay, whoever else does, and nobody joins them."""
@@ -58,7 +60,8 @@ class PairSlotPlacement:
         joins: list[tuple[int, int]] = []
         restarts: list[PairSlot] = []
         for slot in (slots[at] for at in order):
-            staying = next((row for row in slot.rows if self._may_stay(row)), None)
+            may_host = slot.rows[:1] if self._gpu_occupancy.guest_rules.mechanism.revokes else slot.rows
+            staying = next((row for row in may_host if self._may_stay(row)), None)
             if staying is None:
                 restarts.append(slot)
                 continue
@@ -118,9 +121,12 @@ class PairSlotPlacement:
 
     def _vacate(self) -> None:
         """Count what nodes have once everybody left who does not stay."""
+        self._drop_guests_without_hosts()
         jobs, free_capacity = self._snapshot.jobs, self._placing.free_capacity.now
         running = np.flatnonzero((jobs.state == JobState.RUNNING) & (jobs.gpus > 0)).tolist()
         self._leaving = {row for row in running if row not in self.staying}
+        for row in self._leaving:
+            self._gpu_occupancy.guest_rules.depart(row)
         cpus, memory_mib = free_capacity.cpus.copy(), free_capacity.memory_mib.copy()
         self._now_cpus, self._now_memory_mib = free_capacity.cpus.copy(), free_capacity.memory_mib.copy()
         for row in self._leaving:
@@ -142,6 +148,8 @@ class PairSlotPlacement:
             counts[node] = counts.get(node, 0) + 1
         pieces = [_piece(shape, node, count) for node, count in counts.items()]
         fits = all(self._masks[code][piece.node] and self._has(piece) for piece in pieces)
+        if not self._may_be_guest(joining, devices):
+            return
         if fits and (shape.units or all(count == shape.gpus for count in counts.values())):
             self._take(joining, devices, pieces, [piece._replace(gpus=0) for piece in pieces])
 
@@ -172,12 +180,16 @@ class PairSlotPlacement:
         at_once = row not in self._leaving and not (jobs_on & self._leaving) and self._has_now(pieces)
         if at_once:
             self._take_now(pieces)
+        if self._gpu_occupancy.guest_rules.limited:
+            self._gpu_occupancy.guest_rules.arrive(row, devices, lambda device: self._staying_on(device, row))
         self.devices[row] = tuple(devices)
         self.claims[row] = JobPlacement(pieces, at_once)
 
     def _stay_after_all(self, row: int) -> bool:
         """Whether a running job may keep GPUs that nobody got in its place."""
         if row not in self._leaving or any(self._claimed[device] for device in self._of(row)):
+            return False
+        if row in self._hosts:
             return False
         pieces = list_allocations(self._snapshot.jobs, row)
         if not all(self._has(piece) and self._free_nodes.on(piece.node)[0] >= piece.gpus for piece in pieces):
@@ -187,7 +199,54 @@ class PairSlotPlacement:
         return True
 
     def _may_stay(self, row: int) -> bool:
-        return self._runs(row) and not any(self._claimed[device] for device in self._of(row))
+        """Whether a running job keeps its GPUs; a guest does with its hosts only, if its seat ends with them."""
+        if not self._runs(row) or any(self._claimed[device] for device in self._of(row)):
+            return False
+        return row not in self._hosts
+
+    def hosts_of(self, rows: Iterable[int]) -> set[int]:
+        """Whose end would end the seats of these, or of their hosts."""
+        found: set[int] = set()
+        left = list(rows)
+        while left:
+            more = self._hosts.get(left.pop(), set()) - found
+            found |= more
+            left += more
+        return found
+
+    def _find_hosts(self) -> dict[int, set[int]]:
+        guest_rules, jobs_on = self._gpu_occupancy.guest_rules, self._gpu_occupancy.jobs_on
+        if not guest_rules.mechanism.revokes:
+            return {}
+        found: dict[int, set[int]] = {}
+        for device, there in enumerate(jobs_on):
+            for row in there:
+                if device in guest_rules.guest_on(row) and guest_rules.host(device, there) != row:
+                    found.setdefault(row, set()).add(guest_rules.host(device, there))
+        return found
+
+    def _drop_guests_without_hosts(self) -> None:
+        """A guest that was to stay beside one of its hosts leaves if another one does not stay."""
+        while dropped := {row for row in self.staying if not self._hosts.get(row, set()) <= self.staying}:
+            self.staying -= dropped
+
+    def _may_be_guest(self, joining: int, devices: Sequence[int]) -> bool:
+        """Whether the mechanism lets a job join those who stay on these devices, in this decision."""
+        guest_rules, jobs_on = self._gpu_occupancy.guest_rules, self._gpu_occupancy.jobs_on
+        if not guest_rules.limited:
+            return True
+        if not guest_rules.mechanism.starts_together:
+            changing = self._leaving | self.devices.keys()
+            if self._runs(joining) or any(one in changing for device in devices for one in jobs_on[device]):
+                self.deferred = True
+                return False
+        refusal = guest_rules.refuse(joining, devices, lambda device: self._staying_on(device, joining))
+        return not refusal
+
+    def _staying_on(self, device: int, joining: int) -> list[int]:
+        """Who is on a device beside a job that joins it: those who stay, and those who were given it by now."""
+        there = [row for row in self._gpu_occupancy.jobs_on[device] if row in self.staying and row != joining]
+        return there + [row for row, held in self.devices.items() if device in held and row != joining]
 
     def _runs(self, row: int) -> bool:
         return self._running[row]

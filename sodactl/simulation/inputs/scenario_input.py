@@ -134,7 +134,13 @@ def _scenario(
     return Scenario(
         workload=with_estimates(workload, asked.estimates),
         cluster=cluster,
-        costs=Costs(asked.start_cost_s, asked.restart_cost_s, asked.checkpoint_cost_s, asked.round_s),
+        costs=Costs(
+            asked.start_cost_s,
+            asked.restart_cost_s,
+            asked.checkpoint_cost_s,
+            asked.round_s,
+            asked.checkpoint_every_s,
+        ),
         profiles=asked.profiles,
         engine=asked.engine,
         placement=asked.placement,

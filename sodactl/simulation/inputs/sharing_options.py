@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import click
 
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, MECHANISMS, find_mechanism
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.sharing.sharing_rules import PAIR_KNOWLEDGE, PREDICTED, SharingRules
 from slurm_soda.simulator.workload import Workload
@@ -38,6 +39,11 @@ OPTIONS: Mapping[str, Any] = {
     "observe": click.option(
         "--observe/--no-observe", default=True, show_default=True,
         help="Whether policies learn slowdowns that lasted for a minute."),
+    "mechanism": click.option(
+        "--mechanism", type=click.Choice(tuple(MECHANISMS)), default=IDEAL.name, show_default=True,
+        help="What carries sharing out. ideal: jobs join each other wherever a policy wants, and either may end first. "
+        "slurm: a job joins one of its user that runs already, and is requeued when that one ends; its work since it last "
+        "saved its state is lost (--checkpoint-every-s), and each step takes the seconds that Slurm needs."),
 }  # fmt: skip
 
 
@@ -56,6 +62,8 @@ class SharingOptions(Protocol):
     def predictor(self) -> Path | None: ...
     @property
     def observe(self) -> bool: ...
+    @property
+    def mechanism(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class SharingOptionValues:
     knowledge: str
     predictor: Path | None
     observe: bool
+    mechanism: str
 
 
 def add_sharing_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,6 +105,10 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
     if asked.pairs is None and asked.pair_slowdown is None:
         if asked.model_map is not None or asked.knowledge != PAIR_KNOWLEDGE[0]:
             raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
+        if asked.mechanism != IDEAL.name:
+            raise click.UsageError(
+                f"--mechanism {asked.mechanism} needs --pairs or --pair-slowdown: without them no job shares a GPU"
+            )
         return None
     if asked.knowledge == PREDICTED and asked.pairs is None:
         raise click.UsageError("--knowledge predicted needs --pairs")
@@ -108,6 +121,7 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
         knowledge=asked.knowledge,
         predictor=_predictor(asked, gpu) if asked.knowledge == PREDICTED else None,
         observes=asked.observe,
+        mechanism=find_mechanism(asked.mechanism),
     )
 
 
