@@ -169,7 +169,9 @@ def _check_run(book: RoundBook, job: CampaignJob, run: AccountedRun) -> Iterator
         return
     end_s = run.end_s or 0.0
     unknown = run.end_s is None and bool(book.hurt_s)
-    if unknown or book.hurt_between(end_s - FAILED_WITHIN_S, end_s + 5):
+    # A slurmctld that forgot the end of a job shows it as running until its time limit, long after the kill.
+    since_s = run.start_s if run.state == "TIMEOUT" and run.start_s is not None else end_s - FAILED_WITHIN_S
+    if unknown or book.hurt_between(since_s, end_s + 5):
         book.forgive(f"ended {run.state} after a kill of Slurm's daemons")
     else:
         yield Violation("bad end", f"{job.name} ({run.raw_id}): {run.state}")
