@@ -28,6 +28,9 @@ NEVER = float("nan")
 UNLIMITED_S = float("inf")
 """Time limit of a job without one."""
 
+UNKNOWN_SITE_FACTOR = -(2**62)
+"""Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
+
 
 class JobState(IntEnum):
     """The states that a policy can act on; ended jobs are not in a snapshot."""
@@ -136,6 +139,8 @@ class JobTable:
 
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """It has waited so long that no other job is lifted past it (:mod:`.engine.lift_bounds`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Column of :attr:`NodeTable.node_sets` with the nodes that would do, -1 for any; empty: any for all jobs."""
     whole_nodes: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))

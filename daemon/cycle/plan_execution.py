@@ -86,7 +86,6 @@ class PlanExecutor:
                 plan,
                 snapshot,
                 depth=cycle.order_depth,
-                passing_limit_s=cycle.passing_limit_s,
                 skipping_limit_s=cycle.skipping_limit_s,
                 successors=preemptions.successors,
             )

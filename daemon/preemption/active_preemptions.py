@@ -84,6 +84,7 @@ class ActivePreemptions:
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)
         starts = set() if plan is None else set(plan.starts.tolist())
+        behind = set() if plan is None else set(plan.behind)
         waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)}
         preemption_steps: list[PreemptionStep] = []
         changed: list[ActivePreemption] = []
@@ -96,7 +97,7 @@ class ActivePreemptions:
                 active_preemption.returned_s = returned_s(active_preemption, job, context)
             step = decide_next_step(active_preemption, job, context)
             if plan is not None and job is not None and is_back(active_preemption, job):
-                self._judge(active_preemption, job, step, context, jobs, starts)
+                self._judge(active_preemption, job, step, context, jobs, starts.difference(behind))
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
@@ -122,7 +123,10 @@ class ActivePreemptions:
         jobs: Mapping[int, SlurmJob],
         starts: Collection[int],
     ) -> None:
-        """Note which jobs did not start on the places that were left for them, once those are left no longer."""
+        """Note which jobs did not start on the places that were left for them, once those are left no longer.
+
+        ``starts`` are those that fit now, on nodes which Slurm keeps for nobody.
+        """
         if active_preemption.phase == "released":
             return
         if step.send is None and step.phase not in ("released", "done"):

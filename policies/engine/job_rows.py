@@ -35,6 +35,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "skew": NEVER,
     "nice": 0,
     "may_preempt": True,
+    "overdue": False,
     "node_set": -1,
     "whole_nodes": False,
     "least_cpus": 0,

@@ -35,6 +35,17 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
 })  # fmt: skip
 
 
+_BEHIND: Mapping[JobVerdict, str] = MappingProxyType({
+    JobVerdict.WAIT: (
+        "It waits behind job {job}, for which Slurm keeps the nodes. No job is lifted past that one, as it has waited for"
+        " long or has a smaller --nice, so no one is preempted for this one either."
+    ),
+    JobVerdict.START: (
+        "It fits, but stays behind job {job}, which does not fit and is not to be passed: Slurm may keep the nodes for that"
+        " one, and starts this one first only if its time limit ends before."
+    ),
+})  # fmt: skip
+
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
 
@@ -51,6 +62,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
         often = ", or it was preempted as often as one job may be" if job.preemptions else ""
         why = f"its minimum run time is not over{often}" if job.preemptible else cannot + often
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
+    if note.behind and note.verdict in _BEHIND:
+        verdict = _BEHIND[note.verdict].format(job=note.behind)
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
@@ -64,6 +77,7 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
             note.score_name: _finite(note.score),
             "attained_gpu_s": job.attained_gpu_s,
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
+            **({"behind": note.behind} if note.behind else {}),
             **numbers,
         },
     )

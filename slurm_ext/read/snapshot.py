@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.snapshot import (
     NEVER,
+    UNKNOWN_SITE_FACTOR,
     BoolColumn,
     ClusterSnapshot,
     FloatColumn,
@@ -26,7 +27,6 @@ from slurm_soda.slurm_ext.client import Allocation, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR
 
 _T = TypeVar("_T")
 

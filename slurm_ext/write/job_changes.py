@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL
 from slurm_soda.policies.pipeline.actions import (
     OrderJobs,
     ResizeRequest,
@@ -21,11 +22,10 @@ from slurm_soda.policies.pipeline.actions import (
     preemption_id,
 )
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
-from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL
-from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
 JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
@@ -142,7 +142,6 @@ def order_changes(
     snapshot: ClusterSnapshot,
     *,
     depth: int = DEFAULT_ORDER_DEPTH,
-    passing_limit_s: float = math.inf,
     skipping_limit_s: float = math.inf,
     successors: Collection[int] = (),
 ) -> list[JobChange]:
@@ -155,7 +154,6 @@ def order_changes(
         plan: with its :class:`.OrderJobs`.
         snapshot: what it was made from.
         depth: at most so many jobs of a queue are lifted.
-        passing_limit_s: none is lifted past one that has waited so long.
         skipping_limit_s: none is lifted past one that the policy ranks before it, or does not rank, if that one has waited
             so long and does not fit.
         successors: jobs for which others are being preempted. Their places are theirs, and those of the plan's own
@@ -185,9 +183,7 @@ def order_changes(
             rank=np.where(np.isin(ordered, served) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
             skippable=skippable,
         )
-        wanted = compute_site_factors(
-            queue, snapshot, depth=depth, passing_limit_s=passing_limit_s, skipping_limit_s=skipping_limit_s
-        )
+        wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
     return changes
 

@@ -173,6 +173,7 @@ def explain_by_policy(known: JobFacts) -> Explanation:
         score=NEVER if score is None else score,
         position=job.note["position"],
         score_name=job.note.get("score_name", "score"),
+        behind=job.note.get("behind", 0),
     )
     return explain_position(note, _view(job, known), policy)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, request_of
+from slurm_soda.daemon.store.tables.scheduling import VainPreemption
 from slurm_soda.policies.engine.vain_preemptions import MAX_PAUSE_S
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon
@@ -108,3 +109,43 @@ def test_pauses_double_up_to_a_day_and_one_attempt_counts_once() -> None:
     assert not vain.standing(now_s + MAX_PAUSE_S + 1.0)
     vain.keep({}, now_s, now_s + 3 * MAX_PAUSE_S)
     assert not list(vain)
+
+
+@pytest.fixture
+def bobs(slurm: FakeSlurm) -> list[FakeJob]:
+    """Two jobs in the last queue, on four of eight GPUs each, of lower priority than every other job."""
+    slurm.gpus = 8
+    jobs = [slurm.submit(n, gpus=4, work_s=1e6, user="bob", priority=50) for n in (1, 2)]
+    slurm.advance(60)
+    return jobs
+
+
+@pytest.mark.parametrize("limit_s", [3.0])
+def test_no_one_is_preempted_for_a_job_that_may_not_pass_one_that_waits_for_the_same_nodes(
+    slurm: FakeSlurm, daemon: Start, bobs: list[FakeJob], limit_s: float
+) -> None:
+    sodad = daemon(policy=LAS, cycle={"passing_limit_s": limit_s})
+    slurm.submit(3, gpus=8, features="[f*2]")
+    sodad.follow(10)
+    carol = slurm.submit(4, gpus=4, user="carol", work_s=5.0)
+    sodad.follow(90)
+    passes = limit_s > 100
+    assert carol.state == ("COMPLETED" if passes else "PENDING")
+    assert sum(bob.restarts for bob in bobs) == passes
+    assert all(bob.state == "RUNNING" for bob in bobs), "a preempted job gets back what it has left for another one"
+    assert not sodad.rows(VainPreemption)
+
+
+@pytest.mark.parametrize("limit_s", [16.0, 44.0])
+def test_a_job_behind_one_that_is_overdue_by_the_time_did_not_preempt_in_vain(
+    slurm: FakeSlurm, daemon: Start, bobs: list[FakeJob], limit_s: float
+) -> None:
+    """With 44 s it becomes overdue in the cycle in which the preempted job competes again."""
+    sodad = daemon(policy=LAS, cycle={"passing_limit_s": limit_s})
+    slurm.submit(3, gpus=8, features="[f*2]")
+    sodad.follow(12)
+    carol = slurm.submit(4, gpus=4, user="carol", work_s=5.0, never_starts=True)
+    sodad.follow(60)
+    assert sum(bob.restarts for bob in bobs) == 1
+    assert carol.state == "PENDING"
+    assert not sodad.rows(VainPreemption)

@@ -16,8 +16,8 @@ from slurm_soda.policies.engine.job_rows import build_job_table
 from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
-from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
-from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, UNKNOWN_SITE_FACTOR, WaitingQueue
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, NodeTable
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
 
@@ -59,6 +59,7 @@ class Case:
                     "gpus_per_node": g,
                     "partition": names.get(i, "main"),
                     "waited_s": 9.0 * (i in self.overdue),
+                    "overdue": i in self.overdue and not self.ranks,
                 }
                 for i, (n, f, g) in self.rows.items()
             ]
@@ -80,10 +81,7 @@ class Case:
     def changes(self) -> dict[int, int]:
         """Jobs without ranks skip nobody; else they skip those that are not overdue."""
         limit_s = 5.0 if self.ranks else math.inf
-        passing_limit_s = math.inf if self.ranks else 5.0
-        return compute_site_factors(
-            self.queue, self.snapshot, depth=self.depth, passing_limit_s=passing_limit_s, skipping_limit_s=limit_s
-        )
+        return compute_site_factors(self.queue, self.snapshot, depth=self.depth, skipping_limit_s=limit_s)
 
     def after(self) -> Case:
         """As Slurm shows it once the changes are made."""

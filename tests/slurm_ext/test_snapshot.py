@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from slurm_soda.policies.snapshot import JobState
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, JobState
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, KNOWN_STATES, policy_state
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot, is_preemptible, needs_allocation
-from slurm_soda.slurm_ext.write.lifts import UNKNOWN_SITE_FACTOR
 from tests.slurm_ext.records import job, node, running
 
 NOW = 1000.0

@@ -76,6 +76,20 @@ def test_every_verdict_has_its_sentence(site: Bench, verdict: JobVerdict) -> Non
     assert any(VERDICTS[verdict].split(":")[0].rstrip(".") in line for line in document["reasons"])
 
 
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("start", "It fits, but stays behind job 8, which does not fit and is not to be passed"),
+        ("wait", "It waits behind job 8, for which Slurm keeps the nodes."),
+        ("run", "It keeps running."),
+    ],
+)
+def test_it_says_behind_whom_a_job_stays(site: Bench, verdict: str, said: str) -> None:
+    site.add(stored_job(9, note={**note(verdict), "behind": 8}))
+    site.slurm.queue.append(record(9))
+    assert said in reasons(site, 9)
+
+
 def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:
     site.add(stored_job(9, note=note("teleport")))
     site.slurm.queue.append(record(9))

@@ -23,11 +23,12 @@ class JobNoteWriter:
     """Remembers what the store holds and writes the difference, most urgent jobs first."""
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[int, int, int, float]] = {}
+        self._written: dict[int, tuple[int, int, int, float, int]] = {}
 
     def write(self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob]) -> int:
         """Write the notes that changed; gives their number."""
-        columns = (notes.verdict, notes.queue, notes.position, _rounded(notes.score))
+        behind = notes.behind if len(notes.behind) else np.zeros(len(notes.job_id), dtype=np.int64)
+        columns = (notes.verdict, notes.queue, notes.position, _rounded(notes.score), behind)
         present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
         changed = [job_id for job_id, note in present.items() if self._written.get(job_id) != note]
         changed.sort(key=lambda job_id: (present[job_id][2] < 0, present[job_id][2]))
@@ -47,11 +48,12 @@ class JobNoteWriter:
         return len(rows)
 
 
-def _note(values: tuple[int, int, int, float], score_name: str) -> dict[str, Any]:
-    verdict, queue, position, score = values
+def _note(values: tuple[int, int, int, float, int], score_name: str) -> dict[str, Any]:
+    verdict, queue, position, score, behind = values
     known = score if math.isfinite(score) else None
     name = JobVerdict(verdict).name.lower()
-    return {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
+    note = {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
+    return {**note, "behind": behind} if behind else note
 
 
 def _rounded(score: NDArray[np.float64]) -> NDArray[np.float64]:
