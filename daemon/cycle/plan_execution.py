@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import Settings
@@ -25,6 +26,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
+from slurm_soda.slurm_ext.write.starts_behind import find_jobs_ahead
 
 SETTLE_EVERY_S = 60.0
 """How often the store is asked for changes by hand whose command was killed."""
@@ -90,6 +92,7 @@ class PlanExecutor:
                 successors=preemptions.successors,
             )
             ordinary = request_changes(plan, snapshot) + orders
+            plan = replace(plan, notes=replace(plan.notes, behind=find_jobs_ahead(plan, snapshot, orders)))
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []

@@ -120,7 +120,7 @@ def bobs(slurm: FakeSlurm) -> list[FakeJob]:
     return jobs
 
 
-@pytest.mark.parametrize("limit_s", [3.0])
+@pytest.mark.parametrize("limit_s", [3.0, 14_400.0])
 def test_no_one_is_preempted_for_a_job_that_may_not_pass_one_that_waits_for_the_same_nodes(
     slurm: FakeSlurm, daemon: Start, bobs: list[FakeJob], limit_s: float
 ) -> None:
@@ -149,3 +149,19 @@ def test_a_job_behind_one_that_is_overdue_by_the_time_did_not_preempt_in_vain(
     assert sum(bob.restarts for bob in bobs) == 1
     assert carol.state == "PENDING"
     assert not sodad.rows(VainPreemption)
+
+
+def test_a_job_that_fits_and_is_not_lifted_past_one_that_does_not_knows_it(
+    slurm: FakeSlurm, daemon: Start, bobs: list[FakeJob]
+) -> None:
+    """One that nobody preempted stays behind a job that the policy ranks before it."""
+    sodad = daemon(policy=LAS)
+    slurm.submit(3, gpus=8, features="[f*2]")
+    sodad.follow(5)
+    assert "behind" not in sodad.job(3).note
+    slurm.requeue(1)
+    sodad.follow(140)
+    assert (bobs[0].state, sodad.job(1).note["verdict"], sodad.job(1).note["behind"]) == ("PENDING", "start", 3)
+    slurm.all[3].state = "CANCELLED"
+    sodad.follow(5)
+    assert (bobs[0].state, sodad.job(1).note.get("behind")) == ("RUNNING", None)
