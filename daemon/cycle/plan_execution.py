@@ -78,9 +78,10 @@ class PlanExecutor:
         at = Instant(now_s, slurm_state.steady_s)
         settled = self._settle(slurm_state)
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
-        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s)
+        details = slurm_state.waiting or {}
+        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s, details=details)
         state.count_preemptions()
-        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at)
+        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
         ordinary: list[JobChange] = []
         if plan is not None:
             cycle = self._settings.cycle
