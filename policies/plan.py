@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.pipeline.actions import Action, PreemptJob
-from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn, UnknownNodes
 from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 
 
@@ -64,6 +64,8 @@ class JobNotes:
     behind: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The waiting job for which Slurm keeps the nodes that each job could take, by id, 0 for none; empty: for none at all.
     No one is preempted for such a job, and if it fits now Slurm may well not start it."""
+    unknown_nodes: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """As in :class:`.JobTable`."""
 
     def of(self, job_id: int) -> JobNote:
         """The notes of one job.
@@ -83,6 +85,7 @@ class JobNotes:
             score_name=self.score_name,
             reserved_in_s=float(self.reserved_in_s[at]) if len(self.reserved_in_s) else NEVER,
             behind=int(self.behind[at]) if len(self.behind) else 0,
+            unknown_nodes=UnknownNodes(int(self.unknown_nodes[at]) if len(self.unknown_nodes) else 0),
         )
 
 
@@ -98,6 +101,7 @@ class JobNote:
     score_name: str
     reserved_in_s: float = NEVER
     behind: int = 0
+    unknown_nodes: UnknownNodes = UnknownNodes.KNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "may_preempt": True,
     "overdue": False,
     "node_set": -1,
+    "unknown_nodes": 0,
     "whole_nodes": False,
     "least_cpus": 0,
     "alloc": (),

@@ -61,6 +61,7 @@ def build_plan(
         score_name=score_name,
         reserved_in_s=np.zeros(0) if reserved_in_s is None else reserved_in_s,
         behind=behind,
+        unknown_nodes=jobs.unknown_nodes,
     )
     return Plan(
         policy=policy,

@@ -19,7 +19,7 @@ from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.sharing.sjf.policy import SharingSjf
-from slurm_soda.policies.snapshot import JobState, JobView
+from slurm_soda.policies.snapshot import JobState, JobView, UnknownNodes
 from slurm_soda.policies.tiresias.policy import Tiresias
 
 VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
@@ -46,6 +46,18 @@ _BEHIND: Mapping[JobVerdict, str] = MappingProxyType({
     ),
 })  # fmt: skip
 
+_UNKNOWN_NODES: Mapping[UnknownNodes, str] = MappingProxyType({
+    UnknownNodes.NOT_TOLD: "Slurm did not answer the question about it",
+    UnknownNodes.TOO_LONG: "its features or excluded nodes are too long a text",
+    UnknownNodes.RESERVATION: "it names a reservation",
+    UnknownNodes.FEATURES: "its features are not joined by & alone or by | alone",
+    UnknownNodes.MORE_THAN_NAMED: "it wants more nodes than it names",
+    UnknownNodes.UNREADABLE: "a host list or a number in it cannot be read",
+    UnknownNodes.TOO_MANY: (
+        "too many different ones wait, and its owner's other ones, or those of other owners, had their turn first"
+    ),
+})  # fmt: skip
+
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
 
@@ -64,6 +76,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
     if note.behind and note.verdict in _BEHIND:
         verdict = _BEHIND[note.verdict].format(job=note.behind)
+    if why := _UNKNOWN_NODES.get(note.unknown_nodes):
+        verdict += f" Its node request was not worked out, so no one is preempted for it: {why}."
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
@@ -78,6 +92,7 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
             "attained_gpu_s": job.attained_gpu_s,
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
             **({"behind": note.behind} if note.behind else {}),
+            **({"unknown_nodes": note.unknown_nodes.name.lower()} if note.unknown_nodes else {}),
             **numbers,
         },
     )

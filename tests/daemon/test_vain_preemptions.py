@@ -161,6 +161,7 @@ def test_a_job_that_fits_and_is_not_lifted_past_one_that_does_not_knows_it(
     slurm.submit(3, gpus=8, features="[f*2]")
     sodad.follow(5)
     assert "behind" not in sodad.job(3).note
+    assert sodad.job(3).note["unknown_nodes"] == "features"
     slurm.requeue(1)
     sodad.follow(140)
     assert (bobs[0].state, sodad.job(1).note["verdict"], sodad.job(1).note["behind"]) == ("PENDING", "start", 3)
