@@ -37,7 +37,9 @@ class AskedFor(NamedTuple):
             job.partition, job.qos, job.account, job.nice, job.nodes, job.req_node_names, job.tres_per_node,
             job.tres_per_job, job.tres_per_task,
         )  # fmt: skip
-        more = detail and (detail.features, detail.excluded_nodes, detail.reservation, detail.whole_nodes)
+        more = None
+        if detail is not None:
+            more = detail.features, detail.excluded_nodes, detail.reservation, detail.whole_nodes
         return cls(request_of(job), terms, more, job.cpus, job.memory_mib)
 
     def differs(self, now: AskedFor, *, fits: bool) -> bool:

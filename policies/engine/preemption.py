@@ -11,6 +11,7 @@ from slurm_soda.policies.engine.allocations import PreemptibleAllocations
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.kept_nodes import KeptNodes
+from slurm_soda.policies.engine.placement import FreeNodes
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.pipeline.actions import PreemptJob
@@ -93,6 +94,9 @@ class PreemptivePass:
         self._barred = set(np.flatnonzero(~may_preempt).tolist())
         """Rows for which no one may be preempted."""
         self._kept = KeptNodes(placing.snapshot, placing.verdict == JobVerdict.WAIT, placing.claims)
+        self._left: FreeNodes | None = None
+        """What is free now, less what those may start in that stay behind others."""
+        self._beside: dict[tuple[int, bytes], RequestShape] = {}
         self._bound: dict[int, RequestShape] = {}
         """Requests of rows that take no places on nodes which are kept for others."""
         self._preempted: list[tuple[int, int]] = []
@@ -133,7 +137,7 @@ class PreemptivePass:
                 continue
             if kept is not None and self._place_beside(row, rank, *kept, refusals):
                 continue
-            if no_room.get(code) != len(self._victims) and not self._start(row, code):
+            if no_room.get(code) != len(self._victims) and not self._start(row, code, kept=kept is not None):
                 no_room[code] = len(self._victims)  # room for this request grows only as further victims leave
         while self._preempted:
             self._place_displaced(closed, refusals)
@@ -150,11 +154,18 @@ class PreemptivePass:
         elif not closed[code]:
             self._place(row, rank, code, closed, refusals)
 
-    def _start(self, row: int, code: int) -> bool:
-        """Say that a job fits into what is free now, if it does, without taking that."""
-        claim = self._placing.free_capacity.find(self._placing.demand.shapes[code])
+    def _start(self, row: int, code: int, *, kept: bool) -> bool:
+        """Say that a job fits into what is free now, if it does, without taking that: with ``kept`` from others like it."""
+        shape = self._placing.demand.shapes[code]
+        claim = self._placing.free_capacity.find(shape)
         if claim is None or not claim.at_once:
             return False
+        if kept:
+            self._left = self._left or self._placing.free_capacity.now.copy()
+            pieces = self._left.find(shape)
+            if pieces is None:
+                return False
+            self._left.take(pieces)
         self._placing.record(row, claim)
         return True
 
@@ -164,12 +175,17 @@ class PreemptivePass:
 
     def _place_beside(self, row: int, rank: int, kept: BoolColumn, first: int, refusals: RefusedShapes) -> bool:
         """Give a job places on nodes that are not kept for others; whether there are any."""
-        classes, shape = self._placing.free_capacity.classes, self._shape(row)
-        self._bound[row] = classes.bound_to(shape, classes.mask(shape) & ~kept)
+        placing = self._placing
+        code = int(placing.demand.code[row])
+        key = code, kept.tobytes()
+        if key not in self._beside:
+            classes, shape = placing.free_capacity.classes, placing.demand.shapes[code]
+            self._beside[key] = classes.bound_to(shape, classes.mask(shape) & ~kept)
+        self._bound[row] = self._beside[key]
         if self._claim(row, rank, self._bound[row], refusals):
-            self._placing.behind.pop(row, None)
+            placing.behind.pop(row, None)
             return True
-        self._placing.behind[row] = first
+        placing.behind[row] = first
         return False
 
     def _claim(self, row: int, rank: int, shape: RequestShape, refusals: RefusedShapes) -> bool:

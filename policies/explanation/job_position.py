@@ -76,8 +76,9 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
     if note.behind and note.verdict in _BEHIND:
         verdict = _BEHIND[note.verdict].format(job=note.behind)
-    if why := _UNKNOWN_NODES.get(note.unknown_nodes):
-        verdict += f" Its node request was not worked out, so no one is preempted for it: {why}."
+    if note.unknown_nodes:
+        unknown = _UNKNOWN_NODES[note.unknown_nodes]
+        verdict += f" Its node request was not worked out, so no one is preempted for it: {unknown}."
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."

@@ -25,19 +25,23 @@ K, J = 3, 4
 """The job that waits for nodes, and the one that others could leave for."""
 
 
-def decide(kept: dict[str, Any] | None = None, *, free: bool = False, on: str = "", **wants: Any) -> Plan:
+def decide(
+    kept: dict[str, Any] | None = None, *, free: bool = False, on: str = "", alike: int = 0, **wants: Any
+) -> Plan:
     """Bob's jobs 1 and 2 hold n1 and n2 (with ``free`` nobody holds n1); Slurm tries job 3 before job 4.
 
     Args:
         kept: columns of job 3, which wants both nodes.
         free: only job 2 runs.
         on: the nodes that will do for job 3; empty: all.
+        alike: so many more jobs as job 4, behind it.
         wants: columns of job 4, which wants one node.
     """
     bobs = [{**BOB, "job_id": i, "alloc": [(i - 1, 4, 1)]} for i in (1, 2) if i == 2 or not free]
     wide = {"job_id": K, "gpus": 8, "nodes": 2, "gpus_per_node": 4, "priority": 9, "may_preempt": False}
     narrow = {"job_id": J, "gpus": 4, "gpus_per_node": 4, "priority": 5, **wants}
-    jobs = build_job_table([*bobs, {**wide, **({"node_set": 0} if on else {}), **(kept or {})}, narrow])
+    more = [{**narrow, "job_id": J + n + 1} for n in range(alike)]
+    jobs = build_job_table([*bobs, {**wide, **({"node_set": 0} if on else {}), **(kept or {})}, narrow, *more])
     nodes = NodeTable.uniform(2, 4, partitions=len(jobs.partitions))
     names = [[name in on] for name in nodes.name]
     held = np.array([0 if free else 4, 4])
@@ -108,3 +112,7 @@ def test_what_is_free_but_kept_may_be_taken() -> None:
     assert plan.starts.tolist() == [J]
     assert plan.notes.of(J).behind == K
     assert not plan.preempts
+
+
+def test_as_many_may_start_in_what_is_kept_as_fit_there() -> None:
+    assert decide(OVERDUE, free=True, alike=2).starts.tolist() == [J]
